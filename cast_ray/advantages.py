@@ -1,0 +1,110 @@
+"""Credit for every turn, one pure function per equation of the paper. NumPy only.
+
+Letters: ``T`` turns of one trajectory, ``G`` trajectories of one group, ``B`` turns of a batch.
+Nothing here knows Arrow, Ray or a model; ``cast_ray.credit`` applies these functions to tables.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_SAMPLE_SIGMA_FLOOR = 1e-6
+
+
+def shifted_solver_advantage(cost_to_go: Array, has_effect: NDArray[np.bool_]) -> Array:
+    """Return the drop in cost-to-go caused by each turn (paper, eq:shifted_solver_advantage).
+
+    Args:
+        cost_to_go: ``[T + 1]`` N(s_0) .. N(s_T), in moves; ``inf`` = infinite, NaN = unknown.
+        has_effect: ``[T]`` whether the turn changed the state; the others earn 0.
+
+    Returns:
+        ``[T]`` credit in moves: +1 for an optimal move, 0 for no progress, ``-N(s_t)`` for a move
+        that makes the cost infinite, 0 from an infinite cost to an infinite one, ``+N(s_{t+1})``
+        for a rescue, NaN where either side is unknown.
+
+    Raises:
+        ValueError: the lengths do not fit, or a cost is negative.
+    """
+    if cost_to_go.ndim != 1 or len(cost_to_go) != len(has_effect) + 1:
+        raise ValueError(f"{len(has_effect)} turns need {len(has_effect) + 1} costs")
+    if (cost_to_go < 0).any():
+        raise ValueError(f"cost_to_go must be >= 0, got {np.nanmin(cost_to_go)}")
+    before, after = cost_to_go[:-1], cost_to_go[1:]
+    with np.errstate(invalid="ignore"):  # inf - inf is replaced below
+        drop = before - after
+    drop = np.where(np.isfinite(before) & np.isinf(after), -before, drop)
+    drop = np.where(np.isinf(before) & np.isfinite(after), after, drop)
+    drop = np.where(np.isinf(before) & np.isinf(after), 0.0, drop)
+    drop = np.where(np.isnan(before) | np.isnan(after), np.nan, drop)
+    return np.where(has_effect, drop, 0.0)
+
+
+def asinh(shifted_advantage: Array) -> Array:
+    """Return the advantages compressed, sign and zero kept (paper, eq:asinh)."""
+    return np.arcsinh(shifted_advantage)
+
+
+def identity(shifted_advantage: Array) -> Array:
+    """Return the advantages as they are (the paper's ablation without asinh)."""
+    return shifted_advantage
+
+
+def signed_log(shifted_advantage: Array) -> Array:
+    """Return sign(x) * log(1 + |x|), an alternative compression."""
+    return np.sign(shifted_advantage) * np.log1p(np.abs(shifted_advantage))
+
+
+TRANSFORMS = {"asinh": asinh, "identity": identity, "signed_log": signed_log}
+
+
+def rms_normalised(transformed: Array, *, epsilon: float = 1e-8) -> Array:
+    """Return the signal divided by its root mean square over the batch (paper, eq:rms_norm).
+
+    The mean is not subtracted: 0 must keep meaning "no progress". A turn without a known cost
+    (NaN) is left out of the mean and stays NaN; with no turn at all the RMS is taken as 1.
+
+    Args:
+        transformed: ``[B]`` g of every turn of the step: zeros, terminal and invalid turns too.
+        epsilon: added to the RMS.
+    """
+    known = transformed[~np.isnan(transformed)]
+    rms = float(np.sqrt(np.mean(known**2))) if known.size else 1.0
+    return transformed / (rms + epsilon)
+
+
+def outcome_advantage(rewards: Array, *, std: str = "population", delta: float = 1e-6) -> Array:
+    """Return each trajectory's reward against its group (paper, eq:outcome_advantage).
+
+    Args:
+        rewards: ``[G]`` rewards of one group.
+        std: ``population`` (the paper) or ``sample`` (the reference implementation).
+        delta: added to the standard deviation.
+
+    Returns:
+        ``[G]``; zeros for a group of one, and for a group whose standard deviation is below 1e-6.
+
+    Raises:
+        ValueError: the group is empty or ``std`` is unknown.
+    """
+    if std not in ("population", "sample"):
+        raise ValueError(f"std must be population or sample, got {std!r}")
+    if rewards.size == 0:
+        raise ValueError("an empty group has no outcome advantage")
+    if rewards.size == 1:
+        return np.zeros(1)
+    sigma = float(np.std(rewards, ddof=1 if std == "sample" else 0))
+    if sigma < _SAMPLE_SIGMA_FLOOR:
+        return np.zeros_like(rewards)
+    return (rewards - rewards.mean()) / (sigma + delta)
+
+
+def final_advantage(outcome: float | Array, solver_advantage: Array, *, alpha: float) -> Array:
+    """Return outcome + alpha * h for each turn (paper, eq:final_advantage).
+
+    A turn whose solver advantage is unknown (NaN) keeps its outcome advantage alone.
+    """
+    return outcome + alpha * np.nan_to_num(solver_advantage, nan=0.0, posinf=np.inf, neginf=-np.inf)

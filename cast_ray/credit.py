@@ -1,0 +1,138 @@
+"""From a step's scored trajectories to its training batch: the advantages as Arrow columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cast_ray import advantages
+from cast_ray.errors import TrajectoryError
+from cast_ray.games.base import Effect
+from cast_ray.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema, costs_of
+
+Array = advantages.Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditSummary:
+    """What the solver said about one step, for the metrics."""
+
+    num_turns: int
+    num_unknown: int
+    """Turns without a known cost: outcome advantage only."""
+    shifted_mean: float
+    """Mean shifted advantage, in moves."""
+    share_progress: float
+    """Share of turns that lowered the cost-to-go."""
+    share_harmful: float
+    """Share of turns that raised it or lost the game."""
+
+
+def add_advantages(
+    scored: pa.Table,
+    *,
+    alpha: float,
+    transform: str = "asinh",
+    normalisation: str = "rms",
+    std: str = "population",
+    delta: float = 1e-6,
+    epsilon: float = 1e-8,
+    permute: np.random.Generator | None = None,
+) -> tuple[pa.Table, CreditSummary]:
+    """Return a whole step's table widened by its advantages, and a summary of the solver's signal.
+
+    Args:
+        scored: ``SCORED_SCHEMA``, every trajectory of the step: the RMS needs them all.
+        alpha, transform, normalisation, std, delta, epsilon: as in ``cast_ray.advantages``.
+        permute: a control, not a method: shuffles the solver advantages among all turns of the
+            batch, which keeps their distribution and takes away their meaning.
+
+    Raises:
+        TrajectoryError: a table of another stage, or an advantage that is not finite.
+    """
+    check_schema(scored, SCORED_SCHEMA)
+    num_turns = np.array([len(row) for row in scored["effects"].to_pylist()], dtype=np.int64)
+    shifted = _shifted_advantages(scored)
+    solver = advantages.TRANSFORMS[transform](shifted)
+    if normalisation == "rms":
+        solver = advantages.rms_normalised(solver, epsilon=epsilon)
+    if permute is not None:
+        solver = permute.permutation(solver)
+    outcome = _outcome_advantages(scored, std=std, delta=delta)
+    per_turn = advantages.final_advantage(np.repeat(outcome, num_turns), solver, alpha=alpha)
+    _refuse_non_finite(per_turn, num_turns, scored)
+    columns = [
+        pa.array(outcome),
+        _as_lists(shifted, num_turns),
+        _as_lists(solver, num_turns),
+        _as_lists(per_turn, num_turns),
+        _token_advantages(scored, per_turn, num_turns),
+    ]
+    batch = pa.Table.from_arrays([*scored.columns, *columns], schema=BATCH_SCHEMA)
+    return batch, _summarise(shifted)
+
+
+def _shifted_advantages(scored: pa.Table) -> Array:
+    """Return ``[B]`` shifted advantages of every turn, in row order."""
+    rows = scored.select(["cost_to_go", "cost_status", "effects"]).to_pylist()
+    parts: list[Array] = [np.zeros(0)]
+    for row in rows:
+        has_effect = np.array([effect == Effect.CHANGED for effect in row["effects"]], dtype=bool)
+        parts.append(advantages.shifted_solver_advantage(costs_of(row), has_effect))
+    return np.concatenate(parts)
+
+
+def _outcome_advantages(scored: pa.Table, *, std: str, delta: float) -> Array:
+    groups = scored["group"].to_numpy()
+    rewards = scored["reward"].to_numpy().astype(np.float64)
+    outcome = np.zeros(len(rewards))
+    for group in np.unique(groups):
+        rows = groups == group
+        outcome[rows] = advantages.outcome_advantage(rewards[rows], std=std, delta=delta)
+    return outcome
+
+
+def _token_advantages(scored: pa.Table, per_turn: Array, num_turns: np.ndarray) -> pa.Array:
+    """Broadcast each turn's advantage to the tokens of its stored span."""
+    spans = scored.select(["turn_starts", "turn_ends", "token_ids"])
+    per_row = np.split(per_turn, np.cumsum(num_turns)[:-1]) if len(num_turns) else []
+    lists = []
+    for index, values in enumerate(per_row):
+        tokens = np.zeros(len(spans["token_ids"][index]), dtype=np.float32)
+        starts = spans["turn_starts"][index].as_py()
+        ends = spans["turn_ends"][index].as_py()
+        for start, end, value in zip(starts, ends, values, strict=True):
+            tokens[start:end] = value
+        lists.append(tokens)
+    offsets = np.concatenate([[0], np.cumsum([len(tokens) for tokens in lists])]).astype(np.int32)
+    flat = np.concatenate([*lists, np.zeros(0, dtype=np.float32)])
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
+
+
+def _as_lists(flat: Array, num_turns: np.ndarray) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(num_turns)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, from_pandas=True))
+
+
+def _refuse_non_finite(per_turn: Array, num_turns: np.ndarray, scored: pa.Table) -> None:
+    bad = np.flatnonzero(~np.isfinite(per_turn))
+    if not bad.size:
+        return
+    row = int(np.searchsorted(np.cumsum(num_turns), bad[0], side="right"))
+    name = ", ".join(
+        f"{column} {scored[column][row].as_py()}" for column in ("step", "group", "episode")
+    )
+    raise TrajectoryError(f"the advantage of a turn is {per_turn[bad[0]]} in trajectory {name}")
+
+
+def _summarise(shifted: Array) -> CreditSummary:
+    known = shifted[~np.isnan(shifted)]
+    return CreditSummary(
+        num_turns=len(shifted),
+        num_unknown=len(shifted) - len(known),
+        shifted_mean=float(known.mean()) if known.size else 0.0,
+        share_progress=float((known > 0).mean()) if known.size else 0.0,
+        share_harmful=float((known < 0).mean()) if known.size else 0.0,
+    )

@@ -1,0 +1,72 @@
+"""Imperfect solver play, written down as conversations for the supervised warm start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cast_ray.chat import ChatTokenizer, Conversation
+from cast_ray.env import TextEnv
+from cast_ray.games.base import Game
+from cast_ray.puzzles import Puzzle
+
+DEMONSTRATION_SCHEMA = pa.schema(
+    [
+        pa.field("token_ids", pa.list_(pa.int32()), nullable=False),
+        pa.field("loss_mask", pa.list_(pa.uint8()), nullable=False),
+    ]
+)
+
+
+def demonstrate(
+    puzzle: Puzzle,
+    *,
+    game: Game[Any],  # Any: each game has a state type of its own
+    actions: tuple[str, ...],
+    best_action: Callable[[Hashable], str | None],
+    turn_budget: int,
+    mistake_probability: float,
+    tokenizer: ChatTokenizer,
+    rng: np.random.Generator,
+) -> Conversation:
+    """Play one puzzle as the solver would, with mistakes, and return the conversation.
+
+    Args:
+        puzzle: the board to start from.
+        game: its rules.
+        actions: what a mistake is drawn from, uniformly.
+        best_action: an optimal action of a state; None where there is none (then a mistake).
+        turn_budget: the demonstration ends there.
+        mistake_probability: chance of a random action at each turn.
+        tokenizer: writes the text as token ids.
+        rng: decides when and which.
+    """
+    env = TextEnv(game, turn_budget=turn_budget)
+    state = game.decode(puzzle.board)
+    talk = Conversation.start(tokenizer.opening(game.rules, env.reset(state)))
+    while True:
+        action = best_action(state)
+        if action is None or rng.random() < mistake_probability:
+            action = actions[rng.integers(len(actions))]
+        answer = f"```{action}```"
+        ids = tokenizer.answer(answer)
+        talk.append_answer(ids, [0.0] * len(ids))
+        turn = env.step(answer)
+        state = turn.state
+        if turn.end_reason:
+            return talk
+        talk.append_observation(tokenizer.observation(turn.message))
+
+
+def to_demonstration_table(conversations: list[Conversation]) -> pa.Table:
+    """Return conversations as one table of ``DEMONSTRATION_SCHEMA``."""
+    return pa.Table.from_pydict(
+        {
+            "token_ids": [talk.token_ids for talk in conversations],
+            "loss_mask": [talk.loss_mask for talk in conversations],
+        },
+        schema=DEMONSTRATION_SCHEMA,
+    )

@@ -1,0 +1,62 @@
+"""The exceptions a user of cast_ray can meet, and nothing else.
+
+Every message is one sentence that says what is wrong, where, and what to do; the command line
+prints it without a traceback and exits with 2. ``CastRayError`` is the root: catching it catches
+everything that is somebody's input or surroundings, and no bug of ours.
+
+    CastRayError
+    ├── ConfigError            a configuration key or value
+    ├── PuzzleError            a board, a puzzle file
+    ├── ModelError             a model directory, a tokenizer, a chat template
+    ├── RunDirectoryError      a run directory that is missing, foreign or not empty
+    ├── EnvironmentSetupError  the machine: versions, memory, ports, disk
+    ├── TrajectoryError        a stored trajectory or batch that contradicts itself
+    ├── RemoteTimeout          a remote part that did not answer in time
+    ├── EngineError            vLLM failed, or answered something impossible
+    ├── WeightSyncError        an engine does not hold the weights that were sent
+    └── LearnerError           DeepSpeed failed, or an update is not finite
+"""
+
+
+class CastRayError(Exception):
+    """Anything wrong with input or surroundings that the user can act on."""
+
+
+class ConfigError(CastRayError):
+    """A configuration key does not exist or its value is not allowed."""
+
+
+class PuzzleError(CastRayError):
+    """A board or a puzzle file is broken; the message names row and column, from zero."""
+
+
+class ModelError(CastRayError):
+    """A model directory is missing, incomplete or unusable for a conversation."""
+
+
+class RunDirectoryError(CastRayError):
+    """A run directory is missing, belongs to another configuration, or would be overwritten."""
+
+
+class EnvironmentSetupError(CastRayError):
+    """This machine lacks something that the job needs."""
+
+
+class TrajectoryError(CastRayError):
+    """A trajectory, or a table of them, contradicts itself."""
+
+
+class RemoteTimeout(CastRayError):
+    """A remote part did not answer within its time-out; the message names both."""
+
+
+class EngineError(CastRayError):
+    """The inference engine failed or gave an answer that cannot be right."""
+
+
+class WeightSyncError(CastRayError):
+    """An engine does not hold exactly the weights that were sent to it."""
+
+
+class LearnerError(CastRayError):
+    """The learner failed, or an update would not be finite."""

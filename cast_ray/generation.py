@@ -1,0 +1,47 @@
+"""What the core asks of a policy and what it gets back: tokens in, tokens and logprobs out.
+
+Nothing here knows an engine. Whoever generates (an engine behind Ray Serve, a double in a test)
+takes a ``GenerateRequest`` and returns a ``Completion``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """One answer that is wanted: the conversation so far and how to sample.
+
+    Training needs ``temperature`` 1 and ``top_p`` 1; anything else falsifies the denominator of
+    the ratio. Top-k and min-p are not offered for the same reason.
+    """
+
+    token_ids: tuple[int, ...]
+    """The whole conversation so far, ``[L]``."""
+    max_tokens: int
+    """The answer is cut off after so many tokens; at least 1."""
+    temperature: float
+    """0 = always the likeliest token."""
+    top_p: float
+    """In (0, 1]."""
+    seed: int
+    """Same seed, same weights, same tokens: the same answer, whatever else is running."""
+    stop_token_id: int
+    """The end-of-turn token: ends the answer and is part of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One answer, with what the policy thought of it."""
+
+    token_ids: tuple[int, ...]
+    """``[T]`` sampled tokens, the stop token included when there is one."""
+    rollout_logprobs: tuple[float, ...]
+    """``[T]`` logprobs of ``token_ids`` under the policy at temperature 1, nothing cut off,
+    whatever temperature and top-p they were sampled with."""
+    finish_reason: Literal["stop", "length"]
+    """``stop``: ended by the stop token; ``length``: cut off."""
+    weight_version: int
+    """The oldest weights that may have written any of these tokens."""

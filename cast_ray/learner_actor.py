@@ -1,0 +1,202 @@
+"""The learner's ranks as Ray processes, and the group that calls them together."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+from ray.actor import ActorHandle
+
+from cast_ray.errors import CastRayError, LearnerError, RemoteTimeout
+from cast_ray.learner import Learner, LearnerSettings, UpdateStats
+from cast_ray.weights import WeightManifest, publish_weights
+
+logger = logging.getLogger(__name__)
+
+
+class LearnerActor:
+    """A process that holds one rank. Made first, started when the first rank's address is known."""
+
+    def __init__(self, settings: LearnerSettings, *, rank: int, world_size: int) -> None:
+        self._settings, self._rank, self._world_size = settings, rank, world_size
+
+    def free_address(self) -> tuple[str, int]:
+        """Return this node's address and a port that is free on it now."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return ray.util.get_node_ip_address(), probe.getsockname()[1]
+
+    def start(self, master_addr: str, master_port: int) -> None:
+        """Load the policy and join the other ranks."""
+        self._learner = Learner(
+            self._settings,
+            rank=self._rank,
+            world_size=self._world_size,
+            master_addr=master_addr,
+            master_port=master_port,
+        )
+
+    def logprobs(self, table: pa.Table) -> np.ndarray:
+        """See ``Learner.logprobs``."""
+        return self._learner.logprobs(table)
+
+    def update(
+        self, table: pa.Table, rows: np.ndarray, start_logprobs: np.ndarray, clip: dict[str, float]
+    ) -> UpdateStats:
+        """See ``Learner.update``."""
+        return self._learner.update(table, rows, start_logprobs, **clip)
+
+    def supervised_update(self, table: pa.Table, rows: np.ndarray, lr: float) -> UpdateStats:
+        """See ``Learner.supervised_update``."""
+        return self._learner.supervised_update(table, rows, lr=lr)
+
+    def publish_weights(self, directory: str, version: int) -> WeightManifest | None:
+        """Write the weights for the engines; the manifest comes from rank 0 alone."""
+        state = self._learner.state_for_sync()
+        return publish_weights(state, directory=directory, version=version) if state else None
+
+    def save_model(self, directory: Path) -> None:
+        """See ``Learner.save_model``."""
+        self._learner.save_model(directory)
+
+    def save_checkpoint(self, directory: Path, client_state: dict[str, Any]) -> None:
+        """See ``Learner.save_checkpoint``."""
+        self._learner.save_checkpoint(directory, client_state)
+
+    def load_checkpoint(self, directory: Path) -> dict[str, Any]:
+        """See ``Learner.load_checkpoint``."""
+        return self._learner.load_checkpoint(directory)
+
+
+class LearnerGroup:
+    """All ranks, called together; methods as in ``Learner``, tables as references.
+
+    Whatever goes wrong in a call ends all ranks, because the others wait for the one that failed:
+    make a new group and load the last checkpoint. Tables and logprobs are given as object
+    references, so that they are stored once for all ranks.
+    """
+
+    def __init__(
+        self,
+        settings: LearnerSettings,
+        *,
+        num_ranks: int,
+        num_cpus: float,
+        num_gpus: float,
+        timeout_s: float,
+    ) -> None:
+        """Start the ranks and wait until all have loaded the policy.
+
+        Args:
+            settings: of every rank.
+            num_ranks: processes; each is a DeepSpeed rank.
+            num_cpus: Ray's reservation for each rank.
+            num_gpus: GPUs of each rank; 0 trains on the CPU.
+            timeout_s: longest wait for any call, the start included; longer than the settings'
+                own, so that a rank can still say what it missed.
+
+        Raises:
+            RemoteTimeout: the ranks did not start in time.
+            LearnerError: a rank failed; so do all methods.
+        """
+        env_vars = {"OMP_NUM_THREADS": str(settings.num_threads)}
+        if num_gpus == 0:
+            env_vars["DS_ACCELERATOR"] = "cpu"
+        rank_class = ray.remote(LearnerActor).options(
+            num_cpus=num_cpus, num_gpus=num_gpus, runtime_env={"env_vars": env_vars}
+        )
+        self._timeout_s = timeout_s
+        self._ranks: list[ActorHandle] = [
+            rank_class.remote(settings, rank=rank, world_size=num_ranks)
+            for rank in range(num_ranks)
+        ]
+        [address] = self._wait([self._ranks[0].free_address.remote()], "start")
+        self._on_all(lambda rank: rank.start.remote(*address), "start")
+        logger.info("%d learner rank(s) ready at %s:%d", num_ranks, *address)
+
+    def logprobs(self, table: ray.ObjectRef) -> np.ndarray:
+        """Return ``[N]`` logprobs of the table behind a reference."""
+        return self._on_all(lambda rank: rank.logprobs.remote(table), "logprobs")[0]
+
+    def update(
+        self,
+        table: ray.ObjectRef,
+        rows: np.ndarray,
+        start_logprobs: ray.ObjectRef,
+        *,
+        clip_low: float,
+        clip_high: float,
+        dual_clip: float,
+    ) -> UpdateStats:
+        """Take one optimizer step on a mini-batch."""
+        clip = {"clip_low": clip_low, "clip_high": clip_high, "dual_clip": dual_clip}
+        return self._on_all(
+            lambda rank: rank.update.remote(table, rows, start_logprobs, clip), "update"
+        )[0]
+
+    def supervised_update(
+        self, table: ray.ObjectRef, rows: np.ndarray, *, lr: float
+    ) -> UpdateStats:
+        """Take one optimizer step on the cross-entropy of the text."""
+        return self._on_all(
+            lambda rank: rank.supervised_update.remote(table, rows, lr), "supervised_update"
+        )[0]
+
+    def publish_weights(self, directory: Path, *, version: int) -> WeightManifest:
+        """Write the weights for the engines and return their manifest."""
+        return self._on_all(
+            lambda rank: rank.publish_weights.remote(str(directory), version), "publish_weights"
+        )[0]
+
+    def save_model(self, directory: Path) -> None:
+        """Write the policy as a Hugging Face directory."""
+        self._on_all(lambda rank: rank.save_model.remote(directory), "save_model")
+
+    def save_checkpoint(self, directory: Path, client_state: dict[str, Any]) -> None:
+        """Write all that training needs to go on."""
+        self._on_all(
+            lambda rank: rank.save_checkpoint.remote(directory, client_state), "save_checkpoint"
+        )
+
+    def load_checkpoint(self, directory: Path) -> dict[str, Any]:
+        """Go back to a checkpoint; return the caller's part of its state."""
+        return self._on_all(lambda rank: rank.load_checkpoint.remote(directory), "load_checkpoint")[
+            0
+        ]
+
+    def close(self) -> None:
+        """End all ranks; more than once does no harm."""
+        while self._ranks:
+            ray.kill(self._ranks.pop())
+
+    def _on_all(self, call: Callable[[ActorHandle], ray.ObjectRef], name: str) -> list[Any]:
+        if not self._ranks:
+            raise LearnerError(f"learner {name}: the group is closed; make a new one")
+        return self._wait([call(rank) for rank in self._ranks], name)
+
+    def _wait(self, results: list[ray.ObjectRef], name: str) -> list[Any]:
+        """Return the ranks' results; end all ranks and raise if one fails or is late."""
+        try:
+            return ray.get(results, timeout=self._timeout_s)
+        except ray.exceptions.GetTimeoutError:
+            self.close()
+            raise RemoteTimeout(
+                f"learner {name} was not done within {self._timeout_s} s and was ended: raise "
+                "learner.timeout_s, or look at the learner's log for what it waits for"
+            ) from None
+        except ray.exceptions.RayTaskError as error:
+            self.close()
+            if isinstance(error.cause, CastRayError):
+                raise error.cause from None
+            raise LearnerError(f"learner {name} failed: {error.cause!r}") from error
+        except ray.exceptions.RayError as error:
+            self.close()
+            raise LearnerError(
+                f"a learner process died during {name}: resume from the last checkpoint ({error})"
+            ) from error

@@ -1,0 +1,150 @@
+"""The figures of a run: one row a step, on disk and in TensorBoard, and success with intervals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from tensorboardX import SummaryWriter
+
+_BOOTSTRAP_SAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetrics:
+    """One row of ``metrics.parquet``. Times in seconds, shares between 0 and 1."""
+
+    step: int
+    success: float
+    """Share of the step's trajectories that solved their puzzle."""
+    num_trajectories: int
+    num_turns: int
+    turns_mean: float
+    """Mean turns of a trajectory."""
+    tokens: int
+    """Tokens that the policy wrote."""
+    tokens_per_s: float
+    """Those tokens per second of generation."""
+    invalid_fraction: float
+    """Share of turns without an action, or with a forbidden one."""
+    ineffective_fraction: float
+    deadlock_fraction: float
+    """Share of trajectories that ended in a proven deadlock."""
+    progress_fraction: float
+    """Share of turns that lowered the cost-to-go."""
+    harmful_fraction: float
+    """Share of turns that raised it or lost the game."""
+    shifted_advantage_mean: float
+    """Mean drop in cost-to-go of a turn, in moves."""
+    unknown_costs: int
+    """Turns whose cost the solver did not know."""
+    loss: float
+    grad_norm: float
+    """Before clipping, mean over the step's updates."""
+    clip_fraction: float
+    logprob_abs_diff: float
+    """Mean |rollout - learner| logprob of the step's tokens, before its first update."""
+    logprob_abs_diff_max: float
+    layer_error: float
+    """Largest relative error of a layer in use, from the sync before this step's rollouts."""
+    staleness_max: int
+    """Most steps between the version that wrote a token and the one it trained."""
+    weight_version: int
+    oracle_hit_fraction: float
+    seconds_total: float
+    seconds_generation: float
+    """Time with a request running, by the engine's clock."""
+    seconds_environment: float
+    """Time in rules, text and tokenizer, summed over episodes (runs beside generation)."""
+    seconds_solver: float
+    """Time in solvers, table builds included (runs beside generation)."""
+    seconds_learner: float
+    seconds_sync: float
+    seconds_validation: float
+    validation_success: float | None
+    """Null where the step was not validated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success:
+    """A success rate with its 95% bootstrap interval over puzzles."""
+
+    success: float
+    low: float
+    high: float
+    n: int
+    """Attempts."""
+
+
+def success_rate(puzzle_ids: Sequence[str], rewards: Sequence[float], *, seed: int) -> Success:
+    """Return the mean reward and its interval; attempts at one puzzle are resampled together."""
+    frame = pl.DataFrame({"puzzle": list(puzzle_ids), "reward": list(rewards)})
+    per_puzzle = frame.group_by("puzzle", maintain_order=True).agg(
+        pl.col("reward").sum(), pl.len().alias("attempts")
+    )
+    solved = per_puzzle["reward"].to_numpy().astype(np.float64)
+    attempts = per_puzzle["attempts"].to_numpy().astype(np.float64)
+    draws = np.random.default_rng(seed).integers(
+        0, len(solved), size=(_BOOTSTRAP_SAMPLES, len(solved))
+    )
+    means = solved[draws].sum(axis=1) / attempts[draws].sum(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Success(
+        success=float(solved.sum() / attempts.sum()),
+        low=float(low),
+        high=float(high),
+        n=int(attempts.sum()),
+    )
+
+
+class MetricsLog:
+    """The rows so far, kept in ``metrics.parquet`` and as TensorBoard events."""
+
+    def __init__(self, path: Path, events_dir: Path, *, rows: Sequence[StepMetrics] = ()) -> None:
+        self._path = path
+        self.rows = list(rows)
+        self._writer = SummaryWriter(str(events_dir), flush_secs=10)
+
+    def append(self, row: StepMetrics) -> None:
+        """Add one step and bring the files up to date."""
+        self.rows.append(row)
+        write_metrics(self._path, self.rows)
+        for name, value in asdict(row).items():
+            if name != "step" and value is not None:
+                self._writer.add_scalar(_event_name(name), value, row.step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        self._writer.close()
+
+
+def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:
+    """Write all rows as Parquet, aside first, so that a reader never meets half a file."""
+    aside = path.with_suffix(".partial")
+    pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA).write_parquet(aside)
+    os.replace(aside, path)
+
+
+def read_metrics(path: Path) -> list[StepMetrics]:
+    """Return the rows of a ``metrics.parquet``; none where the file does not exist yet."""
+    if not path.is_file():
+        return []
+    return [StepMetrics(**row) for row in pl.read_parquet(path).to_dicts()]
+
+
+def _event_name(name: str) -> str:
+    return f"time/{name}" if name.startswith("seconds") else f"train/{name}"
+
+
+_POLARS_TYPES: dict[str, Any] = {  # Any: Polars' own type objects
+    "int": pl.Int64,
+    "float": pl.Float64,
+    "float | None": pl.Float64,
+}
+_SCHEMA = {item.name: _POLARS_TYPES[str(item.type)] for item in fields(StepMetrics)}

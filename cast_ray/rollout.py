@@ -1,0 +1,181 @@
+"""One episode, from its first observation to its record. Knows functions, no cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+
+from cast_ray.chat import ChatTokenizer, Conversation
+from cast_ray.env import TextEnv, TurnResult
+from cast_ray.errors import TrajectoryError
+from cast_ray.games import get_game
+from cast_ray.games.base import Effect
+from cast_ray.generation import Completion, GenerateRequest
+from cast_ray.puzzles import Puzzle
+from cast_ray.seeds import derive_seed
+from cast_ray.trajectory import Trajectory
+
+Generate = Callable[[GenerateRequest, str], Awaitable[Completion]]
+"""``(request, episode_id) -> completion``; the id keeps an episode at the engine that knows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How answers are drawn and how long a conversation may grow."""
+
+    temperature: float
+    top_p: float
+    max_answer_tokens: int
+    prompt_tokens: int
+    """Most tokens of the opening prompt."""
+    response_tokens: int
+    """Most tokens of everything after it, observations included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeSpec:
+    """One episode to be played; (step, group, episode, attempt) names it in the run."""
+
+    step: int
+    group: int
+    episode: int
+    attempt: int
+    puzzle: Puzzle
+    turn_budget: int
+    seed: int
+
+    @property
+    def episode_id(self) -> str:
+        """Return a name that is unique in the run."""
+        return f"{self.step}/{self.group}/{self.episode}/{self.attempt}"
+
+
+@dataclass(slots=True)
+class _Record:
+    """What a running episode has collected, turn by turn."""
+
+    states: list[str]
+    answers: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
+    turn_seeds: list[int] = field(default_factory=list)
+    weight_versions: list[int] = field(default_factory=list)
+    seconds_generation: float = 0.0
+    end_reason: str = ""
+
+
+async def play_episode(
+    spec: EpisodeSpec,
+    *,
+    tokenizer: ChatTokenizer,
+    generate: Generate,
+    sampling: Sampling,
+    is_dead: Callable[[Hashable], bool] | None,
+) -> Trajectory:
+    """Play one episode and return its record.
+
+    Raises:
+        TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
+    """
+    started = time.perf_counter()
+    game = get_game(spec.puzzle.game)
+    env = TextEnv(game, turn_budget=spec.turn_budget, is_dead=is_dead)
+    first = env.reset(game.decode(spec.puzzle.board))
+    prompt = tokenizer.opening(game.rules, first)
+    if len(prompt) > sampling.prompt_tokens:
+        raise TrajectoryError(
+            f"the opening prompt of puzzle {spec.puzzle.puzzle_id} has {len(prompt)} tokens; raise "
+            f"rollout.prompt_tokens ({sampling.prompt_tokens})"
+        )
+    talk = Conversation.start(prompt)
+    record = _Record(states=[spec.puzzle.board])
+    while not record.end_reason:
+        await _play_turn(spec, talk, record, env, tokenizer, generate, sampling)
+    seconds_total = time.perf_counter() - started
+    return _trajectory(spec, talk, record, seconds_total - record.seconds_generation)
+
+
+async def _play_turn(
+    spec: EpisodeSpec,
+    talk: Conversation,
+    record: _Record,
+    env: TextEnv,
+    tokenizer: ChatTokenizer,
+    generate: Generate,
+    sampling: Sampling,
+) -> None:
+    """Ask the policy for one answer, carry it out, append both to the record."""
+    seed = derive_seed(spec.seed, "turn", len(record.effects))
+    left = sampling.response_tokens - talk.num_response_tokens
+    request = GenerateRequest(
+        token_ids=tuple(talk.token_ids),
+        max_tokens=min(sampling.max_answer_tokens, left),
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=seed,
+        stop_token_id=tokenizer.end_of_turn_id,
+    )
+    asked = time.perf_counter()
+    completion = await generate(request, spec.episode_id)
+    record.seconds_generation += time.perf_counter() - asked
+    talk.append_answer(completion.token_ids, completion.rollout_logprobs)
+    record.turn_seeds.append(seed)
+    record.weight_versions.append(completion.weight_version)
+    answer = tokenizer.text(completion.token_ids)
+    record.answers.append(answer)
+    if completion.token_ids[-1] != tokenizer.end_of_turn_id:
+        # Cut off before its end: never executed, its tokens stay in the loss (SPEC, section 1).
+        record.actions.append("")
+        record.effects.append(Effect.TRUNCATED.value)
+        record.states.append(record.states[-1])
+        record.end_reason = "truncated"
+        return
+    turn = env.step(answer)
+    _note_turn(record, turn, env)
+    if not turn.end_reason:
+        observation = tokenizer.observation(turn.message)
+        # At least one token must be left for the next answer.
+        if talk.num_response_tokens + len(observation) >= sampling.response_tokens:
+            record.end_reason = "token_budget"
+        else:
+            talk.append_observation(observation)
+
+
+def _note_turn(record: _Record, turn: TurnResult, env: TextEnv) -> None:
+    record.actions.append(turn.action)
+    record.effects.append(turn.effect.value)
+    record.states.append(env.game.encode(turn.state))
+    record.end_reason = turn.end_reason
+
+
+def _trajectory(
+    spec: EpisodeSpec, talk: Conversation, record: _Record, seconds_environment: float
+) -> Trajectory:
+    return Trajectory(
+        step=spec.step,
+        group=spec.group,
+        episode=spec.episode,
+        attempt=spec.attempt,
+        game=spec.puzzle.game,
+        tier=spec.puzzle.tier,
+        puzzle_id=spec.puzzle.puzzle_id,
+        puzzle=spec.puzzle.board,
+        turn_budget=spec.turn_budget,
+        seed=spec.seed,
+        token_ids=tuple(talk.token_ids),
+        loss_mask=tuple(talk.loss_mask),
+        rollout_logprobs=tuple(talk.rollout_logprobs),
+        turn_starts=tuple(talk.turn_starts),
+        turn_ends=tuple(talk.turn_ends),
+        turn_seeds=tuple(record.turn_seeds),
+        weight_versions=tuple(record.weight_versions),
+        answers=tuple(record.answers),
+        actions=tuple(record.actions),
+        effects=tuple(record.effects),
+        states=tuple(record.states),
+        reward=1.0 if record.end_reason == "solved" else 0.0,
+        end_reason=record.end_reason,
+        seconds_generation=record.seconds_generation,
+        seconds_environment=seconds_environment,
+    )

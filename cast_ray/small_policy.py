@@ -1,0 +1,127 @@
+"""The small policy: a Qwen3-architecture model and a tokenizer of its own, made from nothing.
+
+Nothing is downloaded. What comes out is an ordinary Hugging Face model directory, so that the
+same code path takes any other causal language model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from cast_ray.chat import ChatPieces, cut_chat_template
+from cast_ray.errors import ModelError
+
+END_OF_TURN = "<|im_end|>"
+START_OF_TURN = "<|im_start|>"
+PADDING = "<|endoftext|>"
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+# A word, a run of backticks, one capital, digit, line break or board symbol, or what lies between.
+# Capitals stand alone unless a small letter follows, so that "PX" in a board stays two cells.
+_PIECES = r" ?[A-Z]?[a-z]+|`+|[A-Z]|[0-9]|\n|[#_*.]|[^A-Za-z0-9`\n#_*.]+"
+
+
+def build_tokenizer(corpus: Sequence[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
+    """Return a lossless byte-level tokenizer where every board cell is one token.
+
+    Args:
+        corpus: texts of the games; frequent words become single tokens.
+        vocab_size: most entries; at least 256 bytes and 3 special tokens are always there.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PADDING, START_OF_TURN, END_OF_TURN],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(corpus, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END_OF_TURN, pad_token=PADDING
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def build_small_policy(
+    directory: Path,
+    *,
+    corpus: Sequence[str],
+    vocab_size: int,
+    hidden_size: int,
+    intermediate_size: int,
+    num_layers: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    max_position_embeddings: int,
+    seed: int,
+) -> int:
+    """Write a randomly initialised Qwen3 model directory; return its number of parameters."""
+    tokenizer = build_tokenizer(corpus, vocab_size=vocab_size)
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            intermediate_size=intermediate_size,
+            num_hidden_layers=num_layers,
+            num_attention_heads=num_heads,
+            num_key_value_heads=num_kv_heads,
+            head_dim=head_dim,
+            max_position_embeddings=max_position_embeddings,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+        )
+    )
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def read_chat_pieces(model_dir: Path) -> ChatPieces:
+    """Cut the chat template of a model directory into appendable pieces.
+
+    Raises:
+        ModelError: the directory is no model directory, or its chat template is missing or not
+            append-only.
+    """
+    for name in ("config.json", "tokenizer.json"):
+        if not (model_dir / name).is_file():
+            raise ModelError(
+                f"{model_dir} is not a model directory: {name} is missing; give the path of a "
+                "Hugging Face model directory"
+            )
+    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
+    if not tokenizer.chat_template:
+        raise ModelError(
+            f"the tokenizer of {model_dir} has no chat template; choose an instruct model or add "
+            "chat_template.jinja"
+        )
+
+    def render(messages: Sequence[tuple[str, str]]) -> str:
+        return tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in messages],
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+
+    return cut_chat_template(render, tokenizer.eos_token)

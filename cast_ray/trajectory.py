@@ -1,0 +1,171 @@
+"""Trajectories as data: one Arrow schema that widens in three stages, one row a trajectory.
+
+    ROLLOUT_SCHEMA   what was played: tokens, turns, states, reward
+    SCORED_SCHEMA    + the solver's cost of every visited state
+    BATCH_SCHEMA     + outcome, turn and token advantages
+
+Letters: ``T`` turns, ``L`` tokens of the whole conversation. Nothing is guessed back that was once
+known: turn spans, masks, weight versions and seeds are columns. (step, group, episode, attempt) is
+unique. Lists are never null; an unknown cost is a null with status ``unknown``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cast_ray.errors import TrajectoryError
+
+EXACT, INFINITE, UNKNOWN = "exact", "infinite", "unknown"
+
+
+def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
+
+
+ROLLOUT_SCHEMA = _schema(
+    ("step", pa.int32()),
+    ("group", pa.int32()),
+    ("episode", pa.int32()),
+    ("attempt", pa.int32()),
+    ("game", pa.string()),
+    ("tier", pa.string()),
+    ("puzzle_id", pa.string()),
+    ("puzzle", pa.string()),
+    ("turn_budget", pa.int32()),
+    ("seed", pa.int64()),
+    ("token_ids", pa.list_(pa.int32())),
+    ("loss_mask", pa.list_(pa.uint8())),
+    ("rollout_logprobs", pa.list_(pa.float32())),
+    ("turn_starts", pa.list_(pa.int32())),
+    ("turn_ends", pa.list_(pa.int32())),
+    ("turn_seeds", pa.list_(pa.int64())),
+    ("weight_versions", pa.list_(pa.int32())),
+    ("answers", pa.list_(pa.string())),
+    ("actions", pa.list_(pa.string())),
+    ("effects", pa.list_(pa.string())),
+    ("states", pa.list_(pa.string())),
+    ("reward", pa.float32()),
+    ("end_reason", pa.string()),
+    ("seconds_generation", pa.float64()),
+    ("seconds_environment", pa.float64()),
+)
+"""``token_ids``, ``loss_mask`` (1 = written by the policy), ``rollout_logprobs`` (0 elsewhere):
+``[L]``. ``turn_starts``/``turn_ends``: ``[T]`` half-open spans of the policy's tokens, its
+end-of-turn token included. ``weight_versions``: ``[T]`` version that wrote each turn.
+``actions``: ``[T]`` canonical spelling, empty where none could be read. ``states``: ``[T + 1]``."""
+
+SCORED_SCHEMA = pa.schema(
+    [
+        *ROLLOUT_SCHEMA,
+        pa.field("cost_to_go", pa.list_(pa.int32()), nullable=False),
+        pa.field("cost_status", pa.list_(pa.string()), nullable=False),
+    ]
+)
+"""``[T + 1]``; ``cost_to_go`` is null where ``cost_status`` is not ``exact``."""
+
+BATCH_SCHEMA = pa.schema(
+    [
+        *SCORED_SCHEMA,
+        pa.field("outcome_advantage", pa.float64(), nullable=False),
+        pa.field("shifted_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("solver_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("turn_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("token_advantages", pa.list_(pa.float32()), nullable=False),
+    ]
+)
+"""``shifted_advantages``: ``[T]`` eq:shifted_solver_advantage, null where a cost is unknown;
+``solver_advantages``: ``[T]`` eq:rms_norm; ``turn_advantages``: ``[T]`` eq:final_advantage;
+``token_advantages``: ``[L]`` the same on the policy's tokens, 0 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """The record of one episode; fields are the columns of ``ROLLOUT_SCHEMA``."""
+
+    step: int
+    group: int
+    episode: int
+    attempt: int
+    game: str
+    tier: str
+    puzzle_id: str
+    puzzle: str
+    turn_budget: int
+    seed: int
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    rollout_logprobs: tuple[float, ...]
+    turn_starts: tuple[int, ...]
+    turn_ends: tuple[int, ...]
+    turn_seeds: tuple[int, ...]
+    weight_versions: tuple[int, ...]
+    answers: tuple[str, ...]
+    actions: tuple[str, ...]
+    effects: tuple[str, ...]
+    states: tuple[str, ...]
+    reward: float
+    end_reason: str
+    seconds_generation: float
+    seconds_environment: float
+
+
+def to_rollout_batch(trajectories: Iterable[Trajectory]) -> pa.RecordBatch:
+    """Return trajectories as one record batch of ``ROLLOUT_SCHEMA``, in the given order."""
+    rows: list[dict[str, Any]] = [  # Any: Arrow takes Python rows
+        {f.name: getattr(t, f.name) for f in fields(Trajectory)} for t in trajectories
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=ROLLOUT_SCHEMA)
+
+
+def with_costs(rollout: pa.RecordBatch, costs: np.ndarray) -> pa.RecordBatch:
+    """Return the batch widened by the cost of every visited state.
+
+    Args:
+        rollout: ``ROLLOUT_SCHEMA``.
+        costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown.
+
+    Raises:
+        TrajectoryError: the number of costs is not the number of states.
+    """
+    offsets = rollout.column("states").offsets
+    if len(costs) != offsets[-1].as_py() - offsets[0].as_py():
+        raise TrajectoryError(
+            f"{len(costs)} costs for {offsets[-1].as_py()} visited states: one for each is needed"
+        )
+    exact = np.isfinite(costs)
+    values = pa.array(np.where(exact, costs, 0).astype(np.int32), mask=~exact)
+    status = pa.array(np.where(exact, EXACT, np.where(np.isnan(costs), UNKNOWN, INFINITE)))
+    lists = [pa.ListArray.from_arrays(offsets, values), pa.ListArray.from_arrays(offsets, status)]
+    return pa.RecordBatch.from_arrays([*rollout.columns, *lists], schema=SCORED_SCHEMA)
+
+
+def costs_of(row: dict[str, Any]) -> np.ndarray:
+    """Return ``[T + 1]`` costs of one row as float64: ``inf`` = infinite, NaN = unknown."""
+    special = {INFINITE: np.inf, UNKNOWN: np.nan}
+    return np.array(
+        [
+            float(cost) if status == EXACT else special[status]
+            for cost, status in zip(row["cost_to_go"], row["cost_status"], strict=True)
+        ]
+    )
+
+
+def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:
+    """Raise TrajectoryError unless the columns are exactly those of ``schema``, by name and type."""
+    if not table.schema.equals(schema):
+        missing = sorted(set(schema.names) - set(table.schema.names))
+        extra = sorted(set(table.schema.names) - set(schema.names))
+        wrong = [
+            name
+            for name in schema.names
+            if name in table.schema.names and table.schema.field(name) != schema.field(name)
+        ]
+        raise TrajectoryError(
+            f"not a table of this stage: missing columns {missing}, unexpected {extra}, "
+            f"of another type {wrong}; it was written by another version or stage"
+        )

@@ -1,0 +1,352 @@
+"""One policy engine: vLLM's AsyncLLM with exact tokens, a weight version and a clock.
+
+``PolicyEngine`` knows no Ray; ``serve.deployment`` hosts it in a Serve replica. What it promises:
+
+* A completion's logprobs are those of the raw distribution (temperature 1, nothing cut off),
+  whatever the answer was sampled with: vLLM's ``raw_logprobs`` mode, stated and not inherited.
+* The model's own ``generation_config`` is ignored: it may hold a top-p that falsifies ratios.
+* After ``update_weights`` every layer has been compared with the file, or the engine refuses to
+  generate until an update succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm import SamplingParams
+from vllm.config import WeightTransferConfig
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferInitRequest,
+    WeightTransferUpdateRequest,
+)
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs.engine import tokens_input
+from vllm.outputs import RequestOutput
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+from cast_ray.errors import EngineError, WeightSyncError
+from cast_ray.generation import Completion, GenerateRequest
+from cast_ray.weights import WeightManifest
+from serve.weight_receiver import WeightReceipt, read_receipt
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Totals since the engine's start; differences of two are what a step used."""
+
+    seconds_running: float
+    """Time during which at least one request was in the engine."""
+    num_requests: int
+    num_generated_tokens: int
+
+
+class PolicyEngine:
+    """A vLLM engine on this machine. Make one with ``PolicyEngine.start``."""
+
+    def __init__(
+        self, llm: AsyncLLM, *, weight_version: int, stall_timeout_s: float, probe_timeout_s: float
+    ) -> None:
+        self._llm = llm
+        self._stall_timeout_s = stall_timeout_s
+        self._probe_timeout_s = probe_timeout_s
+        self._weight_version = weight_version
+        self._distrust = ""
+        self._is_updating = False
+        self._update_lock = asyncio.Lock()
+        self._request_ids = itertools.count()
+        self._last_answer_at = time.monotonic()
+        self._num_running = 0
+        self._running_since = 0.0
+        self._seconds_running = 0.0
+        self._num_requests = 0
+        self._num_generated_tokens = 0
+
+    @classmethod
+    async def start(
+        cls,
+        model_dir: str,
+        *,
+        dtype: str,
+        max_model_len: int,
+        max_num_seqs: int,
+        kv_cache_gib: float,
+        block_size: int,
+        seed: int,
+        weight_backend: str,
+        weight_version: int,
+        stall_timeout_s: float,
+        probe_timeout_s: float,
+    ) -> PolicyEngine:
+        """Start vLLM's processes, load the model and answer a first request.
+
+        Args:
+            model_dir: a Hugging Face model directory; no tokenizer is needed.
+            dtype: ``bfloat16`` or ``float32``.
+            max_model_len: prompt and answer together, in tokens.
+            max_num_seqs: answers generated at the same time; more wait.
+            kv_cache_gib: memory for keys and values.
+            block_size: tokens in a block of the prefix cache; on CPU a multiple of 32.
+            seed: of the engine itself; requests bring their own.
+            weight_backend: name of a registered weight-transfer backend.
+            weight_version: the version that ``model_dir`` holds.
+            stall_timeout_s: with no answer for so long, a health check sends a probe.
+            probe_timeout_s: a probe unanswered for so long means a stalled engine.
+
+        Raises:
+            EngineError: vLLM does not start.
+        """
+        os.environ["VLLM_NO_USAGE_STATS"] = "1"
+        args = AsyncEngineArgs(
+            model=model_dir,
+            skip_tokenizer_init=True,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            # A request's seed and a prompt in several chunks do not go together on CPU: every
+            # prompt must fit one step whole.
+            enable_chunked_prefill=False,
+            max_num_batched_tokens=max(max_model_len, 8192),
+            kv_cache_memory_bytes=int(kv_cache_gib * GIB),
+            block_size=block_size,
+            enable_prefix_caching=True,
+            enforce_eager=True,
+            seed=seed,
+            generation_config="vllm",
+            logprobs_mode="raw_logprobs",
+            weight_transfer_config=WeightTransferConfig(backend=weight_backend),
+            disable_log_stats=True,
+        )
+        try:
+            llm = AsyncLLM.from_engine_args(args)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise EngineError(
+                f"vLLM does not start with {model_dir} ({dtype}, {max_model_len} tokens): {error}"
+            ) from error
+        engine = cls(
+            llm,
+            weight_version=weight_version,
+            stall_timeout_s=stall_timeout_s,
+            probe_timeout_s=probe_timeout_s,
+        )
+        await llm.init_weight_transfer_engine(WeightTransferInitRequest())
+        await engine._probe()
+        return engine
+
+    @property
+    def weight_version(self) -> int:
+        """The version that new requests are answered with."""
+        return self._weight_version
+
+    @property
+    def stats(self) -> EngineStats:
+        """Totals up to now, a request that is running included."""
+        running = time.monotonic() - self._running_since if self._num_running else 0.0
+        return EngineStats(
+            seconds_running=self._seconds_running + running,
+            num_requests=self._num_requests,
+            num_generated_tokens=self._num_generated_tokens,
+        )
+
+    async def generate(
+        self, requests: Sequence[GenerateRequest]
+    ) -> AsyncIterator[list[tuple[int, Completion]]]:
+        """Answer requests, each as soon as it is done.
+
+        Yields:
+            Lists of (index in ``requests``, completion), everything that is done by then.
+
+        Raises:
+            EngineError: vLLM failed or refused a request.
+            WeightSyncError: the last update failed and none has succeeded since.
+        """
+        done: asyncio.Queue[tuple[int, Completion] | BaseException] = asyncio.Queue()
+
+        async def answer(index: int, request: GenerateRequest) -> None:
+            try:
+                done.put_nowait((index, await self.answer(request)))
+            except (EngineError, WeightSyncError) as error:
+                done.put_nowait(error)
+
+        tasks = [asyncio.create_task(answer(i, request)) for i, request in enumerate(requests)]
+        num_missing = len(tasks)
+        try:
+            while num_missing:
+                batch = [await done.get()]
+                while not done.empty():
+                    batch.append(done.get_nowait())
+                for item in batch:
+                    if isinstance(item, BaseException):
+                        raise item
+                num_missing -= len(batch)
+                yield batch
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def answer(self, request: GenerateRequest) -> Completion:
+        """Answer one request. Raises as ``generate`` does."""
+        params = SamplingParams(
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=0,
+            min_p=0.0,
+            seed=request.seed,
+            stop_token_ids=[request.stop_token_id],
+            # Only the request says where an answer ends, not the model's configuration.
+            ignore_eos=True,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,
+        )
+        version = self._weight_version
+        output = (await self._run(request.token_ids, params)).outputs[0]
+        if output.finish_reason not in ("stop", "length"):
+            raise EngineError(
+                f"the engine ended an answer with {output.finish_reason!r} after "
+                f"{len(output.token_ids)} tokens; see the engine's log"
+            )
+        return Completion(
+            token_ids=tuple(output.token_ids),
+            rollout_logprobs=tuple(output.logprobs.logprobs),
+            finish_reason=output.finish_reason,
+            weight_version=version,
+        )
+
+    async def score(self, token_ids: Sequence[int]) -> tuple[float, ...]:
+        """Return ``[L - 1]`` logprobs of tokens 1 .. L-1, each given those before it.
+
+        Computed afresh from the engine's present weights, never from the prefix cache.
+        """
+        params = SamplingParams(
+            max_tokens=1, prompt_logprobs=0, detokenize=False, ignore_eos=True
+        )
+        output = await self._run(token_ids, params)
+        return tuple(
+            position[token].logprob
+            for position, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)
+        )
+
+    async def update_weights(self, manifest: WeightManifest, *, timeout_s: float) -> WeightReceipt:
+        """Change to a published version, prove it, and go on with the requests in flight.
+
+        Requests in flight keep the keys and values of the old weights and finish with the new
+        ones. A file that is refused leaves the engine as it was.
+
+        Raises:
+            WeightSyncError: the file is not what was published; a layer does not hold what was
+                sent; or the update took longer than ``timeout_s``. After the last two the engine
+                answers nothing until an update succeeds.
+        """
+        async with self._update_lock:
+            receipt_path = Path(f"{manifest.path}.receipt-{uuid.uuid4().hex}")
+            self._is_updating = True
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._update(manifest, receipt_path)
+            except TimeoutError as error:
+                self._distrust = f"its update to version {manifest.version} was not finished"
+                raise WeightSyncError(
+                    f"the engine did not load {manifest.path} within {timeout_s} s; look whether "
+                    f"its process still runs"
+                ) from error
+            finally:
+                self._is_updating = False
+                self._last_answer_at = time.monotonic()
+                receipt_path.unlink(missing_ok=True)
+
+    async def _update(self, manifest: WeightManifest, receipt_path: Path) -> WeightReceipt:
+        await self._llm.pause_generation(mode="keep", clear_cache=False)
+        await self._llm.start_weight_update()
+        update = {"manifest": manifest.to_json(), "receipt_path": str(receipt_path)}
+        failure: Exception | None = None
+        try:
+            await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
+        except Exception as error:  # noqa: BLE001  vLLM raises bare Exception for a worker's error
+            failure = error
+        receipt = read_receipt(receipt_path)
+        if failure is None and receipt is not None and not receipt.error:
+            await self._llm.finish_weight_update(weight_version=str(manifest.version))
+            self._weight_version = manifest.version
+            self._distrust = ""
+        elif receipt is None or receipt.is_changed:
+            self._distrust = f"its update to version {manifest.version} failed"
+        if not self._distrust:
+            # Frees the blocks where nothing is in flight. Never relied upon: with a request in
+            # flight vLLM resets nothing and only says so in its log. See ``_run``.
+            await self._llm.reset_prefix_cache()
+            await self._llm.resume_generation()
+        if failure is not None or receipt is None:
+            raise WeightSyncError(
+                receipt.error if receipt and receipt.error else f"the engine failed: {failure}"
+            ) from failure
+        return receipt
+
+    async def check_health(self) -> None:
+        """Return when the engine can answer; silent during a weight update.
+
+        Raises:
+            EngineError: a process of vLLM died, or a probe token does not come.
+        """
+        if self._llm.errored:
+            raise EngineError("a process of the vLLM engine died; see the engine's log")
+        is_fresh = time.monotonic() - self._last_answer_at < self._stall_timeout_s
+        if is_fresh or self._is_updating or self._distrust:
+            return
+        try:
+            async with asyncio.timeout(self._probe_timeout_s):
+                await self._probe()
+        except TimeoutError as error:
+            raise EngineError(
+                f"the engine gave no answer for {self._stall_timeout_s} s and no probe token "
+                f"within {self._probe_timeout_s} s"
+            ) from error
+
+    def shutdown(self) -> None:
+        """End vLLM's processes."""
+        self._llm.shutdown()
+
+    async def _probe(self) -> None:
+        await self._run((0,), SamplingParams(max_tokens=1, logprobs=0, detokenize=False))
+
+    async def _run(self, token_ids: Sequence[int], params: SamplingParams) -> RequestOutput:
+        if self._distrust:
+            raise WeightSyncError(
+                f"the engine's weights are not trusted because {self._distrust}; send weights again"
+            )
+        # The salt keeps a new request from finding a prefix that older weights computed, also
+        # where requests in flight forbid to reset the cache.
+        prompt = tokens_input(list(token_ids), cache_salt=str(self._weight_version))
+        started = time.monotonic()
+        if not self._num_running:
+            self._running_since = started
+        self._num_running += 1
+        try:
+            async for output in self._llm.generate(prompt, params, str(next(self._request_ids))):
+                if output.finished:
+                    self._num_generated_tokens += len(output.outputs[0].token_ids)
+                    self._last_answer_at = time.monotonic()
+                    return output
+        except (EngineDeadError, EngineGenerateError, ValueError) as error:
+            raise EngineError(
+                f"the engine did not answer a prompt of {len(token_ids)} tokens: {error}"
+            ) from error
+        finally:
+            self._num_requests += 1
+            self._num_running -= 1
+            if not self._num_running:
+                self._seconds_running += time.monotonic() - self._running_since
+        raise EngineError(f"the engine ended a prompt of {len(token_ids)} tokens without an answer")

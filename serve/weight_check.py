@@ -1,0 +1,186 @@
+"""Does every layer of a running engine compute with the weights that were sent?
+
+A layer's parameters prove nothing: on CPU the engine computes with a packed copy that no attribute
+shows, and packed layers keep an empty parameter. So each layer is *used*, through the call that the
+model makes, on a fixed random input of two kinds of rows:
+
+* one-hot rows with a random sign. The product is one column of the weight, exactly, in any order
+  of summation and any dtype: it must be equal bit for bit, and one changed weight shows.
+* dense normal rows, which use the layer the way a forward pass does. They agree to rounding.
+
+Shapes: ``R`` probe rows, ``K`` inputs and ``N`` outputs of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from vllm.model_executor.layers.linear import LinearBase
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
+
+from cast_ray.errors import WeightSyncError
+
+MAX_ONE_HOT_ROWS = 512
+"""A layer with more inputs is probed at so many of them, the same ones each time. All outputs are
+covered either way, so a layer left behind shows; one single weight may then be missed."""
+NUM_DENSE_ROWS = 8
+
+ALLOWED_RELATIVE_ERROR = {torch.float32: 2e-6, torch.bfloat16: 1e-3, torch.float16: 1.5e-4}
+"""Largest RMS error of the dense rows over the RMS of the product, by the dtype of the product."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCheck:
+    """How far the engine's use of one tensor is from the tensor that was sent."""
+
+    name: str
+    """As in the weights file."""
+    relative_error: float
+    allowed_error: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the error is allowed; NaN is not."""
+        return self.relative_error <= self.allowed_error
+
+
+@torch.no_grad()
+def check_layers(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> list[LayerCheck]:
+    """Compare every layer of a vLLM model with the tensors that were sent.
+
+    Args:
+        model: a model of vLLM's on one worker, weights loaded.
+        tensors: the complete weights, named as in the Hugging Face checkpoint.
+
+    Returns:
+        One entry for each tensor and use: a tied embedding is checked as embedding and as head.
+
+    Raises:
+        WeightSyncError: a layer has no tensor in the file, or a tensor no layer.
+    """
+    unused = set(tensors)
+    checks = []
+    for name, module in model.named_modules():
+        for check, used in _check_module(model, name, module, tensors):
+            checks.append(check)
+            unused.discard(used)
+    if unused:
+        raise WeightSyncError(
+            f"no layer of the engine uses {sorted(unused)[:3]} of the weights sent; learner and "
+            f"engine must have the same architecture"
+        )
+    return checks
+
+
+def _check_module(
+    model: torch.nn.Module, name: str, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[LayerCheck, str]]:
+    """Yield the check of each tensor that one module uses, and the tensor's name in the file."""
+    if isinstance(module, LinearBase):
+        yield from _check_linear(model, name, module, tensors)
+    elif isinstance(module, ParallelLMHead):
+        # A tied head has no tensor of its own; the error must still say which layer is wrong.
+        own = f"{name}.weight"
+        source = own if own in tensors else "model.embed_tokens.weight"
+        sent = _find(tensors, source).to(module.params_dtype)
+        probe = _probe(sent.shape[1])
+        logits = model.compute_logits(probe.rows.to(sent))
+        yield _check_product(own, probe, logits[:, : len(sent)], sent), source
+    elif isinstance(module, VocabParallelEmbedding):
+        source = f"{name}.weight"
+        sent = _find(tensors, source)
+        found = module(torch.arange(len(sent), device=module.weight.device))
+        yield _check_equal(source, found, sent), source
+    else:
+        for field, parameter in module.named_parameters(recurse=False):
+            source = f"{name}.{field}"
+            yield _check_equal(source, parameter, _find(tensors, source)), source
+
+
+def _check_linear(
+    model: torch.nn.Module, name: str, layer: LinearBase, tensors: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[LayerCheck, str]]:
+    """Check a linear layer, one by one the projections that the engine has merged into it."""
+    prefix, _, leaf = name.rpartition(".")
+    parts = [f"{prefix}.{part}" for part in model.packed_modules_mapping.get(leaf, [leaf])]
+    sent = [_find(tensors, f"{part}.weight").to(layer.params_dtype) for part in parts]
+    probe = _probe(sent[0].shape[1])
+    # The call that the layer's own forward makes. The bias is compared apart: added to a product,
+    # it would round the exact rows.
+    output = layer.quant_method.apply(layer, probe.rows.to(sent[0]), None)
+    pieces = output.split([len(weight) for weight in sent], dim=1)
+    for part, weight, piece in zip(parts, sent, pieces, strict=True):
+        yield _check_product(f"{part}.weight", probe, piece, weight), f"{part}.weight"
+    if layer.bias is not None:
+        biases = layer.bias.split([len(weight) for weight in sent])
+        for part, bias in zip(parts, biases, strict=True):
+            source = f"{part}.bias"
+            yield _check_equal(source, bias, _find(tensors, source).to(layer.params_dtype)), source
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """The fixed random input of all layers with ``K`` inputs."""
+
+    rows: torch.Tensor
+    """``[R, K]`` float32, every value exact in bfloat16: one-hot rows, then dense rows."""
+    inputs: torch.Tensor
+    """Which input each one-hot row looks at."""
+    signs: torch.Tensor
+    """``[len(inputs), 1]``, +1 or -1."""
+
+
+@cache
+def _probe(size: int) -> _Probe:
+    generator = torch.Generator().manual_seed(size)
+    inputs = torch.randperm(size, generator=generator)[:MAX_ONE_HOT_ROWS]
+    signs = torch.randint(0, 2, (len(inputs), 1), generator=generator) * 2.0 - 1.0
+    one_hot = torch.zeros(len(inputs), size).scatter_(1, inputs[:, None], signs)
+    dense = torch.randn(NUM_DENSE_ROWS, size, generator=generator).bfloat16().float()
+    return _Probe(torch.cat([one_hot, dense]), inputs, signs)
+
+
+def _check_product(
+    name: str, probe: _Probe, output: torch.Tensor, weight: torch.Tensor
+) -> LayerCheck:
+    """Judge the output ``[R, N]`` of a layer that should hold ``weight`` ``[N, K]``."""
+    exact, dense = output.split([len(probe.inputs), NUM_DENSE_ROWS])
+    columns = (probe.signs.to(weight) * weight.T[probe.inputs]).to(exact)
+    if not torch.equal(exact, columns):
+        return LayerCheck(
+            name=name, relative_error=_relative_error(exact, columns), allowed_error=0.0
+        )
+    # Rounded as the engine rounds; the order of summation is what may differ.
+    product = probe.rows[-NUM_DENSE_ROWS:].to(weight).double() @ weight.double().T
+    return LayerCheck(
+        name=name,
+        relative_error=_relative_error(dense, product.to(dense)),
+        allowed_error=ALLOWED_RELATIVE_ERROR[dense.dtype],
+    )
+
+
+def _check_equal(name: str, found: torch.Tensor, sent: torch.Tensor) -> LayerCheck:
+    error = _relative_error(found, sent.to(found))
+    return LayerCheck(name=name, relative_error=error, allowed_error=0.0)
+
+
+def _relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    if torch.equal(found, expected):
+        return 0.0
+    difference = (found.double() - expected.double()).norm()
+    return (difference / expected.double().norm()).item()
+
+
+def _find(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    if name not in tensors:
+        raise WeightSyncError(
+            f"the weights sent lack {name}, which the engine uses; learner and engine must have "
+            f"the same architecture"
+        )
+    return tensors[name]

@@ -1,0 +1,212 @@
+"""The engine's end of a weight sync: a backend of vLLM's weight transfer that trusts nothing.
+
+Runs inside vLLM's worker process, where ``register`` announces it by entry point. It reads a
+published file, proves the bytes, loads them layer by layer and then asks every layer that the
+engine computes with what it holds now (``weight_check``). The outcome goes to the caller as a
+receipt, a small JSON file: vLLM's interface carries neither results nor exception types.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import asdict, dataclass
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig, WeightTransferConfig
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
+
+from cast_ray.errors import WeightSyncError
+from cast_ray.weights import WeightManifest, read_weights
+from serve.weight_check import LayerCheck, check_layers
+
+BACKEND = "cast_ray_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightReceipt:
+    """What the engine found after loading weights."""
+
+    version: int
+    num_layers: int
+    """Tensors compared, each in the layer that uses it."""
+    worst_layer: str
+    """The tensor with the largest relative error; empty when none was compared."""
+    worst_relative_error: float
+    seconds_read: float
+    """Reading the file and its checksum."""
+    seconds_load: float
+    seconds_check: float
+    error: str
+    """Empty when every layer holds what was sent."""
+    is_changed: bool
+    """Whether the engine's weights were touched; False when the file was refused."""
+
+
+@dataclass
+class FileInit(WeightTransferInitInfo):
+    """Nothing to agree on beforehand: every update names its file."""
+
+
+@dataclass
+class FileUpdate(WeightTransferUpdateInfo):
+    """One published version."""
+
+    manifest: str
+    """``WeightManifest`` as JSON."""
+    receipt_path: str
+    """Where the receipt is written, one path for each engine and update."""
+
+
+class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
+    """Loads a whole published file; one update is one file.
+
+    ``load`` and ``pack_tied_head`` are steps of their own so that a test's subclass can do one of
+    them wrong and see the check notice.
+    """
+
+    init_info_cls = FileInit
+    update_info_cls = FileUpdate
+
+    def __init__(
+        self,
+        config: WeightTransferConfig,
+        vllm_config: VllmConfig,
+        device: torch.device,
+        model: torch.nn.Module,
+    ) -> None:
+        super().__init__(config, vllm_config, device, model)
+        if (world_size := self.parallel_config.world_size) != 1:
+            raise WeightSyncError(
+                f"the weight backend {config.backend} compares whole layers and needs one worker "
+                f"an engine, got {world_size}; start more engines instead of larger ones"
+            )
+
+    def init_transfer_engine(self, init_info: FileInit) -> None:
+        """Do nothing: there is no connection to set up."""
+
+    def start_weight_update(self) -> None:
+        """Do nothing: the layers are opened only when the file has proved right."""
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:  # Any: vLLM's signature
+        """Load one file and write the receipt; the base class would wait for an accelerator."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def receive_weights(self, update_info: FileUpdate) -> None:
+        """Read, prove, load and check one version.
+
+        Raises:
+            WeightSyncError: the file is not the published one (the old weights stay in use), or a
+                layer does not hold what was sent.
+        """
+        manifest = WeightManifest.from_json(update_info.manifest)
+        seconds = [time.perf_counter()]
+        is_changed = False
+        checks: list[LayerCheck] = []
+        error = ""
+        try:
+            tensors = read_weights(manifest)
+            seconds.append(time.perf_counter())
+            is_changed = True
+            initialize_layerwise_reload(self.model)
+            self.load(tensors)
+            finalize_layerwise_reload(self.model, self.model_config)
+            self.pack_tied_head()
+            seconds.append(time.perf_counter())
+            checks = check_layers(self.model, tensors)
+            _raise_if_wrong(checks, manifest)
+        except WeightSyncError as failure:
+            error = str(failure)
+            raise
+        finally:
+            seconds += [time.perf_counter()] * (4 - len(seconds))
+            spent = [after - before for before, after in zip(seconds, seconds[1:], strict=False)]
+            worst = max(checks, key=lambda check: (not check.is_right, check.relative_error), default=None)
+            receipt = WeightReceipt(
+                version=manifest.version,
+                num_layers=len(checks),
+                worst_layer=worst.name if worst else "",
+                worst_relative_error=worst.relative_error if worst else 0.0,
+                seconds_read=spent[0],
+                seconds_load=spent[1],
+                seconds_check=spent[2],
+                error=error,
+                is_changed=is_changed,
+            )
+            Path(update_info.receipt_path).write_text(json.dumps(asdict(receipt)))
+
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Hand the tensors to the model, which packs each layer as soon as it is complete."""
+        self.model.load_weights(iter(tensors.items()))
+
+    def pack_tied_head(self) -> None:
+        """Pack the output head again when it shares the embedding.
+
+        The layer-wise reload sees the shared parameter only as the embedding's: on CPU the head
+        would go on computing with the copy that was packed at the start.
+        """
+        if self.model_config.hf_config.tie_word_embeddings:
+            head = self.model.lm_head
+            head.tie_weights(self.model.model.embed_tokens)
+            head.quant_method.process_weights_after_loading(head)
+
+    def finish_weight_update(self) -> None:
+        """Do nothing: an update that returned is complete."""
+
+    def shutdown(self) -> None:
+        """Do nothing: no connection, no thread, no open file."""
+
+
+def read_receipt(path: Path) -> WeightReceipt | None:
+    """Return and delete the receipt at ``path``; None when the engine wrote none."""
+    if not path.exists():
+        return None
+    receipt = WeightReceipt(**json.loads(path.read_text()))
+    path.unlink()
+    return receipt
+
+
+def _raise_if_wrong(checks: list[LayerCheck], manifest: WeightManifest) -> None:
+    wrong = [check for check in checks if not check.is_right]
+    if wrong:
+        found = "; ".join(
+            f"{check.name} has relative error {check.relative_error:.3g}, allowed "
+            f"{check.allowed_error:.3g}"
+            for check in wrong[:3]
+        )
+        raise WeightSyncError(
+            f"the engine does not compute with the weights of version {manifest.version}: "
+            f"{found} ({len(wrong)} of {len(checks)} tensors wrong); load them again or restart "
+            f"the engine"
+        )
+
+
+def register() -> None:
+    """Announce the backend; vLLM calls this once in each of its processes."""
+    WeightTransferEngineFactory.register_engine(BACKEND, WeightReceiver)
+    parent = parent_process()
+    if parent is not None:
+        # A replica killed with SIGKILL cannot stop its engine, which would live on for minutes.
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:  # Any: multiprocessing has no public type for a parent
+    parent.join()
+    os.kill(os.getpid(), signal.SIGKILL)

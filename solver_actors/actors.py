@@ -1,0 +1,76 @@
+"""The Ray shells: an oracle, and a host of many concurrent episodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import ray
+
+from cast_ray.chat import ChatPieces, ChatTokenizer
+from cast_ray.rollout import EpisodeSpec, Generate, Sampling, play_episode
+from cast_ray.trajectory import to_rollout_batch
+from solver_actors.oracle import Oracle
+from solver_actors.solver import Solver
+
+
+@ray.remote
+class OracleActor:
+    """One oracle; the pool sends a puzzle always to the same one."""
+
+    def __init__(self, *, max_bytes: int) -> None:
+        self._oracle = Oracle(max_bytes=max_bytes)
+
+    def solver(self, game: str, board: str) -> Solver:
+        """Return the layout's solver; its arrays are shared through the object store."""
+        return self._oracle.solver(game, board)
+
+    def score(self, rollout: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a group widened by its costs."""
+        return self._oracle.score(rollout)
+
+    def counters(self) -> dict[str, float]:
+        """Return what this oracle has done so far."""
+        return asdict(self._oracle.counters)
+
+
+@ray.remote
+class EnvironmentActor:
+    """Hosts episodes, hundreds at a time, in one event loop."""
+
+    def __init__(
+        self, *, model_dir: str, pieces: ChatPieces, make_generate: Callable[[], Generate]
+    ) -> None:
+        self._tokenizer = ChatTokenizer(Path(model_dir), pieces)
+        self._make_generate = make_generate
+        self._generate: Generate | None = None
+
+    async def play_group(
+        self, specs: list[EpisodeSpec], sampling: Sampling, solver: Solver | None
+    ) -> pa.RecordBatch:
+        """Play the episodes of one group concurrently; return them as one record batch.
+
+        Args:
+            specs: the episodes.
+            sampling: how answers are drawn.
+            solver: proves deadlocks by look-up, which ends such an episode; None = play on.
+        """
+        if self._generate is None:
+            self._generate = self._make_generate()  # needs the running event loop
+        return to_rollout_batch(
+            await asyncio.gather(
+                *(
+                    play_episode(
+                        spec,
+                        tokenizer=self._tokenizer,
+                        generate=self._generate,
+                        sampling=sampling,
+                        is_dead=None if solver is None else solver.is_dead,
+                    )
+                    for spec in specs
+                )
+            )
+        )

@@ -1,0 +1,114 @@
+"""The rollout pool: whole groups go out, scored record batches come back, nothing waits between."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from cast_ray.chat import ChatPieces
+from cast_ray.errors import RemoteTimeout
+from cast_ray.rollout import EpisodeSpec, Generate, Sampling
+from solver_actors.actors import EnvironmentActor, OracleActor
+
+logger = logging.getLogger(__name__)
+
+_EPISODES_PER_ACTOR = 4096  # concurrent calls an environment actor accepts
+
+
+class RolloutPool:
+    """Environment actors and oracle actors, and the way of a group through them."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        num_environment_actors: int,
+        num_oracle_actors: int,
+        oracle_max_bytes: int,
+        model_dir: str,
+        pieces: ChatPieces,
+        make_generate: Callable[[], Generate],
+        deadlock_ends_episode: bool,
+    ) -> None:
+        self._deadlock_ends_episode = deadlock_ends_episode
+        self._environments = [
+            EnvironmentActor.options(
+                name=f"{run_id}-environment-{index}",
+                num_cpus=0,
+                max_concurrency=_EPISODES_PER_ACTOR,
+                max_restarts=2,
+            ).remote(model_dir=model_dir, pieces=pieces, make_generate=make_generate)
+            for index in range(num_environment_actors)
+        ]
+        self._oracles = [
+            OracleActor.options(
+                name=f"{run_id}-oracle-{index}", num_cpus=0, max_restarts=2
+            ).remote(max_bytes=oracle_max_bytes)
+            for index in range(num_oracle_actors)
+        ]
+        self.num_retries = 0
+
+    def play(
+        self, groups: Sequence[list[EpisodeSpec]], sampling: Sampling, *, timeout_s: float
+    ) -> Iterator[pa.RecordBatch]:
+        """Play groups and yield each, scored, as it finishes.
+
+        A group whose actor died is played again, once, with ``attempt`` raised.
+
+        Raises:
+            RemoteTimeout: not every group came back within ``timeout_s``.
+        """
+        deadline = time.monotonic() + timeout_s
+        pending = {self._submit(group, sampling): group for group in groups}
+        while pending:
+            left = deadline - time.monotonic()
+            ready, _ = ray.wait(list(pending), num_returns=1, timeout=max(left, 0.0))
+            if not ready:
+                raise RemoteTimeout(
+                    f"{len(pending)} of {len(groups)} groups were not played within "
+                    f"{timeout_s:.0f} s; raise rollout.timeout_s or look at the engine's log"
+                )
+            group = pending.pop(ready[0])
+            try:
+                yield ray.get(ready[0], timeout=max(left, 1.0))
+            except RayActorError:
+                if group[0].attempt > 0:
+                    raise
+                self.num_retries += 1
+                logger.warning("the actor of group %d died; playing it again", group[0].group)
+                again = [replace(spec, attempt=spec.attempt + 1) for spec in group]
+                pending[self._submit(again, sampling)] = again
+
+    def counters(self, *, timeout_s: float = 30.0) -> dict[str, float]:
+        """Return the sum of the oracles' counters.
+
+        Raises:
+            RemoteTimeout: an oracle did not answer.
+        """
+        try:
+            each = ray.get([o.counters.remote() for o in self._oracles], timeout=timeout_s)
+        except GetTimeoutError:
+            raise RemoteTimeout(f"the oracles did not answer within {timeout_s:.0f} s") from None
+        return {name: sum(counters[name] for counters in each) for name in each[0]}
+
+    def close(self) -> None:
+        """End this pool's actors."""
+        for actor in (*self._environments, *self._oracles):
+            ray.kill(actor)
+
+    def _submit(self, group: list[EpisodeSpec], sampling: Sampling) -> ray.ObjectRef:
+        first = group[0]
+        environment = self._environments[first.group % len(self._environments)]
+        # The same puzzle always meets the same oracle: its table is there.
+        oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
+        solver = None
+        if self._deadlock_ends_episode:
+            solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
+        rollout = environment.play_group.remote(group, sampling, solver)
+        return oracle.score.remote(rollout)
