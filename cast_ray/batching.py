@@ -60,17 +60,19 @@ class TokenBatch:
 
 
 def flat_column(table: pa.Table | pa.RecordBatch, name: str) -> np.ndarray:
-    """Return a list column's values, ``[N]`` in row order, as an array of its own.
+    """Return a list column's values, ``[N]`` in row order; read-only, Arrow owns the memory.
 
     Raises:
         TrajectoryError: the table has no such column.
     """
-    return _list_column(table, name)[0]
+    # flatten() honours the slice of a sliced array; .values would not.
+    return _list_array(table, name).flatten().to_numpy()
 
 
-def row_offsets(table: pa.Table | pa.RecordBatch) -> np.ndarray:
-    """Return ``[R + 1]`` where each row's tokens start in a flat column."""
-    return _list_column(table, "token_ids")[1]
+def row_offsets(table: pa.Table | pa.RecordBatch, name: str = "token_ids") -> np.ndarray:
+    """Return ``[R + 1]`` where each row's entries start in a flat column."""
+    lengths = _list_array(table, name).value_lengths().to_numpy()
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def loss_mask(table: pa.Table | pa.RecordBatch) -> np.ndarray:
@@ -79,12 +81,11 @@ def loss_mask(table: pa.Table | pa.RecordBatch) -> np.ndarray:
     Raises:
         TrajectoryError: ``loss_mask`` and ``token_ids`` do not have the same lengths.
     """
-    offsets = row_offsets(table)
-    values, mask_offsets = _list_column(table, "loss_mask")
+    offsets, mask_offsets = row_offsets(table), row_offsets(table, "loss_mask")
     if not np.array_equal(offsets, mask_offsets):
         row = int(np.flatnonzero(offsets != mask_offsets)[0]) - 1
         raise TrajectoryError(f"row {row} has not as many mask entries as tokens: not a trajectory")
-    mask = values.astype(bool)
+    mask = flat_column(table, "loss_mask").astype(bool)
     mask[offsets[:-1][np.diff(offsets) > 0]] = False
     return mask
 
@@ -192,16 +193,14 @@ def rank_micro_batches(
     return own + [_empty_batch() for _ in range(num_batches - len(own))]
 
 
-def _list_column(table: pa.Table | pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _list_array(table: pa.Table | pa.RecordBatch, name: str) -> pa.ListArray:
     if name not in table.schema.names:
         raise TrajectoryError(f"the table has no column {name}: it is of an earlier stage")
     column = table.column(name)
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    # flatten() honours the slice of a sliced array, .values would not; Arrow's memory is
-    # read-only, which torch.from_numpy does not accept without a warning.
-    values = array.flatten().to_numpy(zero_copy_only=False).copy()
-    lengths = array.value_lengths().to_numpy(zero_copy_only=False)
-    return values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    # combine_chunks copies, even a single chunk.
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _pad(

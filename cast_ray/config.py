@@ -74,6 +74,8 @@ class WarmStartConfig:
     steps: int = 300
     """Optimizer updates; 0 = none (a pretrained model needs none)."""
     trajectories_per_step: int = 16
+    num_demonstrations: int = 4000
+    """Demonstrated games, on training boards drawn with replacement."""
     lr: float = 2e-3
     """Peak learning rate; linear warm-up over a tenth of the steps, linear decay to a tenth."""
     mistake_probability: float = 0.4
@@ -81,6 +83,9 @@ class WarmStartConfig:
 
     def __post_init__(self) -> None:
         _require(self.steps >= 0, "warm_start.steps", ">= 0", self.steps)
+        for name in ("trajectories_per_step", "num_demonstrations"):
+            value = getattr(self, name)
+            _require(value >= 1, f"warm_start.{name}", ">= 1", value)
         _require(self.lr > 0, "warm_start.lr", "> 0", self.lr)
         _require(
             0 <= self.mistake_probability <= 1,
@@ -133,6 +138,10 @@ class EngineConfig:
     """Longest conversation in tokens; 0 = the model's own limit, at most both token budgets."""
     num_cpus: float = 1.0
     """CPU cores that Ray reserves for one engine."""
+    num_threads: int = 2
+    """Threads that one engine computes with on CPU."""
+    weight_backend: str = "cast_ray_file"
+    """vLLM weight-transfer backend that takes the updates."""
     start_timeout_s: float = 300.0
     request_timeout_s: float = 120.0
     update_timeout_s: float = 60.0

@@ -25,7 +25,6 @@ def demonstrate(
     puzzle: Puzzle,
     *,
     game: Game[Any],  # Any: each game has a state type of its own
-    actions: tuple[str, ...],
     best_action: Callable[[Hashable], str | None],
     turn_budget: int,
     mistake_probability: float,
@@ -37,10 +36,9 @@ def demonstrate(
     Args:
         puzzle: the board to start from.
         game: its rules.
-        actions: what a mistake is drawn from, uniformly.
         best_action: an optimal action of a state; None where there is none (then a mistake).
         turn_budget: the demonstration ends there.
-        mistake_probability: chance of a random action at each turn.
+        mistake_probability: chance of a uniformly random action at each turn.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
@@ -50,7 +48,8 @@ def demonstrate(
     while True:
         action = best_action(state)
         if action is None or rng.random() < mistake_probability:
-            action = actions[rng.integers(len(actions))]
+            choices = game.actions(state)
+            action = choices[rng.integers(len(choices))]
         answer = f"```{action}```"
         ids = tokenizer.answer(answer)
         talk.append_answer(ids, [0.0] * len(ids))

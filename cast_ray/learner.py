@@ -262,8 +262,7 @@ class Learner:
     def load_checkpoint(self, directory: Path) -> dict[str, Any]:
         """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
 
-        DeepSpeed unpickles its files: load only what your own runs wrote. At ZeRO stage 3 it can
-        load only into a learner that has not saved before.
+        DeepSpeed unpickles its files: load only what your own runs wrote.
 
         Raises:
             RunDirectoryError: the checkpoint is missing, half-written or cut short.

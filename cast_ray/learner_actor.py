@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import ray
+import torch
 from ray.actor import ActorHandle
 
 from cast_ray.errors import CastRayError, LearnerError, RemoteTimeout
@@ -56,10 +57,14 @@ class LearnerActor:
         """See ``Learner.supervised_update``."""
         return self._learner.supervised_update(table, rows, lr=lr)
 
-    def publish_weights(self, directory: str, version: int) -> WeightManifest | None:
+    def publish_weights(self, directory: str, version: int, dtype: str) -> WeightManifest | None:
         """Write the weights for the engines; the manifest comes from rank 0 alone."""
         state = self._learner.state_for_sync()
-        return publish_weights(state, directory=directory, version=version) if state else None
+        if not state:
+            return None
+        # Rounded here, once: what is sent is then exactly what an engine holds.
+        rounded = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
+        return publish_weights(rounded, directory=directory, version=version)
 
     def save_model(self, directory: Path) -> None:
         """See ``Learner.save_model``."""
@@ -148,10 +153,11 @@ class LearnerGroup:
             lambda rank: rank.supervised_update.remote(table, rows, lr), "supervised_update"
         )[0]
 
-    def publish_weights(self, directory: Path, *, version: int) -> WeightManifest:
-        """Write the weights for the engines and return their manifest."""
+    def publish_weights(self, directory: Path, *, version: int, dtype: str) -> WeightManifest:
+        """Write the weights for the engines, in the engines' dtype; return their manifest."""
         return self._on_all(
-            lambda rank: rank.publish_weights.remote(str(directory), version), "publish_weights"
+            lambda rank: rank.publish_weights.remote(str(directory), version, dtype),
+            "publish_weights",
         )[0]
 
     def save_model(self, directory: Path) -> None:

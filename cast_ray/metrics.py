@@ -47,6 +47,8 @@ class StepMetrics:
     grad_norm: float
     """Before clipping, mean over the step's updates."""
     clip_fraction: float
+    entropy: float
+    """Mean entropy of the policy at the tokens in the loss, in nats."""
     logprob_abs_diff: float
     """Mean |rollout - learner| logprob of the step's tokens, before its first update."""
     logprob_abs_diff_max: float
@@ -57,6 +59,7 @@ class StepMetrics:
     weight_version: int
     oracle_hit_fraction: float
     seconds_total: float
+    """Wall time of the step, its validation left out."""
     seconds_generation: float
     """Time with a request running, by the engine's clock."""
     seconds_environment: float

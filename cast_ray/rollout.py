@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from cast_ray.chat import ChatTokenizer, Conversation
 from cast_ray.env import TextEnv, TurnResult
 from cast_ray.errors import TrajectoryError
 from cast_ray.games import get_game
-from cast_ray.games.base import Effect
+from cast_ray.games.base import Effect, Game
 from cast_ray.generation import Completion, GenerateRequest
 from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.trajectory import Trajectory
 
-Generate = Callable[[GenerateRequest, str], Awaitable[Completion]]
-"""``(request, episode_id) -> completion``; the id keeps an episode at the engine that knows it."""
+Generate = Callable[[GenerateRequest, int], Awaitable[Completion]]
+"""``(request, lane) -> completion``; one lane is one engine, which keeps its episodes' prefixes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +45,6 @@ class EpisodeSpec:
     puzzle: Puzzle
     turn_budget: int
     seed: int
-
-    @property
-    def episode_id(self) -> str:
-        """Return a name that is unique in the run."""
-        return f"{self.step}/{self.group}/{self.episode}/{self.attempt}"
 
 
 @dataclass(slots=True)
@@ -91,7 +87,7 @@ async def play_episode(
     talk = Conversation.start(prompt)
     record = _Record(states=[spec.puzzle.board])
     while not record.end_reason:
-        await _play_turn(spec, talk, record, env, tokenizer, generate, sampling)
+        await _play_turn(spec, talk, record, game, env, tokenizer, generate, sampling)
     seconds_total = time.perf_counter() - started
     return _trajectory(spec, talk, record, seconds_total - record.seconds_generation)
 
@@ -100,7 +96,8 @@ async def _play_turn(
     spec: EpisodeSpec,
     talk: Conversation,
     record: _Record,
-    env: TextEnv,
+    game: Game[Any],
+    env: TextEnv[Any],
     tokenizer: ChatTokenizer,
     generate: Generate,
     sampling: Sampling,
@@ -117,7 +114,7 @@ async def _play_turn(
         stop_token_id=tokenizer.end_of_turn_id,
     )
     asked = time.perf_counter()
-    completion = await generate(request, spec.episode_id)
+    completion = await generate(request, spec.group)  # a group shares its prompt's prefix
     record.seconds_generation += time.perf_counter() - asked
     talk.append_answer(completion.token_ids, completion.rollout_logprobs)
     record.turn_seeds.append(seed)
@@ -132,7 +129,7 @@ async def _play_turn(
         record.end_reason = "truncated"
         return
     turn = env.step(answer)
-    _note_turn(record, turn, env)
+    _note_turn(record, turn, game)
     if not turn.end_reason:
         observation = tokenizer.observation(turn.message)
         # At least one token must be left for the next answer.
@@ -142,10 +139,10 @@ async def _play_turn(
             talk.append_observation(observation)
 
 
-def _note_turn(record: _Record, turn: TurnResult, env: TextEnv) -> None:
+def _note_turn(record: _Record, turn: TurnResult[Any], game: Game[Any]) -> None:
     record.actions.append(turn.action)
     record.effects.append(turn.effect.value)
-    record.states.append(env.game.encode(turn.state))
+    record.states.append(game.encode(turn.state))
     record.end_reason = turn.end_reason
 
 

@@ -1,6 +1,6 @@
 """One policy engine: vLLM's AsyncLLM with exact tokens, a weight version and a clock.
 
-``PolicyEngine`` knows no Ray; ``serve.deployment`` hosts it in a Serve replica. What it promises:
+Knows no Ray; ``serve.deployment`` hosts it in a Serve replica. What it promises:
 
 * A completion's logprobs are those of the raw distribution (temperature 1, nothing cut off),
   whatever the answer was sampled with: vLLM's ``raw_logprobs`` mode, stated and not inherited.
@@ -17,8 +17,8 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from vllm import SamplingParams
 from vllm.config import WeightTransferConfig
@@ -27,6 +27,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateRequest,
 )
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.exceptions import VLLMError
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
@@ -36,19 +37,13 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from cast_ray.errors import EngineError, WeightSyncError
 from cast_ray.generation import Completion, GenerateRequest
 from cast_ray.weights import WeightManifest
-from serve.weight_receiver import WeightReceipt, read_receipt
+from serve.weight_receiver import read_receipt
+from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 GIB = 1024**3
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStats:
-    """Totals since the engine's start; differences of two are what a step used."""
-
-    seconds_running: float
-    """Time during which at least one request was in the engine."""
-    num_requests: int
-    num_generated_tokens: int
+MIN_BATCHED_TOKENS = 8192
+"""Prompt tokens of one step, where the model's length does not ask for more."""
 
 
 class PolicyEngine:
@@ -73,86 +68,55 @@ class PolicyEngine:
         self._num_generated_tokens = 0
 
     @classmethod
-    async def start(
-        cls,
-        model_dir: str,
-        *,
-        dtype: str,
-        max_model_len: int,
-        max_num_seqs: int,
-        kv_cache_gib: float,
-        block_size: int,
-        seed: int,
-        weight_backend: str,
-        weight_version: int,
-        stall_timeout_s: float,
-        probe_timeout_s: float,
-    ) -> PolicyEngine:
+    async def start(cls, **options: Unpack[EngineOptions]) -> PolicyEngine:
         """Start vLLM's processes, load the model and answer a first request.
-
-        Args:
-            model_dir: a Hugging Face model directory; no tokenizer is needed.
-            dtype: ``bfloat16`` or ``float32``.
-            max_model_len: prompt and answer together, in tokens.
-            max_num_seqs: answers generated at the same time; more wait.
-            kv_cache_gib: memory for keys and values.
-            block_size: tokens in a block of the prefix cache; on CPU a multiple of 32.
-            seed: of the engine itself; requests bring their own.
-            weight_backend: name of a registered weight-transfer backend.
-            weight_version: the version that ``model_dir`` holds.
-            stall_timeout_s: with no answer for so long, a health check sends a probe.
-            probe_timeout_s: a probe unanswered for so long means a stalled engine.
 
         Raises:
             EngineError: vLLM does not start.
         """
         os.environ["VLLM_NO_USAGE_STATS"] = "1"
         args = AsyncEngineArgs(
-            model=model_dir,
-            skip_tokenizer_init=True,
-            dtype=dtype,
-            max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs,
+            model=options["model_dir"],
+            dtype=options["dtype"],
+            max_model_len=options["max_model_len"],
+            max_num_seqs=options["max_num_seqs"],
+            kv_cache_memory_bytes=int(options["kv_cache_gib"] * GIB),
+            block_size=options["block_size"],
+            seed=options["seed"],
+            weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
             # A request's seed and a prompt in several chunks do not go together on CPU: every
             # prompt must fit one step whole.
             enable_chunked_prefill=False,
-            max_num_batched_tokens=max(max_model_len, 8192),
-            kv_cache_memory_bytes=int(kv_cache_gib * GIB),
-            block_size=block_size,
+            max_num_batched_tokens=max(options["max_model_len"], MIN_BATCHED_TOKENS),
             enable_prefix_caching=True,
             enforce_eager=True,
-            seed=seed,
+            skip_tokenizer_init=True,
             generation_config="vllm",
             logprobs_mode="raw_logprobs",
-            weight_transfer_config=WeightTransferConfig(backend=weight_backend),
             disable_log_stats=True,
         )
         try:
             llm = AsyncLLM.from_engine_args(args)
         except (RuntimeError, ValueError, OSError) as error:
             raise EngineError(
-                f"vLLM does not start with {model_dir} ({dtype}, {max_model_len} tokens): {error}"
+                f"vLLM does not start with the model {options['model_dir']}: {error}"
             ) from error
         engine = cls(
             llm,
-            weight_version=weight_version,
-            stall_timeout_s=stall_timeout_s,
-            probe_timeout_s=probe_timeout_s,
+            weight_version=options["weight_version"],
+            stall_timeout_s=options["stall_timeout_s"],
+            probe_timeout_s=options["probe_timeout_s"],
         )
         await llm.init_weight_transfer_engine(WeightTransferInitRequest())
         await engine._probe()
         return engine
 
     @property
-    def weight_version(self) -> int:
-        """The version that new requests are answered with."""
-        return self._weight_version
-
-    @property
     def stats(self) -> EngineStats:
         """Totals up to now, a request that is running included."""
         running = time.monotonic() - self._running_since if self._num_running else 0.0
         return EngineStats(
+            weight_version=self._weight_version,
             seconds_running=self._seconds_running + running,
             num_requests=self._num_requests,
             num_generated_tokens=self._num_generated_tokens,
@@ -170,28 +134,17 @@ class PolicyEngine:
             EngineError: vLLM failed or refused a request.
             WeightSyncError: the last update failed and none has succeeded since.
         """
-        done: asyncio.Queue[tuple[int, Completion] | BaseException] = asyncio.Queue()
-
-        async def answer(index: int, request: GenerateRequest) -> None:
-            try:
-                done.put_nowait((index, await self.answer(request)))
-            except (EngineError, WeightSyncError) as error:
-                done.put_nowait(error)
-
-        tasks = [asyncio.create_task(answer(i, request)) for i, request in enumerate(requests)]
-        num_missing = len(tasks)
+        indices = {
+            asyncio.create_task(self.answer(request)): index
+            for index, request in enumerate(requests)
+        }
+        waiting = set(indices)
         try:
-            while num_missing:
-                batch = [await done.get()]
-                while not done.empty():
-                    batch.append(done.get_nowait())
-                for item in batch:
-                    if isinstance(item, BaseException):
-                        raise item
-                num_missing -= len(batch)
-                yield batch
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                yield [(indices[task], task.result()) for task in done]
         finally:
-            for task in tasks:
+            for task in waiting:
                 task.cancel()
 
     async def answer(self, request: GenerateRequest) -> Completion:
@@ -231,9 +184,7 @@ class PolicyEngine:
 
         Computed afresh from the engine's present weights, never from the prefix cache.
         """
-        params = SamplingParams(
-            max_tokens=1, prompt_logprobs=0, detokenize=False, ignore_eos=True
-        )
+        params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False, ignore_eos=True)
         output = await self._run(token_ids, params)
         return tuple(
             position[token].logprob
@@ -275,7 +226,7 @@ class PolicyEngine:
         failure: Exception | None = None
         try:
             await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
-        except Exception as error:  # noqa: BLE001  vLLM raises bare Exception for a worker's error
+        except Exception as error:  # vLLM raises bare Exception for whatever its worker raised
             failure = error
         receipt = read_receipt(receipt_path)
         if failure is None and receipt is not None and not receipt.error:
@@ -340,7 +291,7 @@ class PolicyEngine:
                     self._num_generated_tokens += len(output.outputs[0].token_ids)
                     self._last_answer_at = time.monotonic()
                     return output
-        except (EngineDeadError, EngineGenerateError, ValueError) as error:
+        except (EngineDeadError, EngineGenerateError, VLLMError) as error:
             raise EngineError(
                 f"the engine did not answer a prompt of {len(token_ids)} tokens: {error}"
             ) from error

@@ -49,6 +49,11 @@ class LayerCheck:
         """Whether the error is allowed; NaN is not."""
         return self.relative_error <= self.allowed_error
 
+    @property
+    def severity(self) -> tuple[bool, float]:
+        """Orders checks: wrong ones above right ones, then by error."""
+        return not self.is_right, self.relative_error
+
 
 @torch.no_grad()
 def check_layers(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> list[LayerCheck]:

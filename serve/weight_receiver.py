@@ -34,28 +34,9 @@ from vllm.model_executor.model_loader.reload import (
 from cast_ray.errors import WeightSyncError
 from cast_ray.weights import WeightManifest, read_weights
 from serve.weight_check import LayerCheck, check_layers
+from serve.wire import WeightReceipt
 
 BACKEND = "cast_ray_file"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightReceipt:
-    """What the engine found after loading weights."""
-
-    version: int
-    num_layers: int
-    """Tensors compared, each in the layer that uses it."""
-    worst_layer: str
-    """The tensor with the largest relative error; empty when none was compared."""
-    worst_relative_error: float
-    seconds_read: float
-    """Reading the file and its checksum."""
-    seconds_load: float
-    seconds_check: float
-    error: str
-    """Empty when every layer holds what was sent."""
-    is_changed: bool
-    """Whether the engine's weights were touched; False when the file was refused."""
 
 
 @dataclass
@@ -117,36 +98,34 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
                 layer does not hold what was sent.
         """
         manifest = WeightManifest.from_json(update_info.manifest)
-        seconds = [time.perf_counter()]
+        started = read = loaded = time.perf_counter()
         is_changed = False
         checks: list[LayerCheck] = []
         error = ""
         try:
             tensors = read_weights(manifest)
-            seconds.append(time.perf_counter())
+            read = loaded = time.perf_counter()
             is_changed = True
             initialize_layerwise_reload(self.model)
             self.load(tensors)
             finalize_layerwise_reload(self.model, self.model_config)
             self.pack_tied_head()
-            seconds.append(time.perf_counter())
+            loaded = time.perf_counter()
             checks = check_layers(self.model, tensors)
             _raise_if_wrong(checks, manifest)
         except WeightSyncError as failure:
             error = str(failure)
             raise
         finally:
-            seconds += [time.perf_counter()] * (4 - len(seconds))
-            spent = [after - before for before, after in zip(seconds, seconds[1:], strict=False)]
-            worst = max(checks, key=lambda check: (not check.is_right, check.relative_error), default=None)
+            worst = max(checks, key=lambda check: check.severity, default=None)
             receipt = WeightReceipt(
                 version=manifest.version,
-                num_layers=len(checks),
+                num_checks=len(checks),
                 worst_layer=worst.name if worst else "",
                 worst_relative_error=worst.relative_error if worst else 0.0,
-                seconds_read=spent[0],
-                seconds_load=spent[1],
-                seconds_check=spent[2],
+                seconds_read=read - started,
+                seconds_load=loaded - read,
+                seconds_check=time.perf_counter() - loaded,
                 error=error,
                 is_changed=is_changed,
             )

@@ -107,6 +107,10 @@ class Game(Protocol[StateT]):
         """Return whether the game is won, lost or goes on, by its own rules alone."""
         ...
 
+    def actions(self, state: StateT) -> tuple[str, ...]:
+        """Return every action that the policy may name in a state, also those without effect."""
+        ...
+
     def scored_actions(self, state: StateT) -> tuple[str, ...]:
         """Return the actions that change the state, in the game's canonical order."""
         ...

@@ -161,6 +161,10 @@ class Sokoban:
         """Return WON when every box stands on a target; a deadlock is not lost by the rules."""
         return Status.WON if state.boxes == state.layout.targets else Status.PLAYING
 
+    def actions(self, state: SokobanState) -> tuple[str, ...]:
+        """Return Up, Down, Left, Right, walls or not."""
+        return ACTIONS
+
     def scored_actions(self, state: SokobanState) -> tuple[str, ...]:
         """Return those of Up, Down, Left, Right that change the state."""
         return tuple(

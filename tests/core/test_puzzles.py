@@ -68,12 +68,21 @@ def test_file_without_puzzles_is_read_as_none(tmp_path: Path) -> None:
     assert read_puzzles(tmp_path / "none.parquet") == []
 
 
-def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_reader_of_the_old_file_is_not_disturbed_by_a_new_one(tmp_path: Path) -> None:
     path = tmp_path / "mini.parquet"
     write_puzzles(path, [puzzle()])
-    with pytest.raises(pa.ArrowInvalid):
-        write_puzzles(path, [replace(puzzle(), cost_to_go=2**40)])
-    assert read_puzzles(path) == [puzzle()]
+    before = path.read_bytes()
+    with path.open("rb") as reader:
+        write_puzzles(path, mini_puzzles(20))
+        assert reader.read() == before
+    assert len(read_puzzles(path)) == 20
+
+
+def test_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "folder.parquet"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_puzzles(path, [puzzle()])
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -163,7 +163,6 @@ def test_an_action_lowers_the_cost_by_at_most_one_and_a_walk_raises_it_by_at_mos
     state = GAME.decode(room)
     cost = cost_of(room)
     for action, after in solver_of(room).action_costs(state).items():
-        # A solved room ends the game: only from an open one must costs fit together.
         assert after >= cost - 1
         is_walk = GAME.apply(state, action).state.boxes == state.boxes
         assert not is_walk or after <= cost + 1

@@ -1,0 +1,97 @@
+"""The puzzles of a run: trained on, validated on, held out; disjoint up to symmetry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cast_ray.config import PuzzleConfig
+from cast_ray.errors import PuzzleError
+from cast_ray.generators import build_puzzles
+from cast_ray.puzzles import Puzzle, read_puzzles, write_puzzles
+from cast_ray.seeds import derive_seed
+from solver_actors.solvers import SOLVERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boards:
+    """Three sets of puzzles, no two puzzles equal up to symmetry."""
+
+    train: list[Puzzle]
+    validation: list[Puzzle]
+    held_out: list[Puzzle]
+
+
+def make_boards(game: str, tier: str, config: PuzzleConfig) -> Boards:
+    """Generate the sets, or read the training set from a file and generate the others.
+
+    Raises:
+        PuzzleError: the file is broken or of another game, or too few distinct puzzles exist.
+    """
+
+    def solve(state: Any) -> float:  # Any: each game has a state type of its own
+        return float(SOLVERS[game].build(state).cost_to_go([state])[0])
+
+    given = read_puzzles(Path(config.file)) if config.file else []
+    for puzzle in given:
+        if puzzle.game != game:
+            raise PuzzleError(
+                f"{config.file} holds a puzzle of {puzzle.game}, and the run is of {game}; set "
+                "game and puzzles.file to match"
+            )
+    num_test = config.num_held_out + config.num_validation
+    puzzles = build_puzzles(
+        game=game,
+        tier=tier,
+        count=num_test + (0 if given else config.num_train),
+        seed=config.seed,
+        solve=solve,
+        exclude={puzzle.puzzle_id for puzzle in given},
+    )
+    return Boards(
+        held_out=puzzles[: config.num_held_out],
+        validation=puzzles[config.num_held_out : num_test],
+        train=given or puzzles[num_test:],
+    )
+
+
+def write_boards(boards: Boards, directory: Path) -> None:
+    """Keep the three sets in the run directory."""
+    write_puzzles(directory / "train.parquet", boards.train)
+    write_puzzles(directory / "validation.parquet", boards.validation)
+    write_puzzles(directory / "held_out.parquet", boards.held_out)
+
+
+def read_boards(directory: Path) -> Boards:
+    """Read back what ``write_boards`` kept."""
+    return Boards(
+        train=read_puzzles(directory / "train.parquet"),
+        validation=read_puzzles(directory / "validation.parquet"),
+        held_out=read_puzzles(directory / "held_out.parquet"),
+    )
+
+
+class PuzzleSampler:
+    """Draws each step's puzzles: every puzzle once before any comes again, in seeded order."""
+
+    def __init__(self, puzzles: list[Puzzle], *, per_step: int, seed: int) -> None:
+        if not puzzles:
+            raise PuzzleError("there is no training puzzle; raise puzzles.num_train")
+        self._puzzles = puzzles
+        self._per_step = per_step
+        self._seed = seed
+
+    def draw(self, step: int) -> list[Puzzle]:
+        """Return the puzzles of a step, counted from 1; the same step gives the same puzzles."""
+        first = (step - 1) * self._per_step
+        return [self._at(position) for position in range(first, first + self._per_step)]
+
+    def _at(self, position: int) -> Puzzle:
+        epoch, place = divmod(position, len(self._puzzles))
+        order = np.random.default_rng(derive_seed(self._seed, "epoch", epoch)).permutation(
+            len(self._puzzles)
+        )
+        return self._puzzles[order[place]]

@@ -1,0 +1,88 @@
+"""Playing boards with the present policy: validation, and success on held-out boards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from cast_ray.config import TrainConfig
+from cast_ray.games import get_game
+from cast_ray.metrics import Success, success_rate
+from cast_ray.puzzles import Puzzle
+from cast_ray.rollout import EpisodeSpec, Sampling
+from cast_ray.seeds import derive_seed
+from cast_ray.trajectory import SCORED_SCHEMA
+from solver_actors.pool import RolloutPool
+
+
+def episode_groups(
+    puzzles: Sequence[Puzzle], *, attempts: int, step: int, seed: int, purpose: str
+) -> list[list[EpisodeSpec]]:
+    """Return one group for each puzzle, one episode for each attempt at it."""
+    return [
+        [
+            EpisodeSpec(
+                step=step,
+                group=group,
+                episode=episode,
+                attempt=0,
+                puzzle=puzzle,
+                turn_budget=get_game(puzzle.game).tiers[puzzle.tier].turn_budget,
+                seed=derive_seed(seed, purpose, step, group, episode),
+            )
+            for episode in range(attempts)
+        ]
+        for group, puzzle in enumerate(puzzles)
+    ]
+
+
+def play(
+    pool: RolloutPool,
+    groups: Sequence[list[EpisodeSpec]],
+    sampling: Sampling,
+    *,
+    timeout_s: float,
+    on_group: Callable[[int, int], None],
+) -> pa.Table:
+    """Play groups and return their scored trajectories, ordered by group and episode.
+
+    Args:
+        pool: plays and scores.
+        groups: what to play.
+        sampling: how answers are drawn.
+        timeout_s: longest wait for all of them.
+        on_group: is told how many groups are done, of how many.
+    """
+    batches = []
+    for batch in pool.play(groups, sampling, timeout_s=timeout_s):
+        batches.append(batch)
+        on_group(len(batches), len(groups))
+    table = pa.Table.from_batches(batches, schema=SCORED_SCHEMA)
+    return table.sort_by([("group", "ascending"), ("episode", "ascending")])
+
+
+def evaluation_sampling(config: TrainConfig) -> Sampling:
+    """Return how answers are drawn in validation and evaluation (SPEC, section 5)."""
+    return _sampling(config, config.evaluation.temperature, config.evaluation.top_p)
+
+
+def training_sampling(config: TrainConfig) -> Sampling:
+    """Return how answers are drawn in training; anything but 1 would falsify the ratio."""
+    return _sampling(config, 1.0, 1.0)
+
+
+def success_of(table: pa.Table, *, seed: int) -> Success:
+    """Return the success rate of a table of trajectories, with its interval."""
+    return success_rate(table["puzzle_id"].to_pylist(), table["reward"].to_pylist(), seed=seed)
+
+
+def _sampling(config: TrainConfig, temperature: float, top_p: float) -> Sampling:
+    rollout = config.rollout
+    return Sampling(
+        temperature=temperature,
+        top_p=top_p,
+        max_answer_tokens=rollout.max_answer_tokens,
+        prompt_tokens=rollout.prompt_tokens,
+        response_tokens=rollout.response_tokens,
+    )

@@ -1,0 +1,200 @@
+"""A step's stored advantages against those that its costs and rewards give.
+
+Outcome and solver advantages are compared to 1e-12: another CPU may round asinh or a sum in
+another place. All that follows from stored values by single operations is compared exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cast_ray import advantages
+from cast_ray.config import AdvantageConfig
+from cast_ray.games.base import Effect
+from cast_ray.jobs.replay_row import Mismatch, ReplayedEpisode, ScoredTrajectory
+from cast_ray.trajectory import costs_of
+
+Array = advantages.Array
+
+_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditRow:
+    """One trajectory's stored advantages, and what they may follow from: stored or replayed."""
+
+    key: int
+    """Of the row, in the caller's numbering."""
+    group: int
+    rewards: tuple[float, float]
+    """Stored, replayed."""
+    shifted_from: tuple[Array, Array]
+    """``[T]`` shifted advantages from the stored costs and from the replayed ones."""
+    outcome: float
+    shifted: Array
+    solver: Array
+    turn: Array
+    tokens: np.ndarray
+    turn_starts: Sequence[int]
+    turn_ends: Sequence[int]
+
+
+def credit_row(
+    key: int,
+    row: ScoredTrajectory,
+    columns: dict[str, Any],  # Any: the row as Arrow gives it
+    replayed: ReplayedEpisode,
+    costs: Array,
+) -> CreditRow:
+    """Return what ``credit_mismatches`` needs of a well-formed row."""
+    stored = _shifted(costs_of(columns), row.effects)
+    is_comparable = len(replayed.effects) == len(row.effects)
+    return CreditRow(
+        key=key,
+        group=row.group,
+        rewards=(row.reward, replayed.reward),
+        shifted_from=(stored, _shifted(costs, replayed.effects) if is_comparable else stored),
+        outcome=columns["outcome_advantage"],
+        shifted=np.array(columns["shifted_advantages"], dtype=np.float64),
+        solver=np.array(columns["solver_advantages"], dtype=np.float64),
+        turn=np.array(columns["turn_advantages"], dtype=np.float64),
+        tokens=np.array(columns["token_advantages"], dtype=np.float32),
+        turn_starts=row.turn_starts,
+        turn_ends=row.turn_ends,
+    )
+
+
+def credit_mismatches(
+    rows: Sequence[CreditRow],
+    config: AdvantageConfig,
+    *,
+    group_size: int,
+    is_complete: bool,
+) -> Iterator[tuple[int | None, Mismatch]]:
+    """Yield what differs in a step's advantages, each with the key of its row, None for the step.
+
+    One wrong cost or reward moves the RMS of the whole step, or its group's mean, and the
+    advantages may have been computed before or after it went wrong. So they are computed from
+    the stored and from the replayed values, and the closer of the two is reported.
+
+    Args:
+        rows: the well-formed trajectories of one step, in stored order.
+        config: how the run computed advantages.
+        group_size: a smaller group has lost rows: its outcome advantages are not compared.
+        is_complete: whether no row is missing; otherwise the RMS cannot be known and solver
+            advantages are not compared.
+    """
+    for row in rows:
+        yield from _with_key(row.key, _row_mismatches(row, config.alpha))
+    for group in sorted({row.group for row in rows}):
+        members = [row for row in rows if row.group == group]
+        if len(members) == group_size:
+            yield from _outcome_mismatches(members, config)
+    if not is_complete:
+        found = Mismatch.of(None, "solver_advantages", "rows missing or broken", "not comparable")
+        yield None, found
+    elif rows:
+        yield from _solver_mismatches(rows, config)
+
+
+def _row_mismatches(row: CreditRow, alpha: float) -> Iterator[Mismatch]:
+    """Yield what one row's own values contradict: shifted, turn and token advantages."""
+    shifted = _closer(row.shifted, row.shifted_from, _is_same)
+    yield from _per_turn("shifted_advantages", row.shifted, shifted, _is_same)
+    turn = advantages.final_advantage(row.outcome, row.solver, alpha=alpha)
+    yield from _per_turn("turn_advantages", row.turn, turn, _is_same)
+    tokens = np.zeros(len(row.tokens), dtype=np.float32)
+    for start, end, value in zip(row.turn_starts, row.turn_ends, row.turn, strict=True):
+        tokens[start:end] = value
+    wrong = np.flatnonzero(~_is_same(row.tokens, tokens))
+    turns = np.searchsorted(row.turn_starts, wrong, side="right") - 1
+    for number, first in zip(*np.unique(turns, return_index=True), strict=True):
+        at = wrong[first]
+        turn_or_prompt = int(number) if number >= 0 else None
+        name = f"token_advantages[{at}]"
+        yield Mismatch.of(turn_or_prompt, name, row.tokens[at], tokens[at])
+
+
+def _outcome_mismatches(
+    members: Sequence[CreditRow], config: AdvantageConfig
+) -> Iterator[tuple[int, Mismatch]]:
+    stored = np.array([row.outcome for row in members])
+    candidates = [
+        advantages.outcome_advantage(
+            np.array([row.rewards[source] for row in members]), std=config.std, delta=config.delta
+        )
+        for source in (0, 1)
+    ]
+    expected = _closer(stored, candidates, _is_close)
+    for index in np.flatnonzero(~_is_close(stored, expected)):
+        what = "outcome_advantage"
+        yield members[index].key, Mismatch.of(None, what, stored[index], expected[index])
+
+
+def _solver_mismatches(
+    rows: Sequence[CreditRow], config: AdvantageConfig
+) -> Iterator[tuple[int | None, Mismatch]]:
+    stored = np.concatenate([row.solver for row in rows])
+    candidates = [
+        _solver(np.concatenate([row.shifted_from[source] for row in rows]), config)
+        for source in (0, 1)
+    ]
+    if config.permute_credit:
+        # The control shuffles the values among all turns: only all together are they known.
+        stored, candidates = np.sort(stored), [np.sort(values) for values in candidates]
+        if not _is_close(stored, _closer(stored, candidates, _is_close)).all():
+            found = Mismatch.of(None, "solver_advantages", "other values", "a permutation")
+            yield None, found
+        return
+    expected = _closer(stored, candidates, _is_close)
+    ends = np.cumsum([len(row.solver) for row in rows])
+    for row, values in zip(rows, np.split(expected, ends[:-1]), strict=True):
+        found = _per_turn("solver_advantages", row.solver, values, _is_close)
+        yield from _with_key(row.key, found)
+
+
+def _solver(shifted: Array, config: AdvantageConfig) -> Array:
+    transformed = advantages.TRANSFORMS[config.transform](shifted)
+    if config.normalisation == "none":
+        return transformed
+    return advantages.rms_normalised(transformed, epsilon=config.epsilon)
+
+
+def _shifted(costs: Array, effects: Sequence[str]) -> Array:
+    has_effect = np.array([effect == Effect.CHANGED for effect in effects], dtype=bool)
+    return advantages.shifted_solver_advantage(costs, has_effect)
+
+
+def _is_same(stored: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    return (stored == expected) | (np.isnan(stored) & np.isnan(expected))
+
+
+def _is_close(stored: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    return np.isclose(stored, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+
+
+def _closer(
+    stored: np.ndarray,
+    candidates: Sequence[np.ndarray],
+    agree: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Return the candidate that agrees with the stored values in more places."""
+    return max(candidates, key=lambda candidate: int(agree(stored, candidate).sum()))
+
+
+def _per_turn(
+    what: str,
+    stored: Array,
+    expected: Array,
+    agree: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> Iterator[Mismatch]:
+    for turn in np.flatnonzero(~agree(stored, expected)):
+        yield Mismatch.of(int(turn), what, stored[turn], expected[turn])
+
+
+def _with_key(key: int, found: Iterator[Mismatch]) -> Iterator[tuple[int, Mismatch]]:
+    return ((key, mismatch) for mismatch in found)

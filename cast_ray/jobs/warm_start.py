@@ -1,0 +1,137 @@
+"""The small policy before any reinforcement learning: built, then taught by imperfect play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from cast_ray.chat import ChatTokenizer
+from cast_ray.config import PolicyConfig, WarmStartConfig
+from cast_ray.demonstrations import demonstrate, to_demonstration_table
+from cast_ray.env import TextEnv
+from cast_ray.games import get_game
+from cast_ray.learner_actor import LearnerGroup
+from cast_ray.puzzles import Puzzle
+from cast_ray.seeds import derive_seed
+from cast_ray.small_policy import build_small_policy
+from solver_actors.oracle import Oracle
+
+_CORPUS_PUZZLES = 200
+_WARM_UP_SHARE = 0.1
+_FINAL_LR_SHARE = 0.1
+
+
+def build_initial_model(
+    directory: Path,
+    *,
+    game: str,
+    turn_budget: int,
+    puzzles: list[Puzzle],
+    policy: PolicyConfig,
+    max_tokens: int,
+    seed: int,
+) -> int:
+    """Write the untrained small policy with a tokenizer for its game; return its parameters."""
+    shape = asdict(policy)
+    del shape["path"]
+    return build_small_policy(
+        directory,
+        corpus=_corpus(game, turn_budget, puzzles[:_CORPUS_PUZZLES]),
+        max_position_embeddings=max_tokens,
+        seed=derive_seed(seed, "initial model"),
+        **shape,
+    )
+
+
+def demonstrations(
+    puzzles: list[Puzzle],
+    count: int,
+    *,
+    tokenizer: ChatTokenizer,
+    turn_budget: int,
+    mistake_probability: float,
+    seed: int,
+) -> pa.Table:
+    """Return ``count`` demonstrations on puzzles drawn with replacement."""
+    rng = np.random.default_rng(derive_seed(seed, "demonstrations"))
+    oracle = Oracle(max_bytes=2**28)
+    game = get_game(puzzles[0].game)
+    talks = []
+    for index in rng.integers(len(puzzles), size=count):
+        puzzle = puzzles[index]
+        solver = oracle.solver(puzzle.game, puzzle.board)
+        talks.append(
+            demonstrate(
+                puzzle,
+                game=game,
+                best_action=solver.best_action,
+                turn_budget=turn_budget,
+                mistake_probability=mistake_probability,
+                tokenizer=tokenizer,
+                rng=rng,
+            )
+        )
+    return to_demonstration_table(talks)
+
+
+def warm_start(
+    learner: LearnerGroup,
+    table: pa.Table,
+    config: WarmStartConfig,
+    *,
+    seed: int,
+    on_step: Callable[[int, float], None],
+) -> float:
+    """Train on demonstrations for ``config.steps`` updates; return the last loss.
+
+    Args:
+        learner: takes the updates.
+        table: ``DEMONSTRATION_SCHEMA``.
+        config: how many, how large, how fast.
+        seed: of the order.
+        on_step: is told step and loss.
+    """
+    reference = ray.put(table)
+    loss = float("nan")
+    for step, rows in enumerate(_batches(table.num_rows, config, seed=seed), start=1):
+        lr = config.lr * _schedule(step, config.steps)
+        loss = learner.supervised_update(reference, rows, lr=lr).loss
+        on_step(step, loss)
+    return loss
+
+
+def _schedule(step: int, num_steps: int) -> float:
+    """Return the share of the peak learning rate: linear up, then linear down to a tenth."""
+    warm_up = max(1, round(num_steps * _WARM_UP_SHARE))
+    if step <= warm_up:
+        return step / warm_up
+    done = (step - warm_up) / max(1, num_steps - warm_up)
+    return 1.0 - done * (1.0 - _FINAL_LR_SHARE)
+
+
+def _batches(num_rows: int, config: WarmStartConfig, *, seed: int) -> Iterator[np.ndarray]:
+    """Yield row indices; every row comes once before any comes again."""
+    rng = np.random.default_rng(derive_seed(seed, "warm start order"))
+    order = np.zeros(0, dtype=np.int64)
+    for _ in range(config.steps):
+        while len(order) < config.trajectories_per_step:
+            order = np.concatenate([order, rng.permutation(num_rows)])
+        yield order[: config.trajectories_per_step]
+        order = order[config.trajectories_per_step :]
+
+
+def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
+    """Return the texts whose frequent words become single tokens of the small tokenizer."""
+    rules = get_game(game)
+    texts = [rules.rules, "system\nuser\nassistant\n"]
+    for puzzle in puzzles:
+        state = rules.decode(puzzle.board)
+        for answer in ("", *(f"```{action}```" for action in rules.actions(state))):
+            env = TextEnv(rules, turn_budget=turn_budget)
+            texts += [env.reset(state), answer, env.step(answer).message]
+    return texts

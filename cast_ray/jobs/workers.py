@@ -1,0 +1,214 @@
+"""The remote parts of a run: Ray, the engines and the rollout pool, started and ended together."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+
+from cast_ray.config import TrainConfig
+from cast_ray.errors import EnvironmentSetupError
+from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner import LearnerSettings
+from cast_ray.seeds import derive_seed
+from cast_ray.small_policy import read_chat_pieces
+from cast_ray.weights import WeightManifest, remove_old_versions
+from serve.connect import connect_policy
+from serve.deployment import PolicyEngines, deploy_engines
+from serve.wire import WeightReceipt
+from solver_actors.pool import RolloutPool
+
+logger = logging.getLogger(__name__)
+
+_STALL_TIMEOUT_S = 60.0
+_PROBE_TIMEOUT_S = 30.0
+_BLOCK_SIZE = 32
+_OBJECT_STORE_BYTES = 512 * 2**20
+_VERSIONS_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncResult:
+    """One verified weight update of all engines."""
+
+    manifest: WeightManifest
+    receipts: list[WeightReceipt]
+    seconds: float
+
+    @property
+    def layer_error(self) -> float:
+        """Largest relative error of any layer in any engine."""
+        return max(receipt.worst_relative_error for receipt in self.receipts)
+
+
+@contextmanager
+def ray_session(*, num_cpus: float) -> Iterator[None]:
+    """Use the cluster named by RAY_ADDRESS, or start Ray on this machine; leave it at the end.
+
+    Args:
+        num_cpus: what the run reserves. A local Ray is told so many, whatever the machine has:
+            the parts of a step take turns, so that reservations may exceed the cores.
+    """
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(log_to_driver=False)
+    else:
+        ray.init(
+            address="local",
+            num_cpus=int(-(-num_cpus // 1)),
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class Workers:
+    """Engines and pool of one run. Make one with ``start``; ``close`` ends only its own parts."""
+
+    def __init__(
+        self, *, engines: PolicyEngines, pool: RolloutPool, weights_dir: Path, dtype: str
+    ) -> None:
+        self.engines = engines
+        self.pool = pool
+        self._weights_dir = weights_dir
+        self._dtype = dtype
+
+    @classmethod
+    def start(cls, config: TrainConfig, *, run_id: str, model_dir: Path) -> Workers:
+        """Start engines with the weights of ``model_dir`` as version 0, and the pool.
+
+        Raises:
+            EngineError, RemoteTimeout: the engines did not start.
+            ModelError: the model's tokenizer cannot hold a conversation.
+        """
+        pieces = read_chat_pieces(model_dir)
+        weights_dir = shared_memory_dir(run_id)
+        engine = config.engine
+        engines = deploy_engines(
+            run_id,
+            num_engines=engine.num_engines,
+            num_cpus=engine.num_cpus,
+            num_threads=engine.num_threads,
+            env_vars={},
+            weights_directory=str(weights_dir),
+            update_timeout_s=engine.update_timeout_s,
+            start_timeout_s=engine.start_timeout_s,
+            model_dir=str(model_dir.absolute()),
+            weight_version=0,
+            dtype=engine.dtype,
+            max_model_len=conversation_limit(config),
+            max_num_seqs=engine.max_num_seqs,
+            kv_cache_gib=engine.kv_cache_gib,
+            block_size=_BLOCK_SIZE,
+            seed=derive_seed(config.seed, "engine") % 2**31,
+            weight_backend=engine.weight_backend,
+            stall_timeout_s=_STALL_TIMEOUT_S,
+            probe_timeout_s=_PROBE_TIMEOUT_S,
+        )
+        rollout = config.rollout
+        pool = RolloutPool(
+            run_id=run_id,
+            num_environment_actors=rollout.environment_actors,
+            num_oracle_actors=rollout.oracle_actors,
+            oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
+            model_dir=str(model_dir.absolute()),
+            pieces=pieces,
+            make_generate=functools.partial(
+                connect_policy,
+                [handle.app_name for handle in engines.handles],
+                timeout_s=engine.request_timeout_s,
+            ),
+            deadlock_ends_episode=rollout.deadlock_ends_episode,
+        )
+        return cls(engines=engines, pool=pool, weights_dir=weights_dir, dtype=engine.dtype)
+
+    def sync(self, learner: LearnerGroup, *, version: int, timeout_s: float) -> SyncResult:
+        """Give the learner's weights to every engine, verified layer by layer.
+
+        Raises:
+            WeightSyncError: an engine does not hold what was sent; the layer is named.
+        """
+        started = time.perf_counter()
+        manifest = learner.publish_weights(
+            self._weights_dir, version=version, dtype=self._dtype
+        )
+        receipts = self.engines.update_weights(manifest, timeout_s=timeout_s)
+        remove_old_versions(self._weights_dir, keep=_VERSIONS_KEPT)
+        return SyncResult(
+            manifest=manifest, receipts=receipts, seconds=time.perf_counter() - started
+        )
+
+    def seconds_running(self) -> float:
+        """Return the engines' clock: time with a request running, the busiest engine's."""
+        return max(stats.seconds_running for stats in self.engines.stats(timeout_s=30.0))
+
+    def close(self) -> None:
+        """End the pool, the engines and the shared-memory files of this run."""
+        self.pool.close()
+        self.engines.remove()
+        shutil.rmtree(self._weights_dir, ignore_errors=True)
+
+
+def start_learner(config: TrainConfig, *, model_dir: Path) -> LearnerGroup:
+    """Start the learner's ranks with the weights of a model directory."""
+    learner = config.learner
+    return LearnerGroup(
+        LearnerSettings(
+            model_dir=str(model_dir.absolute()),
+            lr=learner.lr,
+            betas=learner.betas,
+            weight_decay=learner.weight_decay,
+            max_grad_norm=learner.max_grad_norm,
+            zero_stage=learner.zero_stage,
+            dtype=learner.dtype,
+            tokens_per_micro_batch=learner.tokens_per_micro_batch,
+            seed=derive_seed(config.seed, "learner") % 2**31,
+            timeout_s=learner.timeout_s,
+            num_threads=learner.num_threads,
+        ),
+        num_ranks=learner.num_ranks,
+        num_cpus=1,
+        num_gpus=0,
+        timeout_s=learner.timeout_s + 60,
+    )
+
+
+def reserved_cpus(config: TrainConfig) -> float:
+    """Return how many CPUs the run's actors reserve in Ray."""
+    # Two groups of learner ranks overlap for a moment: the one that taught the warm start, and
+    # its successor. One more is for Serve's controller.
+    return config.engine.num_engines * config.engine.num_cpus + 2 * config.learner.num_ranks + 1
+
+
+def conversation_limit(config: TrainConfig) -> int:
+    """Return the longest conversation in tokens."""
+    both = config.rollout.prompt_tokens + config.rollout.response_tokens
+    return min(both, config.engine.max_model_len or both)
+
+
+def shared_memory_dir(run_id: str) -> Path:
+    """Make and return the run's folder for weights on their way to the engines.
+
+    Raises:
+        EnvironmentSetupError: there is no shared memory to write to.
+    """
+    path = Path("/dev/shm") / f"cast-ray-{run_id}"
+    try:
+        path.mkdir(mode=0o700)
+    except OSError as error:
+        raise EnvironmentSetupError(
+            f"{path} cannot be made ({error.strerror}); run cast-ray doctor"
+        ) from None
+    return path

@@ -1,0 +1,136 @@
+"""The report of a run: everything it shows comes from the run directory, into one file."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cast_ray.report import curves, phrasing, time_chart
+from cast_ray.report.bars import interval_chart
+from cast_ray.report.board import board_legend, draw_board
+from cast_ray.report.comparison import choose_showcase, gain
+from cast_ray.report.contents import RunContents, read_run
+from cast_ray.report.episodes import Evaluation
+from cast_ray.report.time_split import time_split
+from cast_ray.run_directory import RunDirectory
+
+
+def write_report(run: RunDirectory) -> Path:
+    """Write ``report.html`` from what lies in the run directory and return its path.
+
+    Works at any time: a run without a step, or without its last evaluation, is said to be not
+    finished.
+
+    Raises:
+        RunDirectoryError: there is no run, or one of its files is broken.
+        TrajectoryError: a table is of another stage.
+    """
+    contents = read_run(run)
+    aside = run.report.with_suffix(".partial")
+    aside.write_text(_render(contents), encoding="utf-8")
+    os.replace(aside, run.report)
+    return run.report
+
+
+def _render(contents: RunContents) -> str:
+    environment = Environment(
+        loader=PackageLoader("cast_ray.report", "template"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        percent=phrasing.percent,
+        points=phrasing.points,
+        signed=phrasing.signed,
+        duration=phrasing.duration,
+        cost=phrasing.cost,
+        credit=phrasing.credit,
+        end_reason=phrasing.end_reason,
+    )
+    environment.tests.update(dead=math.isinf, unknown=math.isnan)
+    environment.globals.update(count=phrasing.count, draw_board=draw_board)
+    return environment.get_template("page.html").render(_view(contents))
+
+
+def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template reads by name
+    before, after = contents.before, contents.after
+    showcase = choose_showcase(before, after)
+    return {
+        "run": contents,
+        "change": gain(before, after, seed=contents.config.seed) if before and after else None,
+        "rates": _rates(before, after),
+        "distance": curves.distance_figure(before, after),
+        "endings": _endings(before, after),
+        "showcase": showcase,
+        "cost_chart": curves.cost_chart(showcase.before, showcase.after) if showcase else None,
+        "legend": board_legend(contents.config.game),
+        **_step_view(contents),
+    }
+
+
+def _step_view(contents: RunContents) -> dict[str, Any]:
+    """Return what is drawn over the steps; nothing before the first one."""
+    steps = contents.steps
+    if not steps:
+        return {"split": None, "columns": []}
+    split = time_split(steps)
+    return {
+        "learning": curves.learning_figures(steps),
+        "turns": curves.turn_figures(steps),
+        "health": curves.health_figures(steps),
+        "groups": curves.group_figure(contents.groups) if contents.groups else None,
+        "split": split,
+        "time_chart": time_chart.time_chart(steps),
+        "time_rows": time_chart.time_rows(split, num_steps=len(steps)),
+        "columns": list(asdict(steps[0])),
+        "table": [[_cell(value) for value in asdict(row).values()] for row in steps],
+    }
+
+
+def _rates(before: Evaluation | None, after: Evaluation | None) -> Any:
+    rows = [
+        (name, style, evaluation.success)
+        for name, style, evaluation in (("before", "b", before), ("after", "a", after))
+        if evaluation is not None
+    ]
+    return interval_chart(rows) if rows else None
+
+
+def _endings(
+    before: Evaluation | None, after: Evaluation | None
+) -> list[tuple[str, float | None, float | None]]:
+    """Return ``[(reason, share before, share after), …]``, solved first, then by frequency."""
+    shares = [_ending_shares(evaluation) for evaluation in (before, after)]
+    reasons = {reason for share in shares if share for reason in share}
+    order = sorted(
+        reasons,
+        key=lambda reason: (
+            reason != "solved",
+            -sum(share.get(reason, 0.0) for share in shares if share),
+            reason,
+        ),
+    )
+    return [
+        (reason, *(share.get(reason, 0.0) if share else None for share in shares))
+        for reason in order
+    ]
+
+
+def _ending_shares(evaluation: Evaluation | None) -> dict[str, float] | None:
+    if evaluation is None or not evaluation.episodes:
+        return None
+    reasons = [episode.end_reason for episode in evaluation.episodes]
+    return {reason: reasons.count(reason) / len(reasons) for reason in set(reasons)}
+
+
+def _cell(value: float | int | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,46 @@
+"""SVG as text: one element at a time, everything escaped."""
+
+from __future__ import annotations
+
+from markupsafe import Markup, escape
+
+
+def tag(name: str, *children: str, **attributes: object) -> Markup:
+    """Return one element.
+
+    Args:
+        name: of the element.
+        children: elements as ``Markup``; a plain string is text and is escaped.
+        attributes: ``class_`` is ``class``, other underscores become hyphens; numbers are cut to
+            two decimals and None leaves the attribute out.
+    """
+    opening = Markup(" ").join(
+        [
+            Markup(name),
+            *(
+                Markup('{}="{}"').format(Markup(_attribute(key)), _value(value))
+                for key, value in attributes.items()
+                if value is not None
+            ),
+        ]
+    )
+    inside = Markup("").join(escape(child) for child in children)
+    return Markup("<{}>{}</{}>").format(opening, inside, Markup(name))
+
+
+def join(parts: list[Markup]) -> Markup:
+    """Return elements one after the other."""
+    return Markup("").join(parts)
+
+
+def path(points: list[tuple[float, float]]) -> str:
+    """Return the path data of a line through points."""
+    return "M" + "L".join(f"{_value(x)} {_value(y)}" for x, y in points) if points else ""
+
+
+def _attribute(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")
+
+
+def _value(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

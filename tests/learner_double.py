@@ -1,0 +1,242 @@
+"""What the learner's tests share: a tiny policy, a table, a probe actor, a naive reference."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import ray
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from cast_ray.batching import TokenBatch
+from cast_ray.learner import Learner, LearnerSettings, Rows
+from cast_ray.learner_actor import LearnerActor
+from cast_ray.trajectory import BATCH_SCHEMA
+
+VOCAB_SIZE = 128
+CLIP = {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}
+LENGTHS = (9, 30, 25, 7, 20, 28, 18, 11)
+ROWS = np.array([5, 0, 1, 3, 4, 6])
+"""The mini-batch; rows 2 and 7 of the table are others'."""
+
+# SGD with this learning rate: the change of a weight, divided by it, is the gradient. A power of
+# two divides exactly, and a large one keeps the rounding of weight + change far below the gradient
+# (at 1, the norms' weights of 1.0 would hide the last digits of gradients of 1e-3).
+SGD_LR = 1024.0
+MAX_GRAD_NORM = 1e9
+
+
+def build_policy(directory: Path) -> Path:
+    """Save a Qwen3 with 51,000 random float32 parameters and a tied head."""
+    torch.manual_seed(7)
+    config = Qwen3Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=12,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        initializer_range=0.1,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(directory)
+    (directory / "tokenizer.json").write_text("{}")
+    return directory
+
+
+def build_table() -> pa.Table:
+    """A table with the columns of BATCH_SCHEMA that the learner reads."""
+    rng = np.random.default_rng(3)
+    masks = [(rng.random(n) < 0.5).astype(np.uint8) for n in LENGTHS]
+    columns = {
+        "token_ids": [rng.integers(0, VOCAB_SIZE, n) for n in LENGTHS],
+        "loss_mask": masks,
+        "token_advantages": [rng.normal(size=len(mask)) * mask for mask in masks],
+    }
+    schema = pa.schema([BATCH_SCHEMA.field(name) for name in columns])
+    return pa.table({name: pa.array(rows) for name, rows in columns.items()}).cast(schema)
+
+
+def with_column(table: pa.Table, name: str, rows: list[np.ndarray]) -> pa.Table:
+    """The table with one column exchanged."""
+    field = table.schema.field(name)
+    column = pa.array(rows, type=field.type)
+    return table.set_column(table.schema.get_field_index(name), field, column)
+
+
+def settings_for(model_dir: Path, **changes: object) -> LearnerSettings:
+    """Settings of a test: plain gradient descent unless said otherwise."""
+    plain = LearnerSettings(
+        model_dir=str(model_dir),
+        lr=SGD_LR,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        max_grad_norm=MAX_GRAD_NORM,
+        zero_stage=0,
+        dtype="float32",
+        tokens_per_micro_batch=180,
+        seed=0,
+        timeout_s=30.0,
+        num_threads=1,
+        optimizer="sgd",
+    )
+    return replace(plain, **changes)
+
+
+class ProbeLearner(Learner):
+    """A learner whose micro-batches are cut and padded as a test wants."""
+
+    tokens_per_micro_batch = 180
+    padding_token = 0
+
+    def _micro_batches(self, table: Rows, rows: np.ndarray) -> list[TokenBatch]:
+        self._settings = replace(self._settings, tokens_per_micro_batch=self.tokens_per_micro_batch)
+        batches = super()._micro_batches(table, rows)
+        for batch in batches:
+            lengths = torch.tensor([LENGTHS[row] for row in batch.rows] or [1])
+            is_padding = torch.arange(batch.token_ids.shape[1]) >= lengths[:, None]
+            batch.token_ids[is_padding] = self.padding_token
+        return batches
+
+
+class ProbeActor(LearnerActor):
+    """A rank with a ``ProbeLearner``, whose weights can be read and put back."""
+
+    def start(self, master_addr: str, master_port: int) -> None:
+        self._learner = ProbeLearner(
+            self._settings,
+            rank=self._rank,
+            world_size=self._world_size,
+            master_addr=master_addr,
+            master_port=master_port,
+        )
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {name: w.numpy() for name, w in self._learner.state_for_sync().items()}
+
+    def cut(self, tokens_per_micro_batch: int, padding_token: int) -> None:
+        self._learner.tokens_per_micro_batch = tokens_per_micro_batch
+        self._learner.padding_token = padding_token
+
+
+class Probes:
+    """Some ranks of ``ProbeActor``, called together."""
+
+    def __init__(self, settings: LearnerSettings, *, num_ranks: int, start: Path) -> None:
+        environment = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+        actor = ray.remote(ProbeActor).options(num_cpus=0.1, runtime_env={"env_vars": environment})
+        self.ranks = [
+            actor.remote(settings, rank=rank, world_size=num_ranks) for rank in range(num_ranks)
+        ]
+        self.start = start
+        address = ray.get(self.ranks[0].free_address.remote(), timeout=60)
+        self.call("start", *address)
+        self.call("save_checkpoint", start, {})
+
+    def call(self, method: str, *arguments: object) -> object:
+        """Call a method on every rank; return what rank 0 returned."""
+        results = [getattr(rank, method).remote(*arguments) for rank in self.ranks]
+        return ray.get(results, timeout=60)[0]
+
+    def gradient(
+        self,
+        table: pa.Table,
+        start_logprobs: np.ndarray,
+        *,
+        tokens_per_micro_batch: int = 180,
+        padding_token: int = 0,
+    ) -> tuple[dict[str, np.ndarray], object]:
+        """Return every weight's gradient and the stats of one update from the first weights."""
+        self.call("load_checkpoint", self.start)
+        self.call("cut", tokens_per_micro_batch, padding_token)
+        before = self.call("weights")
+        stats = self.call("update", table, ROWS, start_logprobs, CLIP)
+        after = self.call("weights")
+        return {name: (before[name] - after[name]) / SGD_LR for name in before}, stats
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            ray.kill(rank)
+
+
+class NaivePolicy:
+    """The same numbers without batches: one row after the other, one token after the other."""
+
+    def __init__(self, directory: Path, dtype: torch.dtype = torch.float64) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=dtype, attn_implementation="eager"
+        ).eval()
+
+    def row_logprobs(self, tokens: list[int]) -> list[torch.Tensor]:
+        """Logprob of each token of a row that has a token before it; the first gets 0."""
+        logits = self.model(input_ids=torch.tensor([tokens])).logits[0]
+        found = [logits.new_zeros(())]
+        for i in range(1, len(tokens)):
+            found.append(logits[i - 1, tokens[i]] - torch.logsumexp(logits[i - 1], dim=0))
+        return found
+
+    def logprobs(self, table: pa.Table) -> np.ndarray:
+        """[N], 0 outside the loss."""
+        found = []
+        with torch.no_grad():
+            for row in table.to_pylist():
+                values = self.row_logprobs(row["token_ids"])
+                found += [float(v) * m for v, m in zip(values, row["loss_mask"], strict=True)]
+        return np.array(found)
+
+    def loss(
+        self, table: pa.Table, start_logprobs: np.ndarray, *, count_masked: bool = False
+    ) -> torch.Tensor:
+        """The mini-batch's loss; ``count_masked`` is the mutant with the wrong denominator."""
+        total, num_tokens, offset = 0.0, 0, 0
+        for number, row in enumerate(table.to_pylist()):
+            tokens = row["token_ids"]
+            if number in ROWS:
+                for i, logprob in enumerate(self.row_logprobs(tokens)):
+                    if i > 0 and row["loss_mask"][i]:
+                        ratio = torch.exp(logprob - float(start_logprobs[offset + i]))
+                        total = total + one_token_loss(ratio, row["token_advantages"][i])
+                        num_tokens += 1
+                    elif count_masked:
+                        num_tokens += 1
+            offset += len(tokens)
+        return total / num_tokens
+
+    def gradient(
+        self, table: pa.Table, start_logprobs: np.ndarray, *, count_masked: bool = False
+    ) -> tuple[dict[str, np.ndarray], float]:
+        """Every weight's gradient, and the loss."""
+        self.model.zero_grad()
+        loss = self.loss(table, start_logprobs, count_masked=count_masked)
+        loss.backward()
+        gradient = {name: p.grad.numpy().copy() for name, p in self.model.named_parameters()}
+        return gradient, loss.item()
+
+
+def one_token_loss(ratio: torch.Tensor, advantage: float) -> torch.Tensor:
+    """The clipped surrogate case by case."""
+    if advantage >= 0:
+        return -advantage * (ratio if ratio < 1.28 else torch.full_like(ratio, 1.28))
+    if ratio < 0.8:
+        return -advantage * torch.full_like(ratio, 0.8)
+    return -advantage * (ratio if ratio < 3.0 else torch.full_like(ratio, 3.0))
+
+
+def relative_error(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    """Largest error of any weight's gradient, relative to that gradient's norm."""
+    assert found.keys() == expected.keys()
+    return max(
+        float(np.linalg.norm(found[name] - expected[name]) / np.linalg.norm(expected[name]))
+        for name in expected
+    )
+
+
+def global_norm(gradient: dict[str, np.ndarray]) -> float:
+    """The norm over all weights together."""
+    return math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in gradient.values()))

@@ -1,0 +1,49 @@
+"""A weight-transfer backend that does one thing wrong: what the engine tests register beside ours.
+
+Which thing is read from the file named by ``FAULT_FILE`` at each update, so that one engine can
+show every fault. The check is inherited and sees the tensors as they were sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+from serve.weight_receiver import WeightReceiver
+
+BACKEND = "faulty_file"
+NO_FAULT = {"kind": "none"}
+
+
+class FaultyReceiver(WeightReceiver):
+    """Leaves the head behind, or loads other values than were sent."""
+
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+        fault = _fault()
+        if fault["kind"] == "nudge":
+            sent = tensors[fault["name"]]
+            nudged = sent.float()
+            rows = slice(None) if fault["num_rows"] is None else slice(fault["num_rows"])
+            # What one AdamW update does: every weight moves by the learning rate, up or down.
+            generator = torch.Generator().manual_seed(0)
+            signs = torch.randint(0, 2, nudged[rows].shape, generator=generator) * 2.0 - 1.0
+            nudged[rows] += fault["learning_rate"] * signs
+            tensors = {**tensors, fault["name"]: nudged.to(sent.dtype)}
+        super().load(tensors)
+
+    def pack_tied_head(self) -> None:
+        if _fault()["kind"] != "head left behind":
+            super().pack_tied_head()
+
+
+def _fault() -> dict[str, object]:
+    return json.loads(Path(os.environ["FAULT_FILE"]).read_text())
+
+
+def register() -> None:
+    """Announce the backend; the entry point lies in a folder that the test makes."""
+    WeightTransferEngineFactory.register_engine(BACKEND, FaultyReceiver)
