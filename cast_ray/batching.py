@@ -90,6 +90,19 @@ def loss_mask(table: pa.Table | pa.RecordBatch) -> np.ndarray:
     return mask
 
 
+def num_loss_tokens(table: pa.Table | pa.RecordBatch, rows: np.ndarray) -> int:
+    """Return how many tokens of some rows are in the loss; this is token-mean's denominator.
+
+    Raises:
+        TrajectoryError: there is none.
+    """
+    offsets, mask = row_offsets(table), loss_mask(table)
+    num_tokens = sum(int(mask[offsets[row] : offsets[row + 1]].sum()) for row in rows)
+    if num_tokens == 0:
+        raise TrajectoryError(f"none of these {len(rows)} rows has a token that the policy wrote")
+    return num_tokens
+
+
 def split_into_mini_batches(
     groups: np.ndarray, *, num_mini_batches: int, seed: int
 ) -> list[np.ndarray]:

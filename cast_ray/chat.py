@@ -15,8 +15,12 @@ from tokenizers import Tokenizer
 
 from cast_ray.errors import ModelError
 
-_SYSTEM, _FIRST, _ANSWER, _SECOND, _ANSWER_2, _THIRD = (
-    f"\u27ea{name}\u27eb" for name in ("system", "first", "answer", "second", "answer2", "third")
+_SYSTEM, _FIRST, _SECOND, _THIRD = (
+    f"\u27ea{name}\u27eb" for name in ("system", "first", "second", "third")
+)
+# With a thought in front, because some templates drop those from earlier answers.
+_ANSWER, _ANSWER_2 = (
+    f"<think>\nwhy\n</think>\n\n\u27ea{name}\u27eb" for name in ("answer", "answer2")
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +21,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-@app.callback()
-def _root() -> None:
-    """Keep ``train`` a sub-command even while it is the only one."""
 
 
 @app.command()
@@ -45,35 +41,123 @@ def train(
     Everything lands in the run directory (run_dir=PATH): config.yaml, metrics.parquet,
     trajectories, checkpoints, model/ and report.html.
     """
-    # Imported here: Ray, torch and DeepSpeed take seconds that --help need not.
+    resolved = load_config(config, overrides or [])
+    stored = Path(resolved.run_dir) / "config.yaml"
+    if resume and config is None and resolved.run_dir and stored.is_file():
+        # What the run was started with need not be typed again.
+        resolved = load_config(stored, overrides or [])
+    # Imported late: Ray and torch take seconds that --help and a typing error need not.
     from cast_ray.jobs.train import train as run_training
     from cast_ray.progress import TrainProgress
 
-    resolved = load_config(config, overrides or [])
+    try:
+        with TrainProgress() as progress:
+            run_training(resolved, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        typer.echo("cast-ray: stopped; go on with --resume and the same run_dir", err=True)
+        raise typer.Exit(130) from None
+
+
+@app.command("eval")
+def evaluate(
+    model: Annotated[Path, typer.Option(help="Model directory or run directory.")],
+    games: Annotated[str, typer.Option(help="GAME[:TIER],… e.g. sokoban:mini,sokoban:id")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Configuration values as key=value.")
+    ] = None,
+    attempts: Annotated[int, typer.Option(help="Attempts at each board.", min=1)] = 4,
+    limit: Annotated[int, typer.Option(help="Boards of each game and tier.", min=1)] = 200,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the results; new. Default: evaluations/….")
+    ] = None,
+) -> None:
+    """Play held-out boards and report the share solved, Avg@k, with 95% intervals."""
+    from cast_ray.jobs.evaluate_model import GameTier, evaluate_model, markdown_table
+    from cast_ray.progress import TrainProgress
+
+    stored = model / "config.yaml"
+    config = load_config(stored if stored.is_file() else None, overrides or [])
+    place = out or Path("evaluations") / f"{model.name}-{_now()}"
+    which = [GameTier.parse(text) for text in games.split(",")]
     with TrainProgress() as progress:
-        run_training(resolved, resume=resume, progress=progress)
+        results = evaluate_model(
+            model, which, config, attempts=attempts, limit=limit, out=place, progress=progress
+        )
+    typer.echo(markdown_table(results, attempts=attempts))
+    typer.echo(f"\nresults in {place}")
+
+
+@app.command()
+def solve(
+    input_path: Annotated[Path, typer.Option("--input", help="One JSON object a line: states.")],
+    output_path: Annotated[Path, typer.Option("--output", help="One JSON object a line: costs.")],
+    with_q: Annotated[bool, typer.Option("--q", help="Also the cost after each action.")] = False,
+) -> None:
+    """Say how far states are from the goal: moves, dead or unknown, and one best action.
+
+    Example line: {"game": "sokoban", "board": ["#####", "#PXO#", "#####"]}
+    """
+    from cast_ray.jobs.solve import solve_file
+
+    num_bad = solve_file(input_path, output_path, with_q=with_q)
+    if num_bad:
+        typer.echo(f"{num_bad} bad line(s): see their error in {output_path}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def replay(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
+    """Play every stored trajectory again from its rows alone and report every difference."""
+    from cast_ray.jobs.replay import format_replay, replay_run
+
+    result = replay_run(run)
+    typer.echo(format_replay(result))
+    if result.differences:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
+    """Write report.html anew from what lies in a run directory."""
+    from cast_ray.report import write_report
+    from cast_ray.run_directory import RunDirectory
+
+    typer.echo(write_report(RunDirectory.existing(run)))
+
+
+@app.command()
+def doctor(
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+) -> None:
+    """Say what is missing or mismatched on this machine; exit with 1 if something is."""
+    from cast_ray.jobs.doctor import diagnose, format_findings
+    from cast_ray.jobs.doctor import fix as mend
+
+    if fix:
+        for line in mend():
+            typer.echo(line)
+    findings = diagnose()
+    typer.echo(format_findings(findings))
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def main() -> None:
     """Run the command line; user errors are one line and exit code 2."""
     # Ray reads this once, when it is imported; unset, its processes may disagree about tokens.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
+    # Tools that were installed beside this command, as ninja, must be found by name.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        app(standalone_mode=False)
+        app()
     except CastRayError as error:
         print(f"cast-ray: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("cast-ray: stopped; go on with --resume and the same run_dir", file=sys.stderr)
-        sys.exit(130)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
-    except Exception as error:
-        if hasattr(error, "format_message"):  # click's own usage errors
-            print(f"cast-ray: {error.format_message()}", file=sys.stderr)
-            sys.exit(2)
-        raise
 
 
 if __name__ == "__main__":

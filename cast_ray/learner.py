@@ -15,10 +15,10 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import deepspeed
 import numpy as np
@@ -29,9 +29,16 @@ from deepspeed.accelerator import get_accelerator
 from torch import Tensor
 
 from cast_ray import losses
-from cast_ray.batching import TokenBatch, flat_column, loss_mask, rank_micro_batches, row_offsets
+from cast_ray.batching import (
+    TokenBatch,
+    flat_column,
+    num_loss_tokens,
+    rank_micro_batches,
+    row_offsets,
+)
 from cast_ray.checkpoint import check_whole, make_partial, partial_path, publish
-from cast_ray.errors import ConfigError, LearnerError, TrajectoryError
+from cast_ray.errors import LearnerError
+from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.policy import HeadInput, load_policy, save_policy
 
 _TAG, _STATE = "deepspeed", "learner.json"
@@ -39,68 +46,7 @@ _TAG, _STATE = "deepspeed", "learner.json"
 Rows = pa.Table | pa.RecordBatch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnerSettings:
-    """How the policy is trained; the same on every rank."""
-
-    model_dir: str
-    """Directory of a Hugging Face causal language model with safetensors weights."""
-    lr: float
-    """Learning rate of ``update``, constant."""
-    betas: tuple[float, float]
-    weight_decay: float
-    max_grad_norm: float
-    """Longer gradients are scaled down to this norm; 0 turns it off."""
-    zero_stage: Literal[0, 1, 2, 3]
-    """DeepSpeed ZeRO stage."""
-    dtype: Literal["float32", "bfloat16"]
-    """Of weights and activations; with bfloat16 the optimizer keeps float32 weights beside."""
-    tokens_per_micro_batch: int
-    """Padded tokens of one forward and backward pass; a longer trajectory stands alone."""
-    seed: int
-    timeout_s: float
-    """Of every collective: after it a missing rank is an error on the others."""
-    num_threads: int
-    """CPU threads of one rank."""
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    """sgd is plain gradient descent, for tests that read the gradient off the weights."""
-
-    def __post_init__(self) -> None:
-        if self.dtype == "bfloat16" and self.zero_stage == 0:
-            raise ConfigError(
-                "learner dtype bfloat16 needs zero_stage 1, 2 or 3: at 0 DeepSpeed would add up "
-                "the gradients of the micro-batches in bfloat16"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateStats:
-    """What one optimizer step was like, over all micro-batches and ranks."""
-
-    loss: float
-    grad_norm: float
-    """Before it was clipped."""
-    num_tokens: int
-    """Tokens in the loss."""
-    clip_fraction: float
-    """Share of them that the clip left without gradient."""
-    entropy: float
-    """Mean over them of the policy's entropy, nats."""
-    ratio_max: float
-    """Largest ratio of a token's probability to that at the start of the step."""
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TokenLoss:
-    """``[B, L]`` each, of one micro-batch."""
-
-    loss: Tensor
-    is_clipped: Tensor
-    ratio: Tensor
-
-
-_LossFunction = Callable[[TokenBatch, Tensor], _TokenLoss]
+_LossFunction = Callable[[TokenBatch, Tensor], losses.TokenLoss]
 """From a micro-batch and its ``[B, L]`` learner_logprobs, 0 outside the loss."""
 
 
@@ -181,14 +127,15 @@ class Learner:
         device = self._engine.device
         start = torch.tensor(start_logprobs, dtype=torch.float32, device=device)
         advantages = torch.tensor(flat_column(table, "token_advantages"), device=device)
-        bounds = {"clip_low": clip_low, "clip_high": clip_high, "dual_clip": dual_clip}
 
-        def policy_loss(batch: TokenBatch, learner_logprobs: Tensor) -> _TokenLoss:
-            per_token = (learner_logprobs, batch.gather(start), batch.gather(advantages))
-            return _TokenLoss(
-                loss=losses.clipped_policy_loss(*per_token, **bounds),
-                is_clipped=losses.is_clipped(*per_token, **bounds),
-                ratio=torch.exp(learner_logprobs.detach() - per_token[1]),
+        def policy_loss(batch: TokenBatch, learner_logprobs: Tensor) -> losses.TokenLoss:
+            return losses.policy_token_loss(
+                learner_logprobs,
+                batch.gather(start),
+                batch.gather(advantages),
+                clip_low=clip_low,
+                clip_high=clip_high,
+                dual_clip=dual_clip,
             )
 
         return self._step(table, rows, policy_loss, lr=self._settings.lr)
@@ -205,12 +152,8 @@ class Learner:
             TrajectoryError, LearnerError: as in ``update``.
         """
 
-        def text_loss(_batch: TokenBatch, learner_logprobs: Tensor) -> _TokenLoss:
-            return _TokenLoss(
-                loss=losses.token_cross_entropy(learner_logprobs),
-                is_clipped=torch.zeros_like(learner_logprobs, dtype=torch.bool),
-                ratio=torch.ones_like(learner_logprobs),
-            )
+        def text_loss(_batch: TokenBatch, learner_logprobs: Tensor) -> losses.TokenLoss:
+            return losses.text_token_loss(learner_logprobs)
 
         return self._step(table, rows, text_loss, lr=lr)
 
@@ -297,7 +240,7 @@ class Learner:
         started = time.perf_counter()
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
-        num_tokens = _num_loss_tokens(table, rows)
+        num_tokens = num_loss_tokens(table, rows)
         totals = torch.zeros(3, dtype=torch.float64, device=self._engine.device)
         ratio_max = torch.zeros(1, device=self._engine.device)
         batches = self._micro_batches(table, rows)
@@ -372,14 +315,6 @@ class Learner:
         kept = ("zero_stage", "dtype", "optimizer")
         settings = asdict(self._settings)
         return {"num_ranks": self._world_size, **{name: settings[name] for name in kept}}
-
-
-def _num_loss_tokens(table: Rows, rows: np.ndarray) -> int:
-    offsets, mask = row_offsets(table), loss_mask(table)
-    num_tokens = sum(int(mask[offsets[row] : offsets[row + 1]].sum()) for row in rows)
-    if num_tokens == 0:
-        raise TrajectoryError(f"none of the {len(rows)} rows has a token that the policy wrote")
-    return num_tokens
 
 
 def _join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> None:

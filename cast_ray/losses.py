@@ -6,9 +6,22 @@ are per token until ``token_mean`` adds them up. What a masked position holds is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLoss:
+    """An objective at every token of a micro-batch, masked ones included; ``[B, L]`` each."""
+
+    loss: Tensor
+    is_clipped: Tensor
+    """The token gives no gradient."""
+    ratio: Tensor
+    """Of its probability to that at the start of the step; carries no gradient."""
 
 
 def token_logprobs(logits: Tensor, token_ids: Tensor) -> Tensor:
@@ -87,6 +100,34 @@ def is_clipped(
 def token_cross_entropy(learner_logprobs: Tensor) -> Tensor:
     """Return ``[B, L]`` cross-entropy of each token with the text itself: minus its logprob."""
     return -learner_logprobs
+
+
+def policy_token_loss(
+    learner_logprobs: Tensor,
+    start_logprobs: Tensor,
+    advantages: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float,
+) -> TokenLoss:
+    """Return ``clipped_policy_loss`` with what is worth knowing about it; arguments as there."""
+    given = (learner_logprobs, start_logprobs, advantages)
+    bounds = {"clip_low": clip_low, "clip_high": clip_high, "dual_clip": dual_clip}
+    return TokenLoss(
+        loss=clipped_policy_loss(*given, **bounds),
+        is_clipped=is_clipped(*given, **bounds),
+        ratio=torch.exp(learner_logprobs.detach() - start_logprobs),
+    )
+
+
+def text_token_loss(learner_logprobs: Tensor) -> TokenLoss:
+    """Return ``token_cross_entropy`` as a ``TokenLoss``: nothing is clipped, the ratio is 1."""
+    return TokenLoss(
+        loss=token_cross_entropy(learner_logprobs),
+        is_clipped=torch.zeros_like(learner_logprobs, dtype=torch.bool),
+        ratio=torch.ones_like(learner_logprobs),
+    )
 
 
 def token_mean(loss: Tensor, mask: Tensor, *, num_tokens: int) -> Tensor:

@@ -68,14 +68,15 @@ class RunDirectory:
         """
         run = cls.existing(path)
         stored = load_config(run.config, [])
-        same = replace(stored, run_dir=config.run_dir, steps=max(config.steps, stored.steps))
-        if same != replace(config, steps=same.steps):
-            differing = _differing_keys(asdict(same), asdict(config))
+        longer = max(config.steps, stored.steps)
+        expected = replace(stored, run_dir=config.run_dir, steps=longer)
+        if config != expected:
+            differing = _differing_keys(asdict(expected), asdict(config))
             raise RunDirectoryError(
-                f"{path} belongs to another configuration: {', '.join(differing)} differ; resume "
-                "with the same values or give another run_dir=PATH"
+                f"{path} belongs to another configuration: {', '.join(differing)}; resume with "
+                "the same values (steps may grow) or give another run_dir=PATH"
             )
-        save_config(replace(config, steps=same.steps), run.config)
+        save_config(config, run.config)
         return run
 
     @classmethod
@@ -106,6 +107,11 @@ class RunDirectory:
         """Return the newest complete checkpoint; unfinished ones carry another name."""
         whole = sorted(p for p in self.checkpoints.glob("step-*") if p.suffix != ".partial")
         return whole[-1] if whole else None
+
+    def steps_done(self) -> int:
+        """Return the step of the newest checkpoint; 0 where there is none."""
+        newest = self.newest_checkpoint()
+        return int(newest.name.removeprefix("step-")) if newest else 0
 
     def drop_old_checkpoints(self, *, kept: int) -> None:
         """Remove all but the newest ``kept`` checkpoints."""

@@ -25,9 +25,14 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
-# A word, a run of backticks, one capital, digit, line break or board symbol, or what lies between.
-# Capitals stand alone unless a small letter follows, so that "PX" in a board stays two cells.
-_PIECES = r" ?[A-Z]?[a-z]+|`+|[A-Z]|[0-9]|\n|[#_*.]|[^A-Za-z0-9`\n#_*.]+"
+# What may become one token: a run of backticks; a phrase with the punctuation behind it; a capital
+# that no small letter follows; a digit; a board symbol; whatever else lies between. Capitals stand
+# alone so that "PX" in a board stays two cells; phrases stay whole because attention over a game's
+# whole history costs the square of its tokens.
+_PIECES = (
+    r"`+|[A-Z]?[a-z]+(?:[ ,]+[a-z]+)*[:.,]? ?\(?|[A-Z](?![a-z])|[0-9]|[#_*]|"
+    r"\)?\n|[^A-Za-z0-9`\n#_*]+"
+)
 
 
 def build_tokenizer(corpus: Sequence[str], *, vocab_size: int) -> PreTrainedTokenizerFast:

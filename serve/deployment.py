@@ -200,5 +200,7 @@ def _wait_until_running(names: Sequence[str], timeout_s: float) -> None:
 
 
 def _reason_of(application: ApplicationStatusOverview) -> str:
-    messages = [status.message for status in application.deployments.values() if status.message]
-    return " ".join(messages) or application.message
+    messages = [status.message for status in application.deployments.values()]
+    text = " ".join(filter(None, messages)) or application.message
+    # Serve gives the whole traceback; its last line is the exception that the replica raised.
+    return text.strip().splitlines()[-1].removeprefix("cast_ray.errors.EngineError: ")

@@ -9,12 +9,8 @@ receipt, a small JSON file: vLLM's interface carries neither results nor excepti
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
 import time
 from dataclasses import asdict, dataclass
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +29,7 @@ from vllm.model_executor.model_loader.reload import (
 
 from cast_ray.errors import WeightSyncError
 from cast_ray.weights import WeightManifest, read_weights
+from serve.watchdog import end_with_parent
 from serve.weight_check import LayerCheck, check_layers
 from serve.wire import WeightReceipt
 
@@ -178,14 +175,6 @@ def _raise_if_wrong(checks: list[LayerCheck], manifest: WeightManifest) -> None:
 
 
 def register() -> None:
-    """Announce the backend; vLLM calls this once in each of its processes."""
+    """Announce the backend and tie the process to its parent; vLLM calls this in each process."""
     WeightTransferEngineFactory.register_engine(BACKEND, WeightReceiver)
-    parent = parent_process()
-    if parent is not None:
-        # A replica killed with SIGKILL cannot stop its engine, which would live on for minutes.
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: Any) -> None:  # Any: multiprocessing has no public type for a parent
-    parent.join()
-    os.kill(os.getpid(), signal.SIGKILL)
+    end_with_parent()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -47,6 +48,10 @@ class EnvironmentActor:
         self._tokenizer = ChatTokenizer(Path(model_dir), pieces)
         self._make_generate = make_generate
         self._generate: Generate | None = None
+
+    async def pid(self) -> int:
+        """Return the process of this actor, for whoever looks after it."""
+        return os.getpid()
 
     async def play_group(
         self, specs: list[EpisodeSpec], sampling: Sampling, solver: Solver | None

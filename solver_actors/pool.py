@@ -18,7 +18,8 @@ from solver_actors.actors import EnvironmentActor, OracleActor
 
 logger = logging.getLogger(__name__)
 
-_EPISODES_PER_ACTOR = 4096  # concurrent calls an environment actor accepts
+_GROUPS_PER_ACTOR = 1000  # concurrent calls an environment actor accepts
+_MAX_RESTARTS = 2
 
 
 class RolloutPool:
@@ -41,14 +42,17 @@ class RolloutPool:
             EnvironmentActor.options(
                 name=f"{run_id}-environment-{index}",
                 num_cpus=0,
-                max_concurrency=_EPISODES_PER_ACTOR,
-                max_restarts=2,
+                max_concurrency=_GROUPS_PER_ACTOR,
+                max_restarts=_MAX_RESTARTS,
             ).remote(model_dir=model_dir, pieces=pieces, make_generate=make_generate)
             for index in range(num_environment_actors)
         ]
         self._oracles = [
             OracleActor.options(
-                name=f"{run_id}-oracle-{index}", num_cpus=0, max_restarts=2
+                name=f"{run_id}-oracle-{index}",
+                num_cpus=0,
+                max_restarts=_MAX_RESTARTS,
+                max_task_retries=_MAX_RESTARTS,  # asking twice gives the same answer
             ).remote(max_bytes=oracle_max_bytes)
             for index in range(num_oracle_actors)
         ]
@@ -110,5 +114,9 @@ class RolloutPool:
         solver = None
         if self._deadlock_ends_episode:
             solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
-        rollout = environment.play_group.remote(group, sampling, solver)
+        # The second time Ray itself waits until the actor is back.
+        play = environment.play_group.options(
+            max_task_retries=_MAX_RESTARTS if first.attempt else 0
+        )
+        rollout = play.remote(group, sampling, solver)
         return oracle.score.remote(rollout)

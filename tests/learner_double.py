@@ -13,8 +13,9 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from cast_ray.batching import TokenBatch
-from cast_ray.learner import Learner, LearnerSettings, Rows
+from cast_ray.learner import Learner, Rows
 from cast_ray.learner_actor import LearnerActor
+from cast_ray.learner_settings import LearnerSettings
 from cast_ray.trajectory import BATCH_SCHEMA
 
 VOCAB_SIZE = 128
@@ -82,7 +83,7 @@ def settings_for(model_dir: Path, **changes: object) -> LearnerSettings:
         dtype="float32",
         tokens_per_micro_batch=180,
         seed=0,
-        timeout_s=30.0,
+        timeout_s=120.0,
         num_threads=1,
         optimizer="sgd",
     )
@@ -135,14 +136,14 @@ class Probes:
             actor.remote(settings, rank=rank, world_size=num_ranks) for rank in range(num_ranks)
         ]
         self.start = start
-        address = ray.get(self.ranks[0].free_address.remote(), timeout=60)
+        address = ray.get(self.ranks[0].free_address.remote(), timeout=180)
         self.call("start", *address)
         self.call("save_checkpoint", start, {})
 
     def call(self, method: str, *arguments: object) -> object:
         """Call a method on every rank; return what rank 0 returned."""
         results = [getattr(rank, method).remote(*arguments) for rank in self.ranks]
-        return ray.get(results, timeout=60)[0]
+        return ray.get(results, timeout=180)[0]
 
     def gradient(
         self,

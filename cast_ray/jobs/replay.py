@@ -122,9 +122,10 @@ def format_replay(report: ReplayReport) -> str:
     ]
     if not report.differences:
         return "\n".join([*lines, "No difference."])
-    lines.append(f"{len(report.differences)} differences:")
+    count = len(report.differences)
+    lines.append("1 difference:" if count == 1 else f"{count} differences:")
     lines += [_line(difference) for difference in report.differences[:_SHOWN_DIFFERENCES]]
-    left = len(report.differences) - _SHOWN_DIFFERENCES
+    left = count - _SHOWN_DIFFERENCES
     return "\n".join([*lines, f"  … and {left} more"] if left > 0 else lines)
 
 

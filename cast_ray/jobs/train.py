@@ -61,16 +61,17 @@ def train(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> RunD
         KeyboardInterrupt: stopped by Ctrl-C, after the step in progress was kept.
     """
     started = time.perf_counter()
-    directory = _open(config, resume=resume)
-    with ray_session(num_cpus=reserved_cpus(config)):
-        progress.phase("choosing puzzles")
-        if not (directory.puzzles / "held_out.parquet").is_file():
-            write_boards(make_boards(config.game, config.tier, config.puzzles), directory.puzzles)
-        run = _Run(
-            config, directory, progress, read_boards(directory.puzzles), _run_id(directory.path)
-        )
-        _train(run)
-        summary = _summarise(run, seconds=time.perf_counter() - started)
+    progress.phase("choosing puzzles")
+    directory = _reopen(config) if resume else _create(config)
+    run = _Run(config, directory, progress, read_boards(directory.puzzles), _run_id(directory.path))
+    progress.phase("starting Ray")
+    try:
+        with ray_session(num_cpus=reserved_cpus(config)):
+            _train(run)
+    except KeyboardInterrupt:
+        write_report(directory)
+        raise
+    summary = _summarise(run, seconds=time.perf_counter() - started)
     progress.phase("writing the report")
     write_report(directory)
     progress.finish(directory.path, summary)
@@ -249,7 +250,6 @@ def _engine_model(run: _Run) -> Path:
     """Return the model directory that engines and warm start begin with, built if need be."""
     config, directory = run.config, run.directory
     if config.policy.path:
-        read_chat_pieces(Path(config.policy.path))
         return Path(config.policy.path)
     if not directory.initial_model.is_dir():
         turn_budget = get_game(config.game).tiers[config.tier].turn_budget
@@ -305,11 +305,6 @@ def _restore(run: _Run, learner: LearnerGroup) -> tuple[int, float | None]:
         return 0, None
     state = learner.load_checkpoint(checkpoint)
     done = int(state["step"])
-    if done >= run.config.steps:
-        raise RunDirectoryError(
-            f"{run.directory.path} has done its {done} steps already; give a larger steps= to "
-            "train on"
-        )
     run.directory.forget_after(done)
     run.progress.note(f"resumed after step {done} from {checkpoint}")
     return done, state["healthy_logprob_abs_diff"]
@@ -336,17 +331,31 @@ def _summarise(run: _Run, *, seconds: float) -> dict:
     return summary
 
 
-def _open(config: TrainConfig, *, resume: bool) -> RunDirectory:
-    if get_game(config.game).tiers.get(config.tier) is None:
-        tiers = ", ".join(get_game(config.game).tiers)
-        raise ConfigError(f"tier must be one of {tiers}, got {config.tier!r}")
-    if resume:
-        if not config.run_dir:
-            raise RunDirectoryError("--resume needs run_dir=PATH, the directory to go on with")
-        return RunDirectory.reopen(Path(config.run_dir), config)
+def _create(config: TrainConfig) -> RunDirectory:
+    """Check all input, then make the run directory: bad input leaves nothing behind."""
+    tiers = get_game(config.game).tiers
+    if config.tier not in tiers:
+        raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {config.tier!r}")
+    if config.policy.path:
+        read_chat_pieces(Path(config.policy.path))
+    boards = make_boards(config.game, config.tier, config.puzzles)
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = config.run_dir or f"runs/{config.game}-{config.tier}-{now}"
-    return RunDirectory.create(Path(name), config)
+    directory = RunDirectory.create(Path(name), config)
+    write_boards(boards, directory.puzzles)
+    return directory
+
+
+def _reopen(config: TrainConfig) -> RunDirectory:
+    if not config.run_dir:
+        raise RunDirectoryError("--resume needs run_dir=PATH, the directory to go on with")
+    directory = RunDirectory.reopen(Path(config.run_dir), config)
+    if directory.steps_done() >= config.steps:
+        raise RunDirectoryError(
+            f"{directory.path} has done its {config.steps} steps already; give a larger steps= to "
+            "train on"
+        )
+    return directory
 
 
 def _run_id(path: Path) -> str:

@@ -34,9 +34,7 @@ class Stopwatch:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - since
 
 
-def credit(
-    scored: pa.Table, config: TrainConfig, *, step: int
-) -> tuple[pa.Table, CreditSummary]:
+def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Table, CreditSummary]:
     """Return a step's trajectories with their advantages (SPEC, section 3)."""
     advantage = config.advantage
     shuffle = np.random.default_rng(derive_seed(config.seed, "permuted credit", step))

@@ -128,7 +128,8 @@ def _batches(num_rows: int, config: WarmStartConfig, *, seed: int) -> Iterator[n
 def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
     """Return the texts whose frequent words become single tokens of the small tokenizer."""
     rules = get_game(game)
-    texts = [rules.rules, "system\nuser\nassistant\n"]
+    # As often as the puzzles: every conversation holds them once, every turn its roles.
+    texts = [rules.rules, "system\nuser\nassistant\n"] * len(puzzles)
     for puzzle in puzzles:
         state = rules.decode(puzzle.board)
         for answer in ("", *(f"```{action}```" for action in rules.actions(state))):

@@ -141,9 +141,7 @@ class Workers:
             WeightSyncError: an engine does not hold what was sent; the layer is named.
         """
         started = time.perf_counter()
-        manifest = learner.publish_weights(
-            self._weights_dir, version=version, dtype=self._dtype
-        )
+        manifest = learner.publish_weights(self._weights_dir, version=version, dtype=self._dtype)
         receipts = self.engines.update_weights(manifest, timeout_s=timeout_s)
         remove_old_versions(self._weights_dir, keep=_VERSIONS_KEPT)
         return SyncResult(
@@ -207,6 +205,7 @@ def shared_memory_dir(run_id: str) -> Path:
     path = Path("/dev/shm") / f"cast-ray-{run_id}"
     try:
         path.mkdir(mode=0o700)
+        (path / "pid").write_text(str(os.getpid()))  # tells doctor whose files these are
     except OSError as error:
         raise EnvironmentSetupError(
             f"{path} cannot be made ({error.strerror}); run cast-ray doctor"

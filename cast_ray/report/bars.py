@@ -13,6 +13,7 @@ from cast_ray.report.scale import Scale, count_scale, value_scale
 from cast_ray.report.svg import join, path, tag
 
 _MOST_TITLES = 120
+_FINE = 5.0  # narrower bars have no room for an edge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def stacked_bars(
         "svg",
         _axes(frame),
         join(drawn),
-        class_="chart",
+        class_="chart" if frame.bar_width > _FINE else "chart fine",
         viewBox=f"0 0 {size[0]} {size[1]}",
         role="img",
         aria_label=title,
@@ -126,7 +127,11 @@ def _axes(frame: _Frame) -> Markup:
     for tick in y.ticks:
         level, text = y(tick), frame.write(tick)
         parts += [
-            tag("path", class_="zero" if tick == 0 else "rule", d=path([(x.start, level), (x.end, level)])),
+            tag(
+                "path",
+                class_="zero" if tick == 0 else "rule",
+                d=path([(x.start, level), (x.end, level)]),
+            ),
             tag("text", text, class_="tick", x=x.start - 8, y=level + 4, text_anchor="end"),
         ]
     for tick in x.ticks:
@@ -141,7 +146,7 @@ def interval_chart(rows: Sequence[tuple[str, str, Success]]) -> Markup:
     Args:
         rows: name, style (``a`` or ``b``) and rate, from top to bottom.
     """
-    width, row_height = 620, 46
+    width, row_height = 480, 48
     bottom = 14 + row_height * len(rows)
     x = value_scale([0.0, 1.0], start=70, end=width - 24, from_zero=True, num_ticks=5)
     parts: list[Markup] = []

@@ -31,6 +31,7 @@ class Showcase:
     """One puzzle, one attempt at it before and one after, and how they were chosen."""
 
     reason: str
+    game: str
     before: Episode | None
     after: Episode | None
 
@@ -80,6 +81,7 @@ def choose_showcase(before: Evaluation | None, after: Evaluation | None) -> Show
             "No board was lost before training and solved after it, so this is simply the first "
             "held-out board, the first attempt each time."
         ),
+        game=earlier[both[0]][0].game,
         before=earlier[both[0]][0],
         after=later[both[0]][0],
     )
@@ -103,6 +105,7 @@ def _turned(
             f"{len(later)} after it. Shown are the first lost and the first solved attempt. "
             f"{num_turned} of the {num_boards} held-out boards have such a pair."
         ),
+        game=earlier[0].game,
         before=next(episode for episode in earlier if not episode.is_solved),
         after=next(episode for episode in later if episode.is_solved),
     )
@@ -113,12 +116,14 @@ def _only_one(
 ) -> Showcase | None:
     if not earlier and not later:
         return None
-    when = "before" if earlier else "after"
+    when, games = ("before", earlier) if earlier else ("after", later)
+    first = next(iter(games.values()))[0]
     return Showcase(
         reason=(
             f"Only the games {when} training are stored, so nothing can be compared yet: this is "
             "the first held-out board, the first attempt."
         ),
-        before=next(iter(earlier.values()))[0] if earlier else None,
-        after=next(iter(later.values()))[0] if later else None,
+        game=first.game,
+        before=first if earlier else None,
+        after=None if earlier else first,
     )

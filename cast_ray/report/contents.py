@@ -40,6 +40,7 @@ class RunContents:
     before: Evaluation | None
     after: Evaluation | None
     is_finished: bool
+    """A run that was resumed with more steps is open again until its new end."""
     seconds: float
     """Of the whole job if it has ended, else of its steps so far."""
 
@@ -63,7 +64,7 @@ def read_run(run: RunDirectory) -> RunContents:
         groups=tuple(_group_counts(path) for path in run.trajectory_files()),
         before=_evaluation(run.evaluations / "before.parquet", summary.get("before"), config.seed),
         after=_evaluation(run.evaluations / "after.parquet", summary.get("after"), config.seed),
-        is_finished=summary.get("after") is not None,
+        is_finished=summary.get("after") is not None and summary["steps"] >= config.steps,
         seconds=summary.get("seconds", so_far),
     )
 

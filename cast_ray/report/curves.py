@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from cast_ray.metrics import StepMetrics
 from cast_ray.report.bars import Part, stacked_bars
+from cast_ray.report.comparison import Showcase
 from cast_ray.report.contents import GroupCounts
 from cast_ray.report.episodes import Episode, Evaluation, share_solved
 from cast_ray.report.line_chart import Line, line_chart
@@ -51,7 +52,7 @@ def learning_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
             ),
         ),
         Figure(
-            title="What the solver says about the turns",
+            title="Turns, judged by the solver",
             latest=f"{percent(last.progress_fraction)} progress, "
             f"{percent(last.harmful_fraction)} harmful",
             caption=(
@@ -149,7 +150,7 @@ def health_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
             "Logprob difference, mean",
             lambda row: row.logprob_abs_diff,
             _plain,
-            "|engine − learner| of the same tokens before the first update; near 0.01 is healthy.",
+            "|engine − learner| of the same tokens before any update; in bf16, 0.01 is healthy.",
         ),
         _small(
             steps,
@@ -216,20 +217,20 @@ def distance_figure(before: Evaluation | None, after: Evaluation | None) -> Figu
     )
 
 
-def cost_chart(before: Episode | None, after: Episode | None) -> Markup:
+def cost_chart(showcase: Showcase) -> Markup:
     """Return N along the shown games."""
+    games = [("before", "b", showcase.before), ("after", "a", showcase.after)]
     lines = [
         Line(label=name, style=style, points=tuple(enumerate(episode.costs)))
-        for name, style, episode in (("before", "b", before), ("after", "a", after))
+        for name, style, episode in games
         if episode is not None
     ]
-    game = (before or after).game if before or after else ""
     return line_chart(
         lines,
         title="Cost-to-go N after each turn of the shown games",
         x_name="turn",
         write=lambda value: f"{value:.3g}",
-        infinite=infinite(game),
+        infinite=infinite(showcase.game),
         size=(1020, 200),
     )
 

@@ -56,7 +56,7 @@ def line_chart(
     x_name: str,
     write: Callable[[float], str],
     from_zero: bool = True,
-    infinite: str = "",
+    infinite: str = "∞",
     size: tuple[int, int] = (500, 230),
 ) -> Markup:
     """Return a chart of lines against whole numbers.
@@ -76,10 +76,11 @@ def line_chart(
     shown = [line for line in shown if line.points]
     if not shown:
         return tag("p", "No value is known.", class_="empty")
-    frame = _frame(shown, from_zero=from_zero, size=size, write=write)
+    word = infinite if any(math.isinf(y) for line in shown for _, y in line.points) else ""
+    frame = _frame(shown, from_zero=from_zero, infinite=word, size=size, write=write)
     return tag(
         "svg",
-        _axes(frame, x_name=x_name, write=write, infinite=infinite if _any_infinite(shown) else ""),
+        _axes(frame, x_name=x_name, write=write, infinite=word),
         join([_drawn(line, frame, x_name=x_name, write=write) for line in shown]),
         _labels(shown, frame) if len(shown) > 1 else "",
         class_="chart",
@@ -93,23 +94,20 @@ def _present(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, floa
     return tuple(point for point in points if not math.isnan(point[1]))
 
 
-def _any_infinite(lines: Sequence[Line]) -> bool:
-    return any(math.isinf(y) for line in lines for _, y in line.points)
-
-
 def _frame(
     lines: Sequence[Line],
     *,
     from_zero: bool,
+    infinite: str,
     size: tuple[int, int],
     write: Callable[[float], str],
 ) -> _Frame:
     width, height = size
     values = [y for line in lines for _, y in line.points]
-    top = 30 if _any_infinite(lines) else 12
+    top = 36 if infinite else 12
     y = value_scale(values, start=height - 34, end=top, from_zero=from_zero)
     label_width = max(len(line.label) for line in lines) * _LETTER if len(lines) > 1 else 0
-    left = 16 + _LETTER * max(len(write(tick)) for tick in y.ticks)
+    left = 16 + _LETTER * max(len(text) for text in (infinite, *map(write, y.ticks)))
     x = count_scale(
         [x for line in lines for x, _ in line.points],
         start=left,
@@ -118,9 +116,7 @@ def _frame(
     return _Frame(width=width, height=height, x=x, y=y, infinite_y=14)
 
 
-def _axes(
-    frame: _Frame, *, x_name: str, write: Callable[[float], str], infinite: str
-) -> Markup:
+def _axes(frame: _Frame, *, x_name: str, write: Callable[[float], str], infinite: str) -> Markup:
     left, right, bottom = frame.x.start, frame.x.end, frame.y.start
     parts: list[Markup] = []
     rows = [(frame.y(tick), write(tick), tick == 0) for tick in frame.y.ticks]
@@ -138,9 +134,7 @@ def _axes(
     return join([*parts, name])
 
 
-def _drawn(
-    line: Line, frame: _Frame, *, x_name: str, write: Callable[[float], str]
-) -> Markup:
+def _drawn(line: Line, frame: _Frame, *, x_name: str, write: Callable[[float], str]) -> Markup:
     places = [frame.at(point) for point in line.points]
     parts = [tag("path", class_="line", d=path(places))] if len(places) > 1 else []
     if len(places) <= _MOST_MARKERS:

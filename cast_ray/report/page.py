@@ -69,7 +69,7 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
         "distance": curves.distance_figure(before, after),
         "endings": _endings(before, after),
         "showcase": showcase,
-        "cost_chart": curves.cost_chart(showcase.before, showcase.after) if showcase else None,
+        "cost_chart": curves.cost_chart(showcase) if showcase else None,
         "legend": board_legend(contents.config.game),
         **_step_view(contents),
     }
@@ -105,8 +105,8 @@ def _rates(before: Evaluation | None, after: Evaluation | None) -> Any:
 
 def _endings(
     before: Evaluation | None, after: Evaluation | None
-) -> list[tuple[str, float | None, float | None]]:
-    """Return ``[(reason, share before, share after), …]``, solved first, then by frequency."""
+) -> list[tuple[str, list[float | None]]]:
+    """Return ``[(reason, shares before and after), …]``, solved first, then by frequency."""
     shares = [_ending_shares(evaluation) for evaluation in (before, after)]
     reasons = {reason for share in shares if share for reason in share}
     order = sorted(
@@ -118,7 +118,7 @@ def _endings(
         ),
     )
     return [
-        (reason, *(share.get(reason, 0.0) if share else None for share in shares))
+        (reason, [share.get(reason, 0.0) if share else None for share in shares])
         for reason in order
     ]
 

@@ -41,9 +41,7 @@ def value_scale(
     return Scale(low=ticks[0], high=ticks[-1], start=start, end=end, ticks=ticks)
 
 
-def count_scale(
-    values: Iterable[float], *, start: float, end: float, num_ticks: int = 6
-) -> Scale:
+def count_scale(values: Iterable[float], *, start: float, end: float, num_ticks: int = 6) -> Scale:
     """Return a scale for whole numbers (steps, turns) that ends where they end."""
     present = list(values) or [0.0]
     low, high = min(present), max(present)

@@ -89,6 +89,15 @@ def test_mask_of_another_length_names_the_row() -> None:
         batching.loss_mask(table_of(([1, 2], [0, 1]), ([1, 2], [0])))
 
 
+def test_loss_tokens_of_some_rows_are_counted_without_their_first() -> None:
+    assert batching.num_loss_tokens(THREE_ROWS, np.array([0, 1])) == 4
+
+
+def test_rows_without_a_token_in_the_loss_are_refused() -> None:
+    with pytest.raises(TrajectoryError, match="none of these 1 rows"):
+        batching.num_loss_tokens(THREE_ROWS, np.array([2]))
+
+
 @settings(derandomize=True, deadline=None)
 @given(lengths=LENGTHS, budget=st.integers(1, 120))
 def test_micro_batches_hold_every_row_once_within_the_budget(

@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import ray
 import torch
+from ray import serve as ray_serve
 from transformers import Qwen3ForCausalLM
 
 from cast_ray.errors import EngineError, RemoteTimeout, WeightSyncError
@@ -40,20 +42,22 @@ class Bench:
     """The engine under test, and a learner's stand-in that it follows."""
 
     engines: PolicyEngines
+    options: dict[str, Any]
+    """What the engine was deployed with."""
     model: Qwen3ForCausalLM
     directory: Path
     fault_file: Path
-    version: int
-    healthy: float
+    version: int = 0
+    healthy: float = 0.0
     """Mean absolute logprob difference between engine and Hugging Face before any update."""
 
     def change_weights(self, scale: float) -> None:
-        """Move every matrix by ``scale`` times its spread, and keep the spread."""
+        """Move every matrix by ``scale`` times its spread, keep the spread, draw new norms."""
         generator = torch.Generator().manual_seed(self.version)
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.ndim == 1:
-                    parameter.copy_(1 + scale * torch.rand(parameter.shape, generator=generator))
+                    parameter.copy_(1 + 0.1 * torch.rand(parameter.shape, generator=generator))
                 else:
                     # Without a constant spread the logits grow, and their rounding with them.
                     noise = parameter.float().std() * torch.randn(
@@ -120,31 +124,31 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     fault_file = folder / "fault.json"
     fault_file.write_text(json.dumps({"kind": "none"}))
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    engines = deploy_engines(
-        "test",
-        num_engines=1,
-        num_cpus=1,
-        num_threads=1,
-        env_vars={
+    options = {
+        "num_engines": 1,
+        "num_cpus": 1,
+        "num_threads": 1,
+        "env_vars": {
             "PYTHONPATH": f"{plugin.parent}:{Path(__file__).parent}",
             "FAULT_FILE": str(fault_file),
         },
-        weights_directory=str(folder / "weights"),
-        update_timeout_s=20,
-        start_timeout_s=240,
-        model_dir=str(folder / "model"),
-        weight_version=0,
-        dtype="bfloat16",
-        max_model_len=4096,
-        max_num_seqs=128,
-        kv_cache_gib=1,
-        block_size=32,
-        seed=0,
-        weight_backend="faulty_file",
-        stall_timeout_s=2,
-        probe_timeout_s=20,
-    )
-    bench = Bench(engines, model, folder / "weights", fault_file, version=0, healthy=0.0)
+        "weights_directory": str(folder / "weights"),
+        "update_timeout_s": 20,
+        "start_timeout_s": 240,
+        "model_dir": str(folder / "model"),
+        "weight_version": 0,
+        "dtype": "bfloat16",
+        "max_model_len": 4096,
+        "max_num_seqs": 128,
+        "kv_cache_gib": 1,
+        "block_size": 32,
+        "seed": 0,
+        "weight_backend": "faulty_file",
+        "stall_timeout_s": 2,
+        "probe_timeout_s": 20,
+    }
+    engines = deploy_engines("test", **options)
+    bench = Bench(engines, options, model, folder / "weights", fault_file)
     requests = [a_request(seed) for seed in range(8)]
     answers = bench.generate(*requests)
     bench.healthy = sum(map(bench.mismatch, requests, answers)) / len(answers)
@@ -421,3 +425,21 @@ def test_the_core_ends_with_a_replica_that_was_killed(bench: Bench) -> None:
     assert "PolicyDepl" in replica.cmdline()[0]
     os.kill(replica.pid, 9)
     core.wait(timeout=10)
+
+
+def test_an_engine_that_cannot_start_is_reported_by_name_and_leaves_nothing(bench: Bench) -> None:
+    options = {**bench.options, "model_dir": "/no/such/model"}
+    with pytest.raises(EngineError, match=r"engine broken-policy-0 .*/no/such/model") as caught:
+        deploy_engines("broken", **options)
+    assert "\n" not in str(caught.value)
+    assert "broken-policy-0" not in ray_serve.status().applications
+
+
+def test_removal_leaves_another_runs_applications_alone(bench: Bench) -> None:
+    @ray_serve.deployment
+    class Other:
+        pass
+
+    ray_serve.run(Other.bind(), name="another-run", route_prefix=None)
+    bench.engines.remove()
+    assert list(ray_serve.status().applications) == ["another-run"]

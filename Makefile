@@ -1,0 +1,35 @@
+# Two commands do everything: `make train` and `make test`. Both set up .venv first, once.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+ARGS ?=
+
+.PHONY: help setup train test check golden clean
+
+help:  ## Say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY)  ## Make the environment in .venv (about three minutes, once)
+
+$(READY): pyproject.toml setup.sh
+	PYTHON=$(PYTHON) bash setup.sh $(VENV)
+	@touch $@
+
+train: $(READY)  ## Set up, then train the small policy: ARGS="steps=20 seed=1" changes values
+	$(BIN)/cast-ray train $(ARGS)
+
+test: $(READY)  ## Set up, then run all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY)  ## Linters, types and the layers of ARCHITECTURE.md
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+golden: $(READY)  ## Write the golden transcripts anew; read the difference before you commit it
+	$(BIN)/python -m tests.golden.make
+
+clean:  ## Remove the environment (runs are kept)
+	rm -rf $(VENV)

@@ -1,0 +1,143 @@
+"""``cast-ray eval``: Avg@k of a model on the held-out boards of one or more games."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cast_ray.config import TrainConfig
+from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
+from cast_ray.games import get_game
+from cast_ray.jobs import evaluate
+from cast_ray.jobs.boards import make_boards
+from cast_ray.jobs.workers import Workers, ray_session, reserved_cpus
+from cast_ray.metrics import Success
+from cast_ray.progress import TrainProgress
+from cast_ray.run_directory import RunDirectory, write_table
+
+DEFAULT_TIER = "id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GameTier:
+    """One column of the result table."""
+
+    game: str
+    tier: str
+
+    @classmethod
+    def parse(cls, text: str) -> GameTier:
+        """Read ``GAME`` or ``GAME:TIER``.
+
+        Raises:
+            ConfigError: there is no such game or tier.
+        """
+        name, _, tier = text.partition(":")
+        tiers = get_game(name).tiers
+        tier = tier or DEFAULT_TIER
+        if tier not in tiers:
+            raise ConfigError(f"{name} has the tiers {', '.join(tiers)}; got {tier!r}")
+        return cls(game=name, tier=tier)
+
+    def __str__(self) -> str:
+        return f"{self.game}:{self.tier}"
+
+
+def evaluate_model(
+    model: Path,
+    games: Sequence[GameTier],
+    config: TrainConfig,
+    *,
+    attempts: int,
+    limit: int,
+    out: Path,
+    progress: TrainProgress,
+) -> dict[str, Success]:
+    """Play held-out boards with a model and write trajectories, JSON and a Markdown table.
+
+    Args:
+        model: model directory, or run directory (its ``model/`` is taken).
+        games: what to play.
+        config: engine, sampling and puzzle settings.
+        attempts: episodes a board (Avg@k).
+        limit: boards a game.
+        out: directory of the results; must not exist yet.
+        progress: shown to the user.
+
+    Raises:
+        ModelError, RunDirectoryError: the model is missing, or ``out`` would be overwritten.
+    """
+    model_dir = _model_dir(model)
+    if out.exists():
+        raise RunDirectoryError(f"{out} exists already; give another --out")
+    boards = {
+        str(which): make_boards(
+            which.game, which.tier, replace(config.puzzles, num_held_out=limit, num_train=1)
+        ).held_out
+        for which in games
+    }
+    out.mkdir(parents=True)
+    results: dict[str, Success] = {}
+    with ray_session(num_cpus=reserved_cpus(config)):
+        progress.phase("starting the engine")
+        run_id = f"eval-{datetime.now(UTC).strftime('%H%M%S%f')}"
+        workers = Workers.start(config, run_id=run_id, model_dir=model_dir)
+        try:
+            for name, puzzles in boards.items():
+                progress.phase(f"playing {name}")
+                table = evaluate.play(
+                    workers.pool,
+                    evaluate.episode_groups(
+                        puzzles, attempts=attempts, step=0, seed=config.seed, purpose="evaluation"
+                    ),
+                    evaluate.evaluation_sampling(config),
+                    timeout_s=config.rollout.timeout_s,
+                    on_group=progress.rollout,
+                )
+                write_table(out / f"{name.replace(':', '-')}.parquet", table)
+                results[name] = evaluate.success_of(table, seed=config.seed)
+                progress.evaluation(name, results[name])
+        finally:
+            workers.close()
+    _write_results(out, model, attempts, results)
+    return results
+
+
+def markdown_table(results: dict[str, Success], *, attempts: int) -> str:
+    """Return the results as a table, in percent with 95% intervals over boards."""
+    lines = [
+        f"| game:tier | Avg@{attempts} | 95% interval | attempts |",
+        "| --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {name} | {100 * result.success:.1f} | {100 * result.low:.1f} to "
+        f"{100 * result.high:.1f} | {result.n} |"
+        for name, result in results.items()
+    ]
+    return "\n".join(lines)
+
+
+def _model_dir(model: Path) -> Path:
+    if (model / "config.yaml").is_file():
+        run = RunDirectory.existing(model)
+        if not run.model.is_dir():
+            raise ModelError(f"{model} has no trained model yet; finish it with cast-ray train")
+        return run.model
+    if not (model / "config.json").is_file():
+        raise ModelError(
+            f"{model} is neither a model directory (config.json) nor a run directory (config.yaml)"
+        )
+    return model
+
+
+def _write_results(out: Path, model: Path, attempts: int, results: dict[str, Success]) -> None:
+    document = {
+        "model": str(model),
+        "attempts": attempts,
+        "results": {name: asdict(result) for name, result in results.items()},
+    }
+    (out / "results.json").write_text(json.dumps(document, indent=2) + "\n")
+    (out / "results.md").write_text(markdown_table(results, attempts=attempts) + "\n")

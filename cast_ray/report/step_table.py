@@ -1,0 +1,174 @@
+"""The steps of a training run as lines of a table that fits the terminal, and as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.text import Text
+
+from cast_ray.metrics import StepMetrics
+from cast_ray.report.phrasing import duration, percent, signed
+from cast_ray.report.time_split import time_split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column: where it stands, how wide it is and what it says of a step."""
+
+    group: str
+    name: str
+    width: int
+    """Characters, the space before it included."""
+    style: str
+    write: Callable[[StepMetrics], str]
+
+
+_COLUMNS = (
+    Column(
+        group="episodes",
+        name="solved",
+        width=8,
+        style="bold",
+        write=lambda row: percent(row.success),
+    ),
+    Column(
+        group="episodes",
+        name="valid.",
+        width=7,
+        style="bold cyan",
+        write=lambda row: "" if row.validation_success is None else percent(row.validation_success),
+    ),
+    Column(
+        group="episodes",
+        name="turns",
+        width=6,
+        style="",
+        write=lambda row: f"{row.turns_mean:.1f}",
+    ),
+    Column(
+        group="episodes",
+        name="dead",
+        width=5,
+        style="",
+        write=lambda row: percent(row.deadlock_fraction),
+    ),
+    Column(
+        group="turns, by the solver",
+        name="progress",
+        width=10,
+        style="green",
+        write=lambda row: percent(row.progress_fraction),
+    ),
+    Column(
+        group="turns, by the solver",
+        name="harm",
+        width=5,
+        style="yellow",
+        write=lambda row: percent(row.harmful_fraction),
+    ),
+    Column(
+        group="turns, by the solver",
+        name="no-op",
+        width=6,
+        style="",
+        write=lambda row: percent(row.ineffective_fraction + row.invalid_fraction),
+    ),
+    Column(
+        group="turns, by the solver",
+        name="credit",
+        width=7,
+        style="",
+        write=lambda row: signed(row.shifted_advantage_mean, digits=2),
+    ),
+    Column(
+        group="seconds",
+        name="gen",
+        width=7,
+        style="",
+        write=lambda row: f"{row.seconds_generation:.1f}",
+    ),
+    Column(
+        group="seconds",
+        name="solver",
+        width=7,
+        style="dim",
+        write=lambda row: f"({row.seconds_solver:.1f})",
+    ),
+    Column(
+        group="seconds",
+        name="learn",
+        width=6,
+        style="",
+        write=lambda row: f"{row.seconds_learner:.1f}",
+    ),
+    Column(
+        group="seconds", name="sync", width=5, style="", write=lambda row: f"{row.seconds_sync:.1f}"
+    ),
+    Column(
+        group="seconds",
+        name="other",
+        width=6,
+        style="",
+        write=lambda row: f"{time_split([row]).other:.1f}",
+    ),
+    Column(
+        group="", name="tokens/s", width=10, style="", write=lambda row: f"{row.tokens_per_s:,.0f}"
+    ),
+)
+_FIRST_TO_GO = ("no-op", "tokens/s", "dead", "valid.", "turns", "sync", "solver")
+"""Columns that a narrow terminal does without, in this order."""
+_STEP_WIDTH = 8
+_ETA_WIDTH = 11
+
+
+class StepTable:
+    """Header and rows for one terminal width."""
+
+    def __init__(self, width: int) -> None:
+        columns = list(_COLUMNS)
+        for name in _FIRST_TO_GO:
+            if _STEP_WIDTH + _ETA_WIDTH + sum(column.width for column in columns) <= width:
+                break
+            columns = [column for column in columns if column.name != name]
+        self._columns = columns
+
+    def header(self) -> list[Text]:
+        """Return two lines: the groups, then the names."""
+        groups = Text(" " * _STEP_WIDTH, style="dim")
+        for group, columns in groupby(self._columns, key=lambda column: column.group):
+            width = sum(column.width for column in columns)
+            groups.append(" " + f" {group} ".center(width - 1, "─") if group else " " * width)
+        names = Text("step".rjust(_STEP_WIDTH), style="bold")
+        for column in self._columns:
+            names.append(column.name.rjust(column.width))
+        return [groups, names.append("time left".rjust(_ETA_WIDTH))]
+
+    def row(self, row: StepMetrics, *, total_steps: int, seconds_left: float) -> Text:
+        """Return the line of one step."""
+        line = Text(f"{row.step}/{total_steps}".rjust(_STEP_WIDTH))
+        for column in self._columns:
+            line.append(column.write(row).rjust(column.width), style=column.style)
+        return line.append(duration(seconds_left).rjust(_ETA_WIDTH), style="dim")
+
+
+def step_sentence(row: StepMetrics, *, total_steps: int, seconds_left: float) -> str:
+    """Return one step as one line for a log."""
+    split = time_split([row])
+    validation = (
+        ""
+        if row.validation_success is None
+        else f", validation {percent(row.validation_success, digits=1)}"
+    )
+    return (
+        f"step {row.step}/{total_steps}: solved {percent(row.success, digits=1)}{validation}, "
+        f"{row.turns_mean:.1f} turns, dead {percent(row.deadlock_fraction)} | "
+        f"progress {percent(row.progress_fraction)}, harmful {percent(row.harmful_fraction)}, "
+        f"no effect {percent(row.ineffective_fraction + row.invalid_fraction)}, "
+        f"credit {signed(row.shifted_advantage_mean, digits=2)} | "
+        f"{row.seconds_total:.1f} s: generation {split.generation:.1f} "
+        f"(solver beside it {split.solver:.1f}), learner {split.learner:.1f}, "
+        f"sync {split.sync:.1f}, other {split.other:.1f} | "
+        f"{row.tokens_per_s:,.0f} tokens/s, {duration(seconds_left)} left"
+    )

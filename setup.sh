@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Makes the environment: pinned packages, then what the first run would otherwise stop to compile.
+# Usage: setup.sh VENV   (PYTHON names the interpreter)
+set -euo pipefail
+venv=$1
+python=${PYTHON:-python3.11}
+command -v "$python" >/dev/null || python=python3
+"$python" - <<'CHECK' || { echo "setup: Python 3.11 is needed; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+import sys
+sys.exit(sys.version_info[:2] != (3, 11))
+CHECK
+command -v g++ >/dev/null || { echo "setup: g++ is missing; install it (Debian: apt-get install g++)" >&2; exit 1; }
+
+engine=cpu
+command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 && engine=gpu
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+
+install() { "${pip[@]}" install --progress-bar off -q -e ".[$engine,dev]" "$@"; }
+echo "setup: installing pinned packages for $engine into $venv (a few minutes)"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! install 2>"$log"; then
+  # Where no CPU build of torch is at hand, PyTorch's own index has one.
+  echo "setup: once more with PyTorch's CPU index"
+  install --extra-index-url https://download.pytorch.org/whl/cpu 2>"$log" || { tail -n 20 "$log" >&2; exit 1; }
+fi
+echo "setup: compiling what the first run would wait for"
+"$venv/bin/cast-ray" doctor --fix

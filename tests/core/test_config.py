@@ -1,0 +1,181 @@
+"""Configuration: what is written is read back, and what is wrong is refused in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cast_ray.config import AdvantageConfig, TrainConfig, config_keys, load_config, save_config
+from cast_ray.errors import ConfigError
+from tests.rooms import FIXED
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))
+
+
+def refusal(*overrides: str, file: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, overrides)
+    return str(caught.value)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "given.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_no_file_and_no_override_give_the_defaults() -> None:
+    assert load_config(None, []) == TrainConfig()
+
+
+def test_overrides_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+    path = written(tmp_path, "steps: 7\nadvantage:\n  alpha: 0.25\n")
+    config = load_config(path, ["advantage.alpha=0.75", "learner.betas=[0.8,0.99]"])
+    assert (config.steps, config.advantage.alpha) == (7, 0.75)
+    assert config.learner.betas == (0.8, 0.99)
+    assert config.advantage.std == TrainConfig().advantage.std
+
+
+def test_last_override_of_a_key_wins() -> None:
+    assert load_config(None, ["steps=3", "steps=4"]).steps == 4
+
+
+def test_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, ""), []) == TrainConfig()
+
+
+@FIXED
+@given(
+    alpha=st.floats(0, 1e6),
+    steps=st.integers(0, 10**9),
+    run_dir=st.text(st.characters(categories=["L", "N", "Z", "P"]), max_size=20),
+    std=st.sampled_from(["population", "sample"]),
+    betas=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    permute=st.booleans(),
+)
+def test_written_configuration_is_read_back_equal(
+    tmp_path_factory: pytest.TempPathFactory,
+    alpha: float,
+    steps: int,
+    run_dir: str,
+    std: str,
+    betas: tuple[float, float],
+    permute: bool,
+) -> None:
+    config = replace(
+        TrainConfig(),
+        steps=steps,
+        run_dir=run_dir,
+        learner=replace(TrainConfig().learner, betas=betas),
+        advantage=AdvantageConfig(alpha=alpha, std=std, permute_credit=permute),  # type: ignore[arg-type]
+    )
+    path = tmp_path_factory.mktemp("config") / "config.yaml"
+    save_config(config, path)
+    assert load_config(path, []) == config
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_configurations_are_valid(path: Path) -> None:
+    assert load_config(path, []).steps >= 0
+
+
+def test_keys_are_listed_in_dotted_form() -> None:
+    keys = list(config_keys())
+    assert "steps" in keys
+    assert "advantage.alpha" in keys
+    assert "advantage" not in keys
+    assert len(keys) == len(set(keys))
+
+
+def test_unknown_key_is_refused_with_the_keys_that_exist() -> None:
+    message = refusal("advantage.alfa=1")
+    assert message.startswith("advantage.alfa=1: key advantage.alfa: ")
+    assert "Did you mean: 'alpha'?" in message
+    assert "advantage.alpha, advantage.transform" in message
+
+
+def test_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "advantage:\n  alfa: 2\n")
+    message = refusal(file=path)
+    assert message.startswith(f"{path}: key advantage.alfa: ")
+    assert "advantage.alpha" in message
+
+
+def test_unknown_section_is_refused() -> None:
+    assert refusal("advantages.alpha=1").startswith("advantages.alpha=1: key advantages: ")
+
+
+@pytest.mark.parametrize(
+    ("override", "allowed"),
+    [
+        ("advantage.alpha=x", "Float"),
+        ("steps=1.5", "Integer"),
+        ("advantage.permute_credit=maybe", "bool"),
+        ("advantage.std=biased", "['population', 'sample']"),
+        ("learner.zero_stage=4", "[0, 1, 2, 3]"),
+        ("learner.betas=[0.9]", "length 2"),
+        ("puzzles.file=null", "'str'"),
+        ("advantage.alpha=", "'float'"),
+    ],
+)
+def test_value_of_another_kind_is_refused_with_what_is_allowed(override: str, allowed: str) -> None:
+    message = refusal(override)
+    assert message.startswith(f"{override}: key {override.partition('=')[0]}: ")
+    assert allowed in message
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("advantage.alpha=-1", "advantage.alpha must be >= 0, got -1.0"),
+        ("advantage.alpha=nan", "advantage.alpha must be >= 0, got nan"),
+        ("rollout.group_size=0", "rollout.group_size must be >= 1, got 0"),
+        ("objective.clip_low=1", "objective.clip_low must be between 0 and 1, got 1.0"),
+        ("evaluation.top_p=1.5", "evaluation.top_p must be in (0, 1], got 1.5"),
+        ("sync.warn_ratio=20", "between 1 and sync.stop_ratio (10.0), got 20.0"),
+        ("policy.num_kv_heads=3", "policy.num_kv_heads must be a divisor of num_heads (4), got 3"),
+        ("learner.mini_batches=99", "at most rollout.puzzles_per_step (16), got 99"),
+        ("steps=-1", "steps must be >= 0, got -1"),
+    ],
+)
+def test_value_out_of_range_is_refused_with_key_value_and_range(
+    override: str, message: str
+) -> None:
+    assert message in refusal(override)
+
+
+def test_limits_are_checked_after_all_overrides() -> None:
+    config = load_config(None, ["learner.mini_batches=99", "rollout.puzzles_per_step=99"])
+    assert config.learner.mini_batches == 99
+
+
+def test_override_without_a_value_is_refused() -> None:
+    assert refusal("seed") == "'seed' is not of the form key=value"
+
+
+def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere.yaml"
+    assert refusal(file=path) == f"the configuration file {path} does not exist"
+
+
+@pytest.mark.parametrize("text", ["a: [1\n", "steps: 1\nsteps: 2\n", "\tsteps: 1\n"])
+def test_file_that_is_no_yaml_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    message = refusal(file=written(tmp_path, text))
+    assert "given.yaml is not valid YAML: " in message
+    assert "\n" not in message
+
+
+def test_file_that_is_a_list_is_refused(tmp_path: Path) -> None:
+    assert "given.yaml" in refusal(file=written(tmp_path, "- 1\n"))
+
+
+def test_override_that_is_no_yaml_is_refused() -> None:
+    assert refusal("steps=[1").startswith("steps=[1: ")
+
+
+def test_infinite_alpha_is_refused() -> None:
+    assert "advantage.alpha" in refusal("advantage.alpha=inf")

@@ -1,0 +1,75 @@
+"""An HTML page as a tree that tests can ask; refuses elements that are not nested well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+"""Elements without a closing tag."""
+
+
+@dataclass(slots=True)
+class Element:
+    """One element; ``parts`` are its elements and texts in order."""
+
+    tag: str
+    attributes: dict[str, str]
+    parts: list[Element | str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """Return all text inside, runs of white space as one space."""
+        pieces = (part if isinstance(part, str) else part.text for part in self.parts)
+        return " ".join("".join(pieces).split())
+
+    def all(self, name: str) -> list[Element]:
+        """Return all elements inside of that tag or with that class."""
+        return [element for element in self._inside() if name in element._names()]
+
+    def one(self, name: str) -> Element:
+        """Return the only element inside of that tag or with that class."""
+        (found,) = self.all(name)
+        return found
+
+    def _names(self) -> list[str]:
+        return [self.tag, *self.attributes.get("class", "").split()]
+
+    def _inside(self) -> Iterator[Element]:
+        for part in self.parts:
+            if isinstance(part, Element):
+                yield part
+                yield from part._inside()
+
+
+def parse_page(html: str) -> Element:
+    """Return the root of a page.
+
+    Raises:
+        AssertionError: an element is closed by another's tag, or never.
+    """
+    parser = _TreeParser()
+    parser.feed(html)
+    parser.close()
+    assert len(parser.open) == 1, f"never closed: {[element.tag for element in parser.open[1:]]}"
+    return parser.open[0]
+
+
+class _TreeParser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open = [Element("", {})]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.open[-1].parts.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        element = self.open.pop()
+        assert element.tag == tag, f"<{element.tag}> is closed by </{tag}>"
+
+    def handle_data(self, data: str) -> None:
+        self.open[-1].parts.append(data)

@@ -1,0 +1,127 @@
+"""Real environment and oracle actors, with a scripted policy in the engine's place."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import ray
+
+from cast_ray.errors import RemoteTimeout
+from cast_ray.generators import build_puzzles
+from cast_ray.jobs.evaluate import episode_groups
+from cast_ray.rollout import EpisodeSpec, Sampling
+from cast_ray.small_policy import read_chat_pieces
+from cast_ray.trajectory import SCORED_SCHEMA
+from solver_actors.pool import RolloutPool
+from solver_actors.solvers import SOLVERS
+from tests.scripted import build_test_policy, scripted_engine
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+
+SAMPLING = Sampling(
+    temperature=1.0, top_p=1.0, max_answer_tokens=16, prompt_tokens=2048, response_tokens=4000
+)
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("policy")
+    build_test_policy(directory)
+    return directory
+
+
+@pytest.fixture
+def make_pool(model_dir: Path) -> Iterator:
+    pools: list[RolloutPool] = []
+
+    def make(latency_s: float = 0.0, **options: object) -> RolloutPool:
+        pieces = read_chat_pieces(model_dir)
+        pools.append(
+            RolloutPool(
+                run_id=f"pool-{time.monotonic_ns()}",
+                num_environment_actors=2,
+                num_oracle_actors=2,
+                oracle_max_bytes=2**24,
+                model_dir=str(model_dir),
+                pieces=pieces,
+                make_generate=functools.partial(
+                    scripted_engine, str(model_dir), pieces, latency_s
+                ),
+                deadlock_ends_episode=True,
+            )
+        )
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def _groups(count: int, attempts: int = 8) -> list[list[EpisodeSpec]]:
+    def solve(state: object) -> float:
+        return float(SOLVERS["sokoban"].build(state).cost_to_go([state])[0])
+
+    puzzles = build_puzzles(game="sokoban", tier="mini", count=count, seed=3, solve=solve)
+    return episode_groups(puzzles, attempts=attempts, step=1, seed=7, purpose="test")
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches, schema=SCORED_SCHEMA)
+    return table.sort_by([("group", "ascending"), ("episode", "ascending")])
+
+
+def test_every_episode_comes_back_once_and_scored(make_pool) -> None:
+    table = _table(list(make_pool().play(_groups(12), SAMPLING, timeout_s=60)))
+
+    names = set(zip(table["group"].to_pylist(), table["episode"].to_pylist(), strict=True))
+    assert names == {(group, episode) for group in range(12) for episode in range(8)}
+    for row in table.select(["reward", "states", "cost_to_go", "cost_status"]).to_pylist():
+        assert len(row["cost_to_go"]) == len(row["states"])
+        assert (row["cost_to_go"][-1] == 0) == (row["reward"] == 1.0)
+        assert row["cost_status"][0] == "exact"
+
+
+def test_the_same_seeds_give_the_same_trajectories(make_pool) -> None:
+    played = ["token_ids", "actions", "states", "reward", "cost_to_go"]
+    first, second = (
+        _table(list(make_pool().play(_groups(4), SAMPLING, timeout_s=60))).select(played)
+        for _ in range(2)
+    )
+    assert first.equals(second)
+
+
+def test_a_groups_rollouts_meet_one_table(make_pool) -> None:
+    pool = make_pool()
+    list(pool.play(_groups(6), SAMPLING, timeout_s=60))
+    counters = pool.counters()
+    assert counters["num_misses"] == 6
+    # Eight trajectories are scored one by one; the table was built for the deadlock rule.
+    assert counters["num_hits"] == 6 * 8
+
+
+def test_a_killed_environment_actor_costs_one_retry_and_no_episode(make_pool) -> None:
+    pool = make_pool(latency_s=0.2)
+    victim = pool._environments[0]
+    pid = ray.get(victim.pid.remote(), timeout=60)
+    batches, killed = [], False
+    for batch in pool.play(_groups(6), SAMPLING, timeout_s=120):
+        batches.append(batch)
+        if not killed:
+            os.kill(pid, signal.SIGKILL)
+            killed = True
+    table = _table(batches)
+    assert table.num_rows == 6 * 8
+    assert pool.num_retries > 0
+    assert set(table["attempt"].to_pylist()) == {0, 1}
+
+
+def test_episodes_that_do_not_end_are_given_up_with_a_name(make_pool) -> None:
+    with pytest.raises(RemoteTimeout, match=r"2 of 2 groups .* rollout.timeout_s"):
+        list(make_pool(latency_s=20.0).play(_groups(2), SAMPLING, timeout_s=6))

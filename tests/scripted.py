@@ -1,0 +1,143 @@
+"""An engine's double that answers by a rule, and a small real policy directory for its tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cast_ray.chat import ChatPieces, ChatTokenizer
+from cast_ray.games.sokoban import ACTIONS, Sokoban
+from cast_ray.generation import Completion, GenerateRequest
+from cast_ray.rollout import EpisodeSpec, Generate, Sampling, play_episode
+from cast_ray.small_policy import build_small_policy, read_chat_pieces
+from cast_ray.trajectory import Trajectory
+from solver_actors.sokoban import solve_sokoban
+
+GAME = Sokoban()
+CORPUS = [
+    GAME.rules,
+    "system\nuser\nassistant\n",
+    *(f"```{action}```" for action in ACTIONS),
+    GAME.observe(GAME.decode("######\n#P___#\n#_X__#\n#__O_#\n######")) + "\nSteps left: 12",
+] * 4
+LOGPROB = -0.5
+"""Of every token the double writes."""
+
+
+def build_test_policy(directory: Path) -> ChatTokenizer:
+    """Write a tiny model directory whose tokenizer knows Sokoban, and return that tokenizer."""
+    build_small_policy(
+        directory,
+        corpus=CORPUS,
+        vocab_size=512,
+        hidden_size=16,
+        intermediate_size=16,
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=16,
+        max_position_embeddings=4096,
+        seed=0,
+    )
+    return ChatTokenizer(directory, read_chat_pieces(directory))
+
+
+class ScriptedPolicy:
+    """Answers with the text that a function gives for a request; stands in for the engine."""
+
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        answer: Callable[[GenerateRequest], str],
+        *,
+        version: int = 1,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._answer = answer
+        self._version = version
+        self.requests: list[GenerateRequest] = []
+
+    async def __call__(self, request: GenerateRequest, lane: int) -> Completion:
+        """Write the answer, cut off where the request says."""
+        self.requests.append(request)
+        written = self._tokenizer.answer(self._answer(request))
+        ids = tuple(written[: request.max_tokens])
+        return Completion(
+            token_ids=ids,
+            rollout_logprobs=(LOGPROB,) * len(ids),
+            finish_reason="stop" if len(ids) == len(written) else "length",
+            weight_version=self._version,
+        )
+
+
+def in_turn(*answers: str) -> Callable[[GenerateRequest], str]:
+    """Return a rule that gives these answers one after the other, the last one for ever."""
+    left = list(answers)
+    return lambda request: left.pop(0) if len(left) > 1 else left[0]
+
+
+def mixed_play(tokenizer: ChatTokenizer) -> Callable[[GenerateRequest], str]:
+    """Return a rule that reads the board and plays it well, badly, not at all, or too long."""
+
+    def answer(request: GenerateRequest) -> str:
+        rng = np.random.default_rng(request.seed)
+        kinds = ["best", "worst", "random", "nonsense", "long"]
+        kind = rng.choice(kinds, p=[0.55, 0.15, 0.2, 0.07, 0.03])
+        if kind == "nonsense":
+            return "Up"
+        if kind == "long":
+            return "```Up``` " * 20
+        if kind == "random":
+            return f"```{rng.choice(ACTIONS)}```"
+        text = tokenizer.text(request.token_ids)
+        board = text.rpartition("Board:\n")[2].partition("\nSteps left")[0]
+        state = GAME.decode(board)
+        costs = solve_sokoban(state).action_costs(state)
+        choose = min if kind == "best" else max
+        return f"```{choose(costs, key=costs.__getitem__)}```"
+
+    return answer
+
+
+def play(
+    spec: EpisodeSpec,
+    policy: ScriptedPolicy,
+    tokenizer: ChatTokenizer,
+    *,
+    response_tokens: int = 4000,
+    prompt_tokens: int = 2048,
+    max_answer_tokens: int = 16,
+    ends_dead: bool = True,
+) -> Trajectory:
+    """Play one episode with the double."""
+    solver = solve_sokoban(GAME.decode(spec.puzzle.board))
+    return asyncio.run(
+        play_episode(
+            spec,
+            tokenizer=tokenizer,
+            generate=policy,
+            sampling=Sampling(
+                temperature=1.0,
+                top_p=1.0,
+                max_answer_tokens=max_answer_tokens,
+                prompt_tokens=prompt_tokens,
+                response_tokens=response_tokens,
+            ),
+            is_dead=solver.is_dead if ends_dead else None,
+        )
+    )
+
+
+def scripted_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Generate:
+    """Return a double for actors that plays the mixed rule and takes ``latency_s`` an answer."""
+    tokenizer = ChatTokenizer(Path(model_dir), pieces)
+    policy = ScriptedPolicy(tokenizer, mixed_play(tokenizer))
+
+    async def generate(request: GenerateRequest, lane: int) -> Completion:
+        await asyncio.sleep(latency_s)
+        return await policy(request, lane)
+
+    return generate
