@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 ARGS ?=
+# One ninja for all: two versions would each compile DeepSpeed's operator anew.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: help setup train test check golden clean
 

@@ -25,5 +25,6 @@ if ! install 2>"$log"; then
   echo "setup: once more with PyTorch's CPU index"
   install --extra-index-url https://download.pytorch.org/whl/cpu 2>"$log" || { tail -n 20 "$log" >&2; exit 1; }
 fi
+export PATH="$PWD/$venv/bin:$PATH"
 echo "setup: compiling what the first run would wait for"
 "$venv/bin/cast-ray" doctor --fix

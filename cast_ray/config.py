@@ -79,8 +79,8 @@ class WarmStartConfig:
     """Demonstrated games, on training boards drawn with replacement."""
     lr: float = 2e-3
     """Peak learning rate; linear warm-up over a tenth of the steps, linear decay to a tenth."""
-    mistake_probability: float = 0.4
-    """Chance that the demonstrator plays a uniformly random action instead of the best one."""
+    mistake_probability: float = 0.3
+    """Chance that the demonstrator plays a random move instead of the best one."""
 
     def __post_init__(self) -> None:
         _require(self.steps >= 0, "warm_start.steps", ">= 0", self.steps)

@@ -38,7 +38,7 @@ def demonstrate(
         game: its rules.
         best_action: an optimal action of a state; None where there is none (then a mistake).
         turn_budget: the demonstration ends there.
-        mistake_probability: chance of a uniformly random action at each turn.
+        mistake_probability: chance at each turn of a move drawn uniformly from all that change the state.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
@@ -48,7 +48,7 @@ def demonstrate(
     while True:
         action = best_action(state)
         if action is None or rng.random() < mistake_probability:
-            choices = game.actions(state)
+            choices = game.scored_actions(state)
             action = choices[rng.integers(len(choices))]
         answer = f"```{action}```"
         ids = tokenizer.answer(answer)

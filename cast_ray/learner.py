@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import deepspeed
 import numpy as np
@@ -43,10 +43,8 @@ from cast_ray.policy import HeadInput, load_policy, save_policy
 
 _TAG, _STATE = "deepspeed", "learner.json"
 
-Rows = pa.Table | pa.RecordBatch
-
-
-_LossFunction = Callable[[TokenBatch, Tensor], losses.TokenLoss]
+Rows: TypeAlias = pa.Table | pa.RecordBatch
+_LossFunction: TypeAlias = Callable[[TokenBatch, Tensor], losses.TokenLoss]
 """From a micro-batch and its ``[B, L]`` learner_logprobs, 0 outside the loss."""
 
 
@@ -195,8 +193,7 @@ class Learner:
             (partial / _STATE).write_text(json.dumps(state, indent=1))
         comm.barrier()
         self._engine.save_checkpoint(str(partial), tag=_TAG, save_latest=False)
-        random_states = {"cpu": torch.get_rng_state(), "device": get_accelerator().get_rng_state()}
-        torch.save(random_states, partial / f"random_states_{self._rank}.pt")
+        torch.save(_random_states(), partial / f"random_states_{self._rank}.pt")
         comm.barrier()
         if self._rank == 0:
             publish(partial, directory)
@@ -222,9 +219,7 @@ class Learner:
         if loaded is None:
             raise LearnerError(f"DeepSpeed found nothing to load in {directory}")
         path = directory / f"random_states_{self._rank}.pt"
-        random_states = torch.load(path, weights_only=True, map_location="cpu")
-        torch.set_rng_state(random_states["cpu"])
-        get_accelerator().set_rng_state(random_states["device"])
+        _set_random_states(torch.load(path, weights_only=True, map_location="cpu"))
         return state["client_state"]
 
     def close(self) -> None:
@@ -317,6 +312,17 @@ class Learner:
         return {"num_ranks": self._world_size, **{name: settings[name] for name in kept}}
 
 
+def _random_states() -> dict[str, Tensor]:
+    accelerator: Any = get_accelerator()  # Any: annotated as None
+    return {"cpu": torch.get_rng_state(), "device": accelerator.get_rng_state()}
+
+
+def _set_random_states(states: dict[str, Tensor]) -> None:
+    accelerator: Any = get_accelerator()  # Any: as above
+    torch.set_rng_state(states["cpu"])
+    accelerator.set_rng_state(states["device"])
+
+
 def _join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> None:
     # DeepSpeed reads its place from the environment. Every rank is a process that sees only its
     # own device, so all are local rank 0.
@@ -338,7 +344,8 @@ def _join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> N
         ) from error
 
 
-def _start_engine(model: torch.nn.Module, settings: LearnerSettings) -> deepspeed.DeepSpeedEngine:
+def _start_engine(model: torch.nn.Module, settings: LearnerSettings) -> Any:
+    # Any: DeepSpeed annotates its engine with what it is before it is set up.
     if settings.optimizer == "sgd":
         optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr)
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +38,10 @@ class HeadInput:
     def __init__(self, model: PreTrainedModel) -> None:
         self.wanted: Tensor | None = None
         """``[B, L]`` bool, set before every forward pass."""
-        model.get_output_embeddings().register_forward_pre_hook(self._select)
+        head = model.get_output_embeddings()
+        if head is None:
+            raise ModelError(f"{type(model).__name__} has no output head: give a causal model")
+        head.register_forward_pre_hook(self._select)
 
     def _select(self, _head: torch.nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
         assert self.wanted is not None
@@ -53,7 +57,7 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory} holds no config.json: give a Hugging Face model directory")
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(  # Any: annotated as one model
             directory,
             dtype=dtype,
             use_safetensors=True,
@@ -63,6 +67,7 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"{directory} cannot be loaded as a causal model: {error}") from error
+    model, loading = loaded
     if loading["missing_keys"]:
         raise ModelError(
             f"{directory} lacks the weights {sorted(loading['missing_keys'])[:3]} "

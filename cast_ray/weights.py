@@ -64,8 +64,8 @@ def publish_weights(
     """Write tensors as ``weights-<version>.safetensors`` and return their manifest.
 
     The file and its manifest (``.json`` beside it) appear by rename, whole or not at all, the
-    manifest last. A tensor that shares memory with an earlier one of the same name order (a tied
-    head) must be left out by the caller.
+    manifest last. Tensors must not share memory: a tied head is left out, the embedding stands
+    for it.
 
     Raises:
         WeightSyncError: the directory cannot be written to, or has no room.

@@ -40,8 +40,6 @@ from cast_ray.weights import WeightManifest
 from serve.weight_receiver import read_receipt
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
-GIB = 1024**3
-
 MIN_BATCHED_TOKENS = 8192
 """Prompt tokens of one step, where the model's length does not ask for more."""
 
@@ -80,12 +78,11 @@ class PolicyEngine:
             dtype=options["dtype"],
             max_model_len=options["max_model_len"],
             max_num_seqs=options["max_num_seqs"],
-            kv_cache_memory_bytes=int(options["kv_cache_gib"] * GIB),
+            kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),
             block_size=options["block_size"],
             seed=options["seed"],
             weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
-            # A request's seed and a prompt in several chunks do not go together on CPU: every
-            # prompt must fit one step whole.
+            # Seeds and prompts in chunks do not go together on CPU: each must fit one step.
             enable_chunked_prefill=False,
             max_num_batched_tokens=max(options["max_model_len"], MIN_BATCHED_TOKENS),
             enable_prefix_caching=True,
@@ -131,7 +128,7 @@ class PolicyEngine:
             Lists of (index in ``requests``, completion), everything that is done by then.
 
         Raises:
-            EngineError: vLLM failed or refused a request.
+            EngineError: vLLM failed or refused a request; the others of this call are given up.
             WeightSyncError: the last update failed and none has succeeded since.
         """
         indices = {
@@ -157,8 +154,7 @@ class PolicyEngine:
             min_p=0.0,
             seed=request.seed,
             stop_token_ids=[request.stop_token_id],
-            # Only the request says where an answer ends, not the model's configuration.
-            ignore_eos=True,
+            ignore_eos=True,  # only the request says where an answer ends, not the model
             logprobs=0,
             flat_logprobs=True,
             detokenize=False,
@@ -184,7 +180,7 @@ class PolicyEngine:
 
         Computed afresh from the engine's present weights, never from the prefix cache.
         """
-        params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False, ignore_eos=True)
+        params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
         output = await self._run(token_ids, params)
         return tuple(
             position[token].logprob
@@ -208,11 +204,13 @@ class PolicyEngine:
             try:
                 async with asyncio.timeout(timeout_s):
                     return await self._update(manifest, receipt_path)
+            except asyncio.CancelledError:
+                self._distrust = f"its update to version {manifest.version} was given up"
+                raise
             except TimeoutError as error:
                 self._distrust = f"its update to version {manifest.version} was not finished"
                 raise WeightSyncError(
-                    f"the engine did not load {manifest.path} within {timeout_s} s; look whether "
-                    f"its process still runs"
+                    f"the engine did not load {manifest.path} within {timeout_s} s; see its log"
                 ) from error
             finally:
                 self._is_updating = False
@@ -221,10 +219,10 @@ class PolicyEngine:
 
     async def _update(self, manifest: WeightManifest, receipt_path: Path) -> WeightReceipt:
         await self._llm.pause_generation(mode="keep", clear_cache=False)
-        await self._llm.start_weight_update()
         update = {"manifest": manifest.to_json(), "receipt_path": str(receipt_path)}
         failure: Exception | None = None
         try:
+            await self._llm.start_weight_update()
             await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
         except Exception as error:  # vLLM raises bare Exception for whatever its worker raised
             failure = error
@@ -247,15 +245,15 @@ class PolicyEngine:
         return receipt
 
     async def check_health(self) -> None:
-        """Return when the engine can answer; silent during a weight update.
+        """Return when the engine can answer; asks nothing of it during a weight update.
 
         Raises:
             EngineError: a process of vLLM died, or a probe token does not come.
         """
         if self._llm.errored:
             raise EngineError("a process of the vLLM engine died; see the engine's log")
-        is_fresh = time.monotonic() - self._last_answer_at < self._stall_timeout_s
-        if is_fresh or self._is_updating or self._distrust:
+        seconds_silent = time.monotonic() - self._last_answer_at
+        if seconds_silent < self._stall_timeout_s or self._is_updating or self._distrust:
             return
         try:
             async with asyncio.timeout(self._probe_timeout_s):
@@ -281,9 +279,8 @@ class PolicyEngine:
         # The salt keeps a new request from finding a prefix that older weights computed, also
         # where requests in flight forbid to reset the cache.
         prompt = tokens_input(list(token_ids), cache_salt=str(self._weight_version))
-        started = time.monotonic()
         if not self._num_running:
-            self._running_since = started
+            self._running_since = time.monotonic()
         self._num_running += 1
         try:
             async for output in self._llm.generate(prompt, params, str(next(self._request_ids))):
