@@ -152,6 +152,9 @@ def main() -> None:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     # Tools that were installed beside this command, as ninja, must be found by name.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # The job shows its own progress; bars of libraries would tear it.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         app()

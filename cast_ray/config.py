@@ -55,7 +55,7 @@ class PolicyConfig:
     intermediate_size: int = 384
     num_layers: int = 4
     num_heads: int = 4
-    num_kv_heads: int = 2
+    num_kv_heads: int = 4
     head_dim: int = 32
 
     def __post_init__(self) -> None:
@@ -74,8 +74,8 @@ class WarmStartConfig:
 
     steps: int = 300
     """Optimizer updates; 0 = none (a pretrained model needs none)."""
-    trajectories_per_step: int = 16
-    num_demonstrations: int = 4000
+    trajectories_per_step: int = 12
+    num_demonstrations: int = 3600
     """Demonstrated games, on training boards drawn with replacement."""
     lr: float = 2e-3
     """Peak learning rate; linear warm-up over a tenth of the steps, linear decay to a tenth."""
@@ -187,7 +187,7 @@ class LearnerConfig:
 class AdvantageConfig:
     """CAST's credit (paper, eq:final_advantage)."""
 
-    alpha: float = 0.5
+    alpha: float = 1.0
     """Weight of the solver's signal (the paper: 0.1; a short run of a small policy wants more)."""
     transform: Literal["asinh", "identity", "signed_log"] = "asinh"
     normalisation: Literal["rms", "none"] = "rms"
@@ -275,7 +275,7 @@ class TrainConfig:
     """Every random choice of the run follows from it (the boards from puzzles.seed)."""
     game: str = "sokoban"
     tier: str = "mini"
-    steps: int = 12
+    steps: int = 15
     """Steps of reinforcement learning; one step = puzzles_per_step x group_size episodes."""
     checkpoint_every: int = 5
     checkpoints_kept: int = 2
@@ -326,7 +326,9 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
         try:
             layer = OmegaConf.from_dotlist([override])
         except YAMLError as error:
-            raise ConfigError(f"{override}: the value is not valid YAML: {_one_line(error)}") from None
+            raise ConfigError(
+                f"{override}: the value is not valid YAML: {_one_line(error)}"
+            ) from None
         merged = _merge(merged, layer, origin=override)
     try:
         config = OmegaConf.to_object(merged)

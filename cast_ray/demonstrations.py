@@ -38,7 +38,7 @@ def demonstrate(
         game: its rules.
         best_action: an optimal action of a state; None where there is none (then a mistake).
         turn_budget: the demonstration ends there.
-        mistake_probability: chance at each turn of a move drawn uniformly from all that change the state.
+        mistake_probability: chance at each turn of a move drawn from all that change the state.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """

@@ -92,8 +92,11 @@ def build_small_policy(
             head_dim=head_dim,
             max_position_embeddings=max_position_embeddings,
             tie_word_embeddings=True,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
+            # The usual 0.02 suits wide models: at a width of 128 it leaves the policy at chance
+            # for hundreds of supervised updates, where this is past it after fifty.
+            initializer_range=hidden_size**-0.5,
+            eos_token_id=tokenizer.get_vocab()[END_OF_TURN],
+            pad_token_id=tokenizer.get_vocab()[PADDING],
             bos_token_id=None,
         )
     )

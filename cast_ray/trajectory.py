@@ -156,7 +156,7 @@ def costs_of(row: dict[str, Any]) -> np.ndarray:
 
 
 def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:
-    """Raise TrajectoryError unless the columns are exactly those of ``schema``, by name and type."""
+    """Raise TrajectoryError unless names and types of the columns are those of ``schema``."""
     if not table.schema.equals(schema):
         missing = sorted(set(schema.names) - set(table.schema.names))
         extra = sorted(set(table.schema.names) - set(schema.names))

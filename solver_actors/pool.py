@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import ray
@@ -38,7 +39,9 @@ class RolloutPool:
         deadlock_ends_episode: bool,
     ) -> None:
         self._deadlock_ends_episode = deadlock_ends_episode
-        self._environments = [
+        self._environments: list[
+            Any
+        ] = [  # Any: Ray's handles have the actor's methods, and .remote
             EnvironmentActor.options(
                 name=f"{run_id}-environment-{index}",
                 num_cpus=0,
@@ -47,7 +50,7 @@ class RolloutPool:
             ).remote(model_dir=model_dir, pieces=pieces, make_generate=make_generate)
             for index in range(num_environment_actors)
         ]
-        self._oracles = [
+        self._oracles: list[Any] = [  # Any: as above
             OracleActor.options(
                 name=f"{run_id}-oracle-{index}",
                 num_cpus=0,

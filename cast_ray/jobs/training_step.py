@@ -95,23 +95,24 @@ def step_metrics(
     """Return the row of ``metrics.parquet`` that describes a step."""
     columns = ["reward", "end_reason", "effects", "weight_versions", "seconds_environment"]
     frame = pl.DataFrame(batch.select(columns))
-    effects = frame["effects"].explode()
-    versions = frame["weight_versions"].explode()
+    effects = frame["effects"].explode().to_numpy()
+    versions = frame["weight_versions"].explode().to_numpy()
+    end_reasons = frame["end_reason"].to_numpy()
     oracle = {name: oracle_after[name] - oracle_before[name] for name in oracle_after}
     look_ups = oracle["num_hits"] + oracle["num_misses"]
     tokens = int(np.sum([sum(mask) for mask in batch["loss_mask"].to_pylist()]))
     no_action = [Effect.INVALID.value, Effect.ILLEGAL.value, Effect.TRUNCATED.value]
     return StepMetrics(
         step=step,
-        success=float(frame["reward"].mean()),
+        success=float(frame["reward"].to_numpy().mean()),
         num_trajectories=len(frame),
         num_turns=len(effects),
         turns_mean=len(effects) / len(frame),
         tokens=tokens,
         tokens_per_s=tokens / max(seconds["generation"], 1e-9),
-        invalid_fraction=float(effects.is_in(no_action).mean()),
+        invalid_fraction=float(np.isin(effects, no_action).mean()),
         ineffective_fraction=float((effects == Effect.INEFFECTIVE.value).mean()),
-        deadlock_fraction=float((frame["end_reason"] == DEADLOCK).mean()),
+        deadlock_fraction=float((end_reasons == DEADLOCK).mean()),
         progress_fraction=credit_summary.share_progress,
         harmful_fraction=credit_summary.share_harmful,
         shifted_advantage_mean=credit_summary.shifted_mean,

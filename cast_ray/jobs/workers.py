@@ -16,8 +16,8 @@ import ray
 
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError
-from cast_ray.learner_actor import LearnerGroup
 from cast_ray.learner import LearnerSettings
+from cast_ray.learner_actor import LearnerGroup
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.weights import WeightManifest, remove_old_versions
@@ -57,6 +57,7 @@ def ray_session(*, num_cpus: float) -> Iterator[None]:
         num_cpus: what the run reserves. A local Ray is told so many, whatever the machine has:
             the parts of a step take turns, so that reservations may exceed the cores.
     """
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     if os.environ.get("RAY_ADDRESS"):
         ray.init(log_to_driver=False)
     else:

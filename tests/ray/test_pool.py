@@ -51,9 +51,7 @@ def make_pool(model_dir: Path) -> Iterator:
                 oracle_max_bytes=2**24,
                 model_dir=str(model_dir),
                 pieces=pieces,
-                make_generate=functools.partial(
-                    scripted_engine, str(model_dir), pieces, latency_s
-                ),
+                make_generate=functools.partial(scripted_engine, str(model_dir), pieces, latency_s),
                 deadlock_ends_episode=True,
             )
         )
