@@ -1,22 +1,17 @@
 """The learner: the policy's weights, optimizer and checkpoints in DeepSpeed's hands.
 
-The only module that imports DeepSpeed, and it knows no Ray. A ``Learner`` is one rank; all ranks
-call the same method with the same arguments at the same time, and each works out its own share.
-Tables hold columns of ``cast_ray.trajectory``; letters as in ``cast_ray.batching``.
-
-DeepSpeed picks its accelerator when it is imported: a process without a GPU has
-``DS_ACCELERATOR=cpu`` in its environment before that.
+A ``Learner`` is one rank and knows no Ray; all ranks call the same method with the same arguments
+at the same time, and each works out its own share. Tables hold columns of
+``cast_ray.trajectory``; letters as in ``cast_ray.batching``.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -38,6 +33,7 @@ from cast_ray.batching import (
 )
 from cast_ray.checkpoint import check_whole, make_partial, partial_path, publish
 from cast_ray.errors import LearnerError
+from cast_ray.learner_engine import join_ranks, start_engine
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.policy import HeadInput, load_policy, save_policy
 
@@ -71,8 +67,8 @@ class Learner:
         torch.manual_seed(settings.seed)
         model = load_policy(Path(settings.model_dir), dtype=getattr(torch, settings.dtype))
         self._head_input = HeadInput(model)
-        _join_ranks(rank, world_size, f"tcp://{master_addr}:{master_port}", settings.timeout_s)
-        self._engine = _start_engine(model, settings)
+        join_ranks(rank, world_size, f"tcp://{master_addr}:{master_port}", settings.timeout_s)
+        self._engine = start_engine(model, settings)
         # Never in training mode: dropout would move the ratio off 1 without any update.
         self._engine.eval()
         self._is_spent = False
@@ -321,52 +317,3 @@ def _set_random_states(states: dict[str, Tensor]) -> None:
     accelerator: Any = get_accelerator()  # Any: as above
     torch.set_rng_state(states["cpu"])
     accelerator.set_rng_state(states["device"])
-
-
-def _join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> None:
-    # DeepSpeed reads its place from the environment. Every rank is a process that sees only its
-    # own device, so all are local rank 0.
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK="0")
-    os.environ.pop("LOCAL_SIZE", None)
-    try:
-        deepspeed.init_distributed(
-            auto_mpi_discovery=False,
-            verbose=False,
-            timeout=timedelta(seconds=timeout_s),
-            init_method=address,
-            rank=rank,
-            world_size=world_size,
-        )
-    except RuntimeError as error:
-        raise LearnerError(
-            f"learner rank {rank} met not all of its {world_size} ranks at {address} within "
-            f"{timeout_s} s: see whether they started, and whether the port is free ({error})"
-        ) from error
-
-
-def _start_engine(model: torch.nn.Module, settings: LearnerSettings) -> Any:
-    # Any: DeepSpeed annotates its engine with what it is before it is set up.
-    if settings.optimizer == "sgd":
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr)
-    else:
-        optimizer = torch.optim.AdamW(
-            model.parameters(),
-            lr=settings.lr,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
-        )
-    config = {
-        # One "accumulation step" and boundaries set by hand: DeepSpeed then scales nothing, and
-        # the number of micro-batches can differ from step to step.
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": settings.max_grad_norm,
-        "steps_per_print": None,
-        "zero_optimization": {"stage": settings.zero_stage},
-        "zero_allow_untested_optimizer": settings.optimizer == "sgd",
-        "bf16": {"enabled": settings.dtype == "bfloat16", "check_grad_overflow": True},
-        "data_types": {"grad_accum_dtype": "fp32"},
-        "communication_data_type": "fp32",
-    }
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
-    return engine

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cast_ray.config import TrainConfig
+from cast_ray.config import AdvantageConfig, TrainConfig
 from cast_ray.credit import add_advantages
 from cast_ray.env import TextEnv
 from cast_ray.games import get_game
@@ -18,6 +18,8 @@ from cast_ray.puzzles import puzzle_id_of
 from cast_ray.run_directory import RunDirectory, write_table
 from cast_ray.trajectory import SCORED_SCHEMA, Trajectory, to_rollout_batch
 from solver_actors.oracle import Oracle
+
+ALPHA = 0.5
 
 Policy = Callable[[Any], str]
 """From a state to an answer."""
@@ -100,10 +102,11 @@ def write_evaluation(run: RunDirectory, name: str, table: pa.Table) -> None:
 
 def write_step(run: RunDirectory, step: int, table: pa.Table) -> None:
     """Store the trajectories of one training step with their advantages."""
-    batch, _ = add_advantages(table, alpha=0.5)
+    batch, _ = add_advantages(table, alpha=ALPHA)
     run.write_trajectories(step, batch)
 
 
 def new_run(path: Path, **settings: Any) -> RunDirectory:
-    """Return a fresh run directory."""
-    return RunDirectory.create(path, TrainConfig(**settings))
+    """Return a fresh run directory, whose configuration fits what ``write_step`` stores."""
+    config = TrainConfig(advantage=AdvantageConfig(alpha=ALPHA), **settings)
+    return RunDirectory.create(path, config)

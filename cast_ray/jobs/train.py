@@ -9,26 +9,22 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 
-from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
-from cast_ray.errors import ConfigError, RunDirectoryError
-from cast_ray.games import get_game
-from cast_ray.jobs import evaluate, warm_start
-from cast_ray.jobs.boards import Boards, PuzzleSampler, make_boards, read_boards, write_boards
+from cast_ray.jobs import evaluate
+from cast_ray.jobs.boards import PuzzleSampler
+from cast_ray.jobs.run import Run, open_run
+from cast_ray.jobs.start_model import engine_model, start_model
 from cast_ray.jobs.training_step import Stopwatch, credit, step_metrics, update
 from cast_ray.jobs.workers import (
     SyncResult,
     Workers,
-    conversation_limit,
     ray_session,
     reserved_cpus,
     start_learner,
@@ -38,19 +34,7 @@ from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
 from cast_ray.progress import TrainProgress
 from cast_ray.report import write_report
 from cast_ray.run_directory import RunDirectory, write_table
-from cast_ray.small_policy import read_chat_pieces
 from cast_ray.sync_check import LogprobAlarm, logprob_difference
-
-
-@dataclass(slots=True)
-class _Run:
-    """What every phase of the job needs."""
-
-    config: TrainConfig
-    directory: RunDirectory
-    progress: TrainProgress
-    boards: Boards
-    run_id: str
 
 
 def train(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> RunDirectory:
@@ -62,8 +46,8 @@ def train(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> RunD
     """
     started = time.perf_counter()
     progress.phase("choosing puzzles")
-    directory = _reopen(config) if resume else _create(config)
-    run = _Run(config, directory, progress, read_boards(directory.puzzles), _run_id(directory.path))
+    run = open_run(config, resume=resume, progress=progress)
+    directory = run.directory
     progress.phase("starting Ray")
     try:
         with ray_session(num_cpus=reserved_cpus(config)):
@@ -78,31 +62,30 @@ def train(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> RunD
     return directory
 
 
-def _train(run: _Run) -> None:
+def _train(run: Run) -> None:
     """Start the parts, warm-start the policy where it has to be, and take the steps."""
     config, directory = run.config, run.directory
-    engine_model = _engine_model(run)
-    with ThreadPoolExecutor(max_workers=1) as background:
-        # The engines need a minute to start: meanwhile the policy is taught.
-        starting = background.submit(
-            Workers.start, config, run_id=run.run_id, model_dir=engine_model
-        )
-        try:
-            start_model = _start_model(run, engine_model)
-            run.progress.phase("starting the learner")
-            learner = start_learner(config, model_dir=start_model)
-        finally:
-            run.progress.phase("waiting for the engines")
-            workers = starting.result()
-    try:
+    first_model = engine_model(run)
+    with ExitStack() as parts:
+        with ThreadPoolExecutor(max_workers=1) as background:
+            # The engines need a minute to start: meanwhile the policy is taught.
+            starting = background.submit(
+                Workers.start, config, run_id=run.run_id, model_dir=first_model
+            )
+            try:
+                taught_model = start_model(run, first_model)
+                run.progress.phase("starting the learner")
+                learner = start_learner(config, model_dir=taught_model)
+                parts.callback(learner.close)
+            finally:
+                run.progress.phase("waiting for the engines")
+                workers = starting.result()
+                parts.callback(workers.close)
         _take_steps(run, workers, learner)
         learner.save_model(directory.model)
-    finally:
-        learner.close()
-        workers.close()
 
 
-def _take_steps(run: _Run, workers: Workers, learner: LearnerGroup) -> None:
+def _take_steps(run: Run, workers: Workers, learner: LearnerGroup) -> None:
     """The loop. Weights of version v play step v; version 1 is the start model."""
     config, directory, progress = run.config, run.directory, run.progress
     done, healthy = _restore(run, learner)
@@ -136,7 +119,7 @@ def _take_steps(run: _Run, workers: Workers, learner: LearnerGroup) -> None:
 
 
 def _step(
-    run: _Run,
+    run: Run,
     workers: Workers,
     learner: LearnerGroup,
     sampler: PuzzleSampler,
@@ -198,12 +181,12 @@ def _step(
     return row, synced
 
 
-def _sync(run: _Run, workers: Workers, learner: LearnerGroup, *, version: int) -> SyncResult:
+def _sync(run: Run, workers: Workers, learner: LearnerGroup, *, version: int) -> SyncResult:
     timeout_s = run.config.engine.update_timeout_s
     return workers.sync(learner, version=version, timeout_s=timeout_s)
 
 
-def _validate(run: _Run, workers: Workers, *, step: int) -> Success:
+def _validate(run: Run, workers: Workers, *, step: int) -> Success:
     attempts = run.config.evaluation.validation_attempts
     groups = evaluate.episode_groups(
         run.boards.validation,
@@ -216,7 +199,7 @@ def _validate(run: _Run, workers: Workers, *, step: int) -> Success:
     return evaluate.success_of(table, seed=run.config.seed)
 
 
-def _evaluate_held_out(run: _Run, workers: Workers, name: str, *, step: int) -> None:
+def _evaluate_held_out(run: Run, workers: Workers, name: str, *, step: int) -> None:
     """Play the held-out boards and keep the games, unless a resumed run has them already."""
     path = run.directory.evaluations / f"{name}.parquet"
     if name == "before" and path.is_file():
@@ -236,7 +219,7 @@ def _evaluate_held_out(run: _Run, workers: Workers, name: str, *, step: int) -> 
     )
 
 
-def _play_evaluation(run: _Run, workers: Workers, groups: list) -> pa.Table:
+def _play_evaluation(run: Run, workers: Workers, groups: list) -> pa.Table:
     return evaluate.play(
         workers.pool,
         groups,
@@ -246,59 +229,7 @@ def _play_evaluation(run: _Run, workers: Workers, groups: list) -> pa.Table:
     )
 
 
-def _engine_model(run: _Run) -> Path:
-    """Return the model directory that engines and warm start begin with, built if need be."""
-    config, directory = run.config, run.directory
-    if config.policy.path:
-        return Path(config.policy.path)
-    if not directory.initial_model.is_dir():
-        turn_budget = get_game(config.game).tiers[config.tier].turn_budget
-        run.progress.phase("building the small policy")
-        warm_start.build_initial_model(
-            directory.initial_model,
-            game=config.game,
-            turn_budget=turn_budget,
-            puzzles=run.boards.train,
-            policy=config.policy,
-            max_tokens=conversation_limit(config),
-            seed=config.seed,
-        )
-    return directory.initial_model
-
-
-def _start_model(run: _Run, engine_model: Path) -> Path:
-    """Return the model that reinforcement learning starts from, warm-started if need be."""
-    config, directory, progress = run.config, run.directory, run.progress
-    if directory.start_model.is_dir():
-        return directory.start_model
-    if config.warm_start.steps == 0:
-        return engine_model
-    progress.phase("writing demonstrations")
-    table = warm_start.demonstrations(
-        run.boards.train,
-        config.warm_start.num_demonstrations,
-        tokenizer=ChatTokenizer(engine_model, read_chat_pieces(engine_model)),
-        turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
-        mistake_probability=config.warm_start.mistake_probability,
-        seed=config.seed,
-    )
-    progress.phase("starting the learner for the warm start")
-    learner = start_learner(config, model_dir=engine_model)
-    try:
-        warm_start.warm_start(
-            learner,
-            table,
-            config.warm_start,
-            seed=config.seed,
-            on_step=lambda step, loss: progress.warm_start(step, config.warm_start.steps, loss),
-        )
-        learner.save_model(directory.start_model)
-    finally:
-        learner.close()
-    return directory.start_model
-
-
-def _restore(run: _Run, learner: LearnerGroup) -> tuple[int, float | None]:
+def _restore(run: Run, learner: LearnerGroup) -> tuple[int, float | None]:
     """Load the newest checkpoint; return the steps done and the healthy logprob difference."""
     checkpoint = run.directory.newest_checkpoint()
     if checkpoint is None:
@@ -310,7 +241,7 @@ def _restore(run: _Run, learner: LearnerGroup) -> tuple[int, float | None]:
     return done, state["healthy_logprob_abs_diff"]
 
 
-def _summarise(run: _Run, *, seconds: float) -> dict:
+def _summarise(run: Run, *, seconds: float) -> dict:
     tables = {
         name: pq.read_table(run.directory.evaluations / f"{name}.parquet")
         for name in ("before", "after")
@@ -329,38 +260,6 @@ def _summarise(run: _Run, *, seconds: float) -> dict:
     }
     run.directory.write_summary(summary)
     return summary
-
-
-def _create(config: TrainConfig) -> RunDirectory:
-    """Check all input, then make the run directory: bad input leaves nothing behind."""
-    tiers = get_game(config.game).tiers
-    if config.tier not in tiers:
-        raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {config.tier!r}")
-    if config.policy.path:
-        read_chat_pieces(Path(config.policy.path))
-    boards = make_boards(config.game, config.tier, config.puzzles)
-    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    name = config.run_dir or f"runs/{config.game}-{config.tier}-{now}"
-    directory = RunDirectory.create(Path(name), config)
-    write_boards(boards, directory.puzzles)
-    return directory
-
-
-def _reopen(config: TrainConfig) -> RunDirectory:
-    if not config.run_dir:
-        raise RunDirectoryError("--resume needs run_dir=PATH, the directory to go on with")
-    directory = RunDirectory.reopen(Path(config.run_dir), config)
-    if directory.steps_done() >= config.steps:
-        raise RunDirectoryError(
-            f"{directory.path} has done its {config.steps} steps already; give a larger steps= to "
-            "train on"
-        )
-    return directory
-
-
-def _run_id(path: Path) -> str:
-    """Return a name for this run's actors and applications, different for every start."""
-    return f"{path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
 
 
 @contextmanager

@@ -1,19 +1,17 @@
-"""One small Ray for all tests that need actors."""
+"""A small Ray for tests that need actors."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
 import ray
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
     """Start Ray on this machine; end only what was started here."""
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
     ray.init(
         address="local",
         num_cpus=4,

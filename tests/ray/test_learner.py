@@ -13,6 +13,7 @@ import pytest
 import ray
 import torch
 from safetensors.torch import load_file, save_file
+from torch.utils.cpp_extension import get_default_build_root
 
 from cast_ray.batching import cut_micro_batches, flat_column, loss_mask, row_offsets
 from cast_ray.errors import ConfigError, LearnerError, ModelError
@@ -352,6 +353,18 @@ def test_group_names_the_call_in_which_a_rank_died(policy_dir: Path, tmp_path: P
 
     with pytest.raises(LearnerError, match="closed"):
         group.save_model(tmp_path / "model")
+
+
+def test_lock_left_by_a_killed_process_stops_no_learner(one_rank: Probes, policy_dir: Path) -> None:
+    """``one_rank`` has compiled the operator, so its directory is there."""
+    built = list(Path(get_default_build_root()).rglob("deepspeed_shm_comm/build.ninja"))
+    assert built
+    for path in built:
+        path.with_name("lock").touch()
+
+    group_of(policy_dir, num_ranks=1, zero_stage=0).close()
+
+    assert not any(path.with_name("lock").exists() for path in built)
 
 
 def test_checkpoint_of_another_number_of_ranks_is_refused(one_rank: Probes, tmp_path: Path) -> None:

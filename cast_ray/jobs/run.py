@@ -1,0 +1,65 @@
+"""A training run before its parts start: input checked, directory made or reopened, boards read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cast_ray.config import TrainConfig
+from cast_ray.errors import ConfigError, RunDirectoryError
+from cast_ray.games import get_game
+from cast_ray.jobs.boards import Boards, make_boards, read_boards, write_boards
+from cast_ray.progress import TrainProgress
+from cast_ray.run_directory import RunDirectory
+from cast_ray.small_policy import read_chat_pieces
+
+
+@dataclass(slots=True)
+class Run:
+    """What every phase of the job needs."""
+
+    config: TrainConfig
+    directory: RunDirectory
+    progress: TrainProgress
+    boards: Boards
+    run_id: str
+
+
+def open_run(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> Run:
+    """Make a new run, or open an interrupted one.
+
+    Raises:
+        CastRayError: bad input; nothing was written.
+    """
+    directory = _reopen(config) if resume else _create(config)
+    # Different for every start: a run that was killed may have left actors of its name behind.
+    run_id = f"{directory.path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
+    return Run(config, directory, progress, read_boards(directory.puzzles), run_id)
+
+
+def _create(config: TrainConfig) -> RunDirectory:
+    """Check all input, then make the run directory: bad input leaves nothing behind."""
+    tiers = get_game(config.game).tiers
+    if config.tier not in tiers:
+        raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {config.tier!r}")
+    if config.policy.path:
+        read_chat_pieces(Path(config.policy.path))
+    boards = make_boards(config.game, config.tier, config.puzzles)
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    name = config.run_dir or f"runs/{config.game}-{config.tier}-{now}"
+    directory = RunDirectory.create(Path(name), config)
+    write_boards(boards, directory.puzzles)
+    return directory
+
+
+def _reopen(config: TrainConfig) -> RunDirectory:
+    if not config.run_dir:
+        raise RunDirectoryError("--resume needs run_dir=PATH, the directory to go on with")
+    directory = RunDirectory.reopen(Path(config.run_dir), config)
+    if directory.steps_done() >= config.steps:
+        raise RunDirectoryError(
+            f"{directory.path} has done its {config.steps} steps already; give a larger steps= to "
+            "train on"
+        )
+    return directory

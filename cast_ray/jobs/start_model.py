@@ -1,0 +1,64 @@
+"""Which model a run starts from: a given one, or a small one built and warm-started on the spot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cast_ray.chat import ChatTokenizer
+from cast_ray.games import get_game
+from cast_ray.jobs import warm_start
+from cast_ray.jobs.run import Run
+from cast_ray.jobs.workers import conversation_limit, start_learner
+from cast_ray.small_policy import read_chat_pieces
+
+
+def engine_model(run: Run) -> Path:
+    """Return the model directory that engines and warm start begin with, built if need be."""
+    config, directory = run.config, run.directory
+    if config.policy.path:
+        return Path(config.policy.path)
+    if not directory.initial_model.is_dir():
+        turn_budget = get_game(config.game).tiers[config.tier].turn_budget
+        run.progress.phase("building the small policy")
+        warm_start.build_initial_model(
+            directory.initial_model,
+            game=config.game,
+            turn_budget=turn_budget,
+            puzzles=run.boards.train,
+            policy=config.policy,
+            max_tokens=conversation_limit(config),
+            seed=config.seed,
+        )
+    return directory.initial_model
+
+
+def start_model(run: Run, engine_model: Path) -> Path:
+    """Return the model that reinforcement learning starts from, warm-started if need be."""
+    config, directory, progress = run.config, run.directory, run.progress
+    if directory.start_model.is_dir():
+        return directory.start_model
+    if config.warm_start.steps == 0:
+        return engine_model
+    progress.phase("writing demonstrations")
+    table = warm_start.demonstrations(
+        run.boards.train,
+        config.warm_start.num_demonstrations,
+        tokenizer=ChatTokenizer(engine_model, read_chat_pieces(engine_model)),
+        turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
+        mistake_probability=config.warm_start.mistake_probability,
+        seed=config.seed,
+    )
+    progress.phase("starting the learner for the warm start")
+    learner = start_learner(config, model_dir=engine_model)
+    try:
+        warm_start.warm_start(
+            learner,
+            table,
+            config.warm_start,
+            seed=config.seed,
+            on_step=lambda step, loss: progress.warm_start(step, config.warm_start.steps, loss),
+        )
+        learner.save_model(directory.start_model)
+    finally:
+        learner.close()
+    return directory.start_model
