@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -153,6 +154,8 @@ def main() -> None:
     # Tools that were installed beside this command, as ninja, must be found by name.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if shutil.which("nvidia-smi") is None:
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     # The job shows its own progress; bars of libraries would tear it.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
