@@ -29,7 +29,7 @@ class PuzzleConfig:
 
     file: str = ""
     """Parquet file of training puzzles; empty = generate them from ``seed``."""
-    num_train: int = 3000
+    num_train: int = 8000
     """Training puzzles to generate, distinct up to symmetry."""
     num_validation: int = 64
     """Boards for validation during training."""
@@ -72,14 +72,14 @@ class PolicyConfig:
 class WarmStartConfig:
     """Supervised training on imperfect solver play before any reinforcement learning."""
 
-    steps: int = 300
+    steps: int = 700
     """Optimizer updates; 0 = none (a pretrained model needs none)."""
     trajectories_per_step: int = 12
-    num_demonstrations: int = 3600
+    num_demonstrations: int = 8400
     """Demonstrated games, on training boards drawn with replacement."""
     lr: float = 2e-3
     """Peak learning rate; linear warm-up over a tenth of the steps, linear decay to a tenth."""
-    mistake_probability: float = 0.3
+    mistake_probability: float = 0.5
     """Chance that the demonstrator plays a random move instead of the best one."""
 
     def __post_init__(self) -> None:
@@ -276,7 +276,7 @@ class TrainConfig:
     """Every random choice of the run follows from it (the boards from puzzles.seed)."""
     game: str = "sokoban"
     tier: str = "mini"
-    steps: int = 15
+    steps: int = 12
     """Steps of reinforcement learning; one step = puzzles_per_step x group_size episodes."""
     checkpoint_every: int = 5
     checkpoints_kept: int = 2
