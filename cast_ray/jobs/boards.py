@@ -87,11 +87,10 @@ class PuzzleSampler:
     def draw(self, step: int) -> list[Puzzle]:
         """Return the puzzles of a step, counted from 1; the same step gives the same puzzles."""
         first = (step - 1) * self._per_step
-        return [self._at(position) for position in range(first, first + self._per_step)]
+        places = [divmod(first + i, len(self._puzzles)) for i in range(self._per_step)]
+        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
+        return [self._puzzles[orders[epoch][place]] for epoch, place in places]
 
-    def _at(self, position: int) -> Puzzle:
-        epoch, place = divmod(position, len(self._puzzles))
-        order = np.random.default_rng(derive_seed(self._seed, "epoch", epoch)).permutation(
-            len(self._puzzles)
-        )
-        return self._puzzles[order[place]]
+    def _order(self, epoch: int) -> np.ndarray:
+        rng = np.random.default_rng(derive_seed(self._seed, "epoch", epoch))
+        return rng.permutation(len(self._puzzles))

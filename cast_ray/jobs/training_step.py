@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import ray
 
-from cast_ray.batching import split_into_mini_batches
+from cast_ray.batching import flat_column, split_into_mini_batches
 from cast_ray.config import TrainConfig
 from cast_ray.credit import CreditSummary, add_advantages
 from cast_ray.env import DEADLOCK
@@ -100,7 +100,7 @@ def step_metrics(
     end_reasons = frame["end_reason"].to_numpy()
     oracle = {name: oracle_after[name] - oracle_before[name] for name in oracle_after}
     look_ups = oracle["num_hits"] + oracle["num_misses"]
-    tokens = int(np.sum([sum(mask) for mask in batch["loss_mask"].to_pylist()]))
+    tokens = int(flat_column(batch, "loss_mask").sum(dtype=np.int64))
     no_action = [Effect.INVALID.value, Effect.ILLEGAL.value, Effect.TRUNCATED.value]
     return StepMetrics(
         step=step,
