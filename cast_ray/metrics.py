@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 from tensorboardX import SummaryWriter
+
+from cast_ray.files import written_aside
 
 _BOOTSTRAP_SAMPLES = 2000
 
@@ -128,10 +129,9 @@ class MetricsLog:
 
 
 def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:
-    """Write all rows as Parquet, aside first, so that a reader never meets half a file."""
-    aside = path.with_suffix(".partial")
-    pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA).write_parquet(aside)
-    os.replace(aside, path)
+    """Write all rows as Parquet; a reader never meets half a file."""
+    with written_aside(path) as aside:
+        pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA).write_parquet(aside)
 
 
 def read_metrics(path: Path) -> list[StepMetrics]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.files import written_aside
 from cast_ray.games import get_game
 from cast_ray.games.base import Game
 
@@ -50,14 +50,10 @@ def puzzle_id_of(game: Game[Any], state: Any) -> str:
 
 
 def write_puzzles(path: Path, puzzles: Iterable[Puzzle]) -> None:
-    """Write a puzzle file, aside first: a reader finds the old file or the whole new one."""
+    """Write a puzzle file that is whole or absent."""
     table = pa.Table.from_pylist([asdict(puzzle) for puzzle in puzzles], schema=PUZZLE_SCHEMA)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with written_aside(path) as aside:
         pq.write_table(table, aside)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def read_puzzles(path: Path) -> list[Puzzle]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from cast_ray.config import TrainConfig, load_config, save_config
 from cast_ray.errors import RunDirectoryError
+from cast_ray.files import written_aside
 
 _CHECKPOINT = "step-{:05d}"
 
@@ -127,22 +127,14 @@ class RunDirectory:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""
-        aside = self.summary.with_suffix(".partial")
-        aside.write_text(json.dumps(summary, indent=2) + "\n")
-        os.replace(aside, self.summary)
+        with written_aside(self.summary) as aside:
+            aside.write_text(json.dumps(summary, indent=2) + "\n")
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file aside, then rename it, so that it is whole or absent."""
-    aside = path.with_suffix(".partial")
-    try:
+    """Write a Parquet file that is whole or absent."""
+    with written_aside(path) as aside:
         pq.write_table(table, aside, compression="zstd")
-        os.replace(aside, path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise RunDirectoryError(
-            f"{path} cannot be written: {error.strerror or error}; free some space and --resume"
-        ) from None
 
 
 def _differing_keys(stored: dict[str, Any], given: dict[str, Any], prefix: str = "") -> list[str]:

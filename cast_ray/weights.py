@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from cast_ray.errors import WeightSyncError
+from cast_ray.files import written_aside, written_in_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def publish_weights(
     for it.
 
     Raises:
-        WeightSyncError: the directory cannot be written to, or has no room.
+        EnvironmentSetupError: the directory cannot be written to, or has no room.
     """
     folder = Path(directory)
     path = folder / f"weights-{version}.safetensors"
@@ -81,15 +81,13 @@ def publish_weights(
         checksum=_checksum(data),
         tensors=_specs(tensors),
     )
-    try:
+    with written_in_place(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        _write_aside(path, data)
-        _write_aside(path.with_suffix(".json"), manifest.to_json().encode())
-    except OSError as error:
-        raise WeightSyncError(
-            f"cannot write weights {path} ({len(data)} bytes): {error.strerror}; "
-            f"make room or choose another directory"
-        ) from error
+    # No fsync: the file lives in memory, and a reader in another process sees the rename at once.
+    with written_aside(path) as aside:
+        aside.write_bytes(data)
+    with written_aside(path.with_suffix(".json")) as aside:
+        aside.write_text(manifest.to_json())
     return manifest
 
 
@@ -156,16 +154,6 @@ def _specs(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorSpec, ...]:
 
 def _checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _write_aside(path: Path, data: bytes) -> None:
-    # No fsync: the file lives in memory, and a reader in another process sees the rename at once.
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(data)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _mismatch(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from cast_ray.errors import CastRayError, EnvironmentSetupError, PuzzleError
+from cast_ray.errors import CastRayError, PuzzleError
+from cast_ray.files import written_aside, written_in_place
 from cast_ray.games import GAMES
 from solver_actors.oracle import Oracle
 from solver_actors.solvers import SOLVERS
@@ -48,23 +48,9 @@ def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
         raise PuzzleError(
             f"{input_path} cannot be read ({error.strerror}): give a file of JSON lines"
         ) from None
-    is_ordinary = _is_ordinary(output_path)
-    aside = output_path.with_name(f".{output_path.name}.{os.getpid()}.partial")
-    with source:
-        try:
-            with (aside if is_ordinary else output_path).open("w", encoding="ascii") as output:
-                num_bad = _solve_lines(source, output, with_q=with_q)
-            if is_ordinary:
-                os.replace(aside, output_path)
-        except OSError as error:
-            raise EnvironmentSetupError(
-                f"{output_path} cannot be written ({error.strerror}): free some space or give "
-                "another place"
-            ) from None
-        finally:
-            if is_ordinary:
-                aside.unlink(missing_ok=True)
-    return num_bad
+    written = written_aside if _is_ordinary(output_path) else written_in_place
+    with source, written(output_path) as place, place.open("w", encoding="ascii") as output:
+        return _solve_lines(source, output, with_q=with_q)
 
 
 def _is_ordinary(path: Path) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from cast_ray.files import written_aside
 from cast_ray.report import curves, phrasing, time_chart
 from cast_ray.report.bars import interval_chart
 from cast_ray.report.board import board_legend, draw_board
@@ -31,9 +31,8 @@ def write_report(run: RunDirectory) -> Path:
         TrajectoryError: a table is of another stage.
     """
     contents = read_run(run)
-    aside = run.report.with_suffix(".partial")
-    aside.write_text(_render(contents), encoding="utf-8")
-    os.replace(aside, run.report)
+    with written_aside(run.report) as aside:
+        aside.write_text(_render(contents), encoding="utf-8")
     return run.report
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.errors import ConfigError, EnvironmentSetupError, PuzzleError
 from cast_ray.games.base import Tier
 from cast_ray.games.sokoban import Sokoban, SokobanState
 from cast_ray.generators import build_puzzles
@@ -81,7 +81,7 @@ def test_reader_of_the_old_file_is_not_disturbed_by_a_new_one(tmp_path: Path) ->
 def test_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "folder.parquet"
     path.mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(EnvironmentSetupError, match="Is a directory"):
         write_puzzles(path, [puzzle()])
     assert list(tmp_path.iterdir()) == [path]
 

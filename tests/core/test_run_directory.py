@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cast_ray.config import TrainConfig, load_config
-from cast_ray.errors import RunDirectoryError
+from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from cast_ray.run_directory import RunDirectory, write_table
 from cast_ray.trajectory import ROLLOUT_SCHEMA
 
@@ -58,5 +58,5 @@ def test_old_checkpoints_are_dropped_and_the_newest_kept(tmp_path: Path) -> None
 
 
 def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="cannot be written"):
+    with pytest.raises(EnvironmentSetupError, match="cannot be written"):
         write_table(tmp_path / "absent" / "step.parquet", ROLLOUT_SCHEMA.empty_table())
