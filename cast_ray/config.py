@@ -54,9 +54,12 @@ class PolicyConfig:
     hidden_size: int = 128
     intermediate_size: int = 384
     num_layers: int = 4
-    num_heads: int = 4
-    num_kv_heads: int = 4
+    num_heads: int = 2
+    num_kv_heads: int = 2
     head_dim: int = 32
+    sliding_window: int = 128
+    """Tokens that a layer looks back, about a turn and a half of Sokoban; 0 = the whole game. A
+    state says all that matters, and so small a policy learns faster without its past."""
 
     def __post_init__(self) -> None:
         _require(self.vocab_size >= 300, "policy.vocab_size", ">= 300", self.vocab_size)
@@ -66,6 +69,7 @@ class PolicyConfig:
             f"a divisor of num_heads ({self.num_heads})",
             self.num_kv_heads,
         )
+        _require(self.sliding_window >= 0, "policy.sliding_window", ">= 0", self.sliding_window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,25 +79,35 @@ class WarmStartConfig:
     steps: int = 700
     """Optimizer updates; 0 = none (a pretrained model needs none)."""
     trajectories_per_step: int = 12
-    num_demonstrations: int = 8400
-    """Demonstrated games, on training boards drawn with replacement."""
-    lr: float = 2e-3
+    """Demonstrated games of one update, on training boards drawn with replacement; none is shown
+    twice."""
+    lr: float = 3e-3
     """Peak learning rate; linear warm-up over a tenth of the steps, linear decay to a tenth."""
-    mistake_probability: float = 0.5
+    mistake_probability: float = 0.15
     """Chance that the demonstrator plays a random move instead of the best one."""
+    careless_steps: int = 24
+    """The last so many steps follow a careless demonstrator: the policy then knows good moves and
+    often plays others, which a short run can mend. What it never saw, it learns slowly."""
+    careless_mistake_probability: float = 0.8
 
     def __post_init__(self) -> None:
         _require(self.steps >= 0, "warm_start.steps", ">= 0", self.steps)
-        for name in ("trajectories_per_step", "num_demonstrations"):
-            value = getattr(self, name)
-            _require(value >= 1, f"warm_start.{name}", ">= 1", value)
-        _require(self.lr > 0, "warm_start.lr", "> 0", self.lr)
         _require(
-            0 <= self.mistake_probability <= 1,
-            "warm_start.mistake_probability",
-            "between 0 and 1",
-            self.mistake_probability,
+            self.trajectories_per_step >= 1,
+            "warm_start.trajectories_per_step",
+            ">= 1",
+            self.trajectories_per_step,
         )
+        _require(
+            0 <= self.careless_steps <= self.steps or self.steps == 0,
+            "warm_start.careless_steps",
+            f"between 0 and warm_start.steps ({self.steps})",
+            self.careless_steps,
+        )
+        _require(self.lr > 0, "warm_start.lr", "> 0", self.lr)
+        for name in ("mistake_probability", "careless_mistake_probability"):
+            value = getattr(self, name)
+            _require(0 <= value <= 1, f"warm_start.{name}", "between 0 and 1", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +176,8 @@ class LearnerConfig:
     """Of weights and activations; beside bfloat16 the optimizer keeps float32 weights."""
     zero_stage: Literal[0, 1, 2, 3] = 1
     """DeepSpeed ZeRO; bfloat16 needs at least 1."""
-    lr: float = 8e-4
-    """Constant learning rate of the policy updates (the paper: 1e-6 for a 4 B model). The small
-    policy's weights are wide: at 2e-4 no ratio reached its clip in fifteen steps."""
+    lr: float = 2e-4
+    """Constant learning rate of the policy updates (the paper: 1e-6 for a 4 B model)."""
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW (the paper: 0.9, 0.999; a short run needs the shorter memory)."""
     weight_decay: float = 0.01
@@ -276,7 +289,7 @@ class TrainConfig:
     """Every random choice of the run follows from it (the boards from puzzles.seed)."""
     game: str = "sokoban"
     tier: str = "mini"
-    steps: int = 12
+    steps: int = 15
     """Steps of reinforcement learning; one step = puzzles_per_step x group_size episodes."""
     checkpoint_every: int = 5
     checkpoints_kept: int = 2

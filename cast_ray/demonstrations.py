@@ -26,6 +26,7 @@ def demonstrate(
     *,
     game: Game[Any],  # Any: each game has a state type of its own
     best_action: Callable[[Hashable], str | None],
+    is_dead: Callable[[Hashable], bool] | None,
     turn_budget: int,
     mistake_probability: float,
     tokenizer: ChatTokenizer,
@@ -37,12 +38,13 @@ def demonstrate(
         puzzle: the board to start from.
         game: its rules.
         best_action: an optimal action of a state; None where there is none (then a mistake).
+        is_dead: ends the demonstration where an episode would end; None plays on.
         turn_budget: the demonstration ends there.
         mistake_probability: chance at each turn of a move drawn from all that change the state.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
-    env = TextEnv(game, turn_budget=turn_budget)
+    env = TextEnv(game, turn_budget=turn_budget, is_dead=is_dead)
     state = game.decode(puzzle.board)
     talk = Conversation.start(tokenizer.opening(game.rules, env.reset(state)))
     while True:

@@ -75,6 +75,7 @@ def build_small_policy(
     num_heads: int,
     num_kv_heads: int,
     head_dim: int,
+    sliding_window: int,
     max_position_embeddings: int,
     seed: int,
 ) -> int:
@@ -91,6 +92,9 @@ def build_small_policy(
             num_key_value_heads=num_kv_heads,
             head_dim=head_dim,
             max_position_embeddings=max_position_embeddings,
+            use_sliding_window=sliding_window > 0,
+            sliding_window=sliding_window or None,
+            max_window_layers=0,  # every layer slides: vLLM knows all or none
             tie_word_embeddings=True,
             # The usual 0.02 suits wide models: at a width of 128 it leaves the policy at chance
             # for hundreds of supervised updates, where this is past it after fifty.

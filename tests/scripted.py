@@ -38,6 +38,7 @@ def build_test_policy(directory: Path) -> ChatTokenizer:
         num_layers=1,
         num_heads=1,
         num_kv_heads=1,
+        sliding_window=0,
         head_dim=16,
         max_position_embeddings=4096,
         seed=0,

@@ -65,9 +65,7 @@ class Sokoban:
             Tier(
                 name="unseen", rows=7, cols=7, num_pieces=3, turn_budget=40, min_cost=1, max_cost=40
             ),
-            Tier(
-                name="mini", rows=6, cols=6, num_pieces=1, turn_budget=12, min_cost=2, max_cost=10
-            ),
+            Tier(name="mini", rows=6, cols=6, num_pieces=1, turn_budget=8, min_cost=2, max_cost=6),
             Tier(
                 name="mini-unseen",
                 rows=6,

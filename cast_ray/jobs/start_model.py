@@ -42,10 +42,10 @@ def start_model(run: Run, engine_model: Path) -> Path:
     progress.phase("writing demonstrations")
     table = warm_start.demonstrations(
         run.boards.train,
-        config.warm_start.num_demonstrations,
+        config.warm_start,
         tokenizer=ChatTokenizer(engine_model, read_chat_pieces(engine_model)),
         turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
-        mistake_probability=config.warm_start.mistake_probability,
+        ends_dead=config.rollout.deadlock_ends_episode,
         seed=config.seed,
     )
     progress.phase("starting the learner for the warm start")
@@ -55,7 +55,6 @@ def start_model(run: Run, engine_model: Path) -> Path:
             learner,
             table,
             config.warm_start,
-            seed=config.seed,
             on_step=lambda step, loss: progress.warm_start(step, config.warm_start.steps, loss),
         )
         learner.save_model(directory.start_model)

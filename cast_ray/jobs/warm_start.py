@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -50,19 +50,31 @@ def build_initial_model(
 
 def demonstrations(
     puzzles: list[Puzzle],
-    count: int,
+    config: WarmStartConfig,
     *,
     tokenizer: ChatTokenizer,
     turn_budget: int,
-    mistake_probability: float,
+    ends_dead: bool,
     seed: int,
 ) -> pa.Table:
-    """Return ``count`` demonstrations on puzzles drawn with replacement."""
+    """Return the demonstrations of all steps in the order of training, the careless ones last.
+
+    Args:
+        puzzles: drawn from with replacement.
+        config: how many, and how good.
+        tokenizer: writes them as token ids.
+        turn_budget: most turns of one.
+        ends_dead: whether one ends in a deadlock, as episodes do.
+        seed: of boards and mistakes.
+    """
     rng = np.random.default_rng(derive_seed(seed, "demonstrations"))
     oracle = Oracle(max_bytes=2**28)
     game = get_game(puzzles[0].game)
+    num_careful = (config.steps - config.careless_steps) * config.trajectories_per_step
+    drawn = rng.integers(len(puzzles), size=config.steps * config.trajectories_per_step)
     talks = []
-    for index in rng.integers(len(puzzles), size=count):
+    for row, index in enumerate(drawn):
+        is_careful = row < num_careful
         puzzle = puzzles[index]
         solver = oracle.solver(puzzle.game, puzzle.board)
         talks.append(
@@ -70,8 +82,13 @@ def demonstrations(
                 puzzle,
                 game=game,
                 best_action=solver.best_action,
+                is_dead=solver.is_dead if ends_dead else None,
                 turn_budget=turn_budget,
-                mistake_probability=mistake_probability,
+                mistake_probability=(
+                    config.mistake_probability
+                    if is_careful
+                    else config.careless_mistake_probability
+                ),
                 tokenizer=tokenizer,
                 rng=rng,
             )
@@ -84,21 +101,20 @@ def warm_start(
     table: pa.Table,
     config: WarmStartConfig,
     *,
-    seed: int,
     on_step: Callable[[int, float], None],
 ) -> float:
     """Train on demonstrations for ``config.steps`` updates; return the last loss.
 
     Args:
         learner: takes the updates.
-        table: ``DEMONSTRATION_SCHEMA``.
+        table: ``DEMONSTRATION_SCHEMA``, what ``demonstrations`` returned.
         config: how many, how large, how fast.
-        seed: of the order.
         on_step: is told step and loss.
     """
     reference = ray.put(table)
     loss = float("nan")
-    for step, rows in enumerate(_batches(table.num_rows, config, seed=seed), start=1):
+    steps = np.arange(table.num_rows).reshape(config.steps, config.trajectories_per_step)
+    for step, rows in enumerate(steps, start=1):
         lr = config.lr * _schedule(step, config.steps)
         loss = learner.supervised_update(reference, rows, lr=lr).loss
         on_step(step, loss)
@@ -112,17 +128,6 @@ def _schedule(step: int, num_steps: int) -> float:
         return step / warm_up
     done = (step - warm_up) / max(1, num_steps - warm_up)
     return 1.0 - done * (1.0 - _FINAL_LR_SHARE)
-
-
-def _batches(num_rows: int, config: WarmStartConfig, *, seed: int) -> Iterator[np.ndarray]:
-    """Yield row indices; every row comes once before any comes again."""
-    rng = np.random.default_rng(derive_seed(seed, "warm start order"))
-    order = np.zeros(0, dtype=np.int64)
-    for _ in range(config.steps):
-        while len(order) < config.trajectories_per_step:
-            order = np.concatenate([order, rng.permutation(num_rows)])
-        yield order[: config.trajectories_per_step]
-        order = order[config.trajectories_per_step :]
 
 
 def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:

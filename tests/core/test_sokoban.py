@@ -207,7 +207,7 @@ def test_rules_are_short_and_name_every_symbol_and_action() -> None:
     assert GAME.parse(GAME.rules) == "Up"
 
 
-def test_tiers_are_those_of_the_specification() -> None:
+def test_tiers_are_those_of_the_specification_and_of_architecture() -> None:
     sizes = {
         name: (tier.rows, tier.cols, tier.num_pieces, tier.turn_budget)
         for name, tier in GAME.tiers.items()
@@ -215,7 +215,7 @@ def test_tiers_are_those_of_the_specification() -> None:
     assert sizes == {
         "id": (6, 6, 2, 30),
         "unseen": (7, 7, 3, 40),
-        "mini": (6, 6, 1, 12),
+        "mini": (6, 6, 1, 8),
         "mini-unseen": (6, 6, 2, 18),
     }
     assert all(tier.max_cost <= tier.turn_budget for tier in GAME.tiers.values())

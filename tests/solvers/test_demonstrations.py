@@ -1,0 +1,115 @@
+"""What the small policy is taught: imperfect solver play that ends where episodes end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cast_ray.chat import ChatTokenizer, Conversation
+from cast_ray.config import PuzzleConfig, WarmStartConfig
+from cast_ray.demonstrations import demonstrate
+from cast_ray.games import get_game
+from cast_ray.games.sokoban import SokobanState
+from cast_ray.jobs.boards import make_boards
+from cast_ray.jobs.warm_start import demonstrations
+from cast_ray.puzzles import Puzzle
+from solver_actors.oracle import Oracle
+from tests.scripted import build_test_policy
+
+GAME = get_game("sokoban")
+BUDGET = GAME.tiers["mini"].turn_budget
+ORACLE = Oracle(max_bytes=2**24)
+CONFIG = WarmStartConfig(steps=6, trajectories_per_step=5, careless_steps=2)
+
+
+@cache
+def puzzles() -> list[Puzzle]:
+    sizes = PuzzleConfig(num_train=30, num_validation=1, num_held_out=1)
+    return make_boards("sokoban", "mini", sizes).train
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
+    return build_test_policy(Path(tmp_path_factory.mktemp("policy")))
+
+
+def replayed(talk: Conversation, puzzle: Puzzle, tokenizer: ChatTokenizer) -> list[SokobanState]:
+    """Return the states that the answers of a conversation lead through."""
+    states = [GAME.decode(puzzle.board)]
+    for start, end in zip(talk.turn_starts, talk.turn_ends, strict=True):
+        action = GAME.parse(tokenizer.text(talk.token_ids[start:end]))
+        assert isinstance(action, str)
+        states.append(GAME.apply(states[-1], action).state)
+    return states
+
+
+def shown(
+    puzzle: Puzzle, tokenizer: ChatTokenizer, *, mistakes: float, ends_dead: bool = True
+) -> Conversation:
+    solver = ORACLE.solver(puzzle.game, puzzle.board)
+    return demonstrate(
+        puzzle,
+        game=GAME,
+        best_action=solver.best_action,
+        is_dead=solver.is_dead if ends_dead else None,
+        turn_budget=BUDGET,
+        mistake_probability=mistakes,
+        tokenizer=tokenizer,
+        rng=np.random.default_rng(0),
+    )
+
+
+def test_without_mistakes_every_puzzle_is_solved_in_its_cost(tokenizer: ChatTokenizer) -> None:
+    for puzzle in puzzles():
+        talk = shown(puzzle, tokenizer, mistakes=0.0)
+        assert len(talk.turn_starts) == puzzle.cost_to_go
+
+
+def test_mistakes_change_the_state_and_the_first_dead_one_ends_it(tokenizer: ChatTokenizer) -> None:
+    num_dead = 0
+    for puzzle in puzzles():
+        solver = ORACLE.solver(puzzle.game, puzzle.board)
+        states = replayed(shown(puzzle, tokenizer, mistakes=1.0), puzzle, tokenizer)
+        assert all(before != after for before, after in pairwise(states))
+        assert not any(solver.is_dead(state) for state in states[:-1])
+        num_dead += solver.is_dead(states[-1])
+    assert num_dead > 0
+
+
+def test_play_goes_on_in_dead_states_where_episodes_do(tokenizer: ChatTokenizer) -> None:
+    lengths = [
+        [len(shown(p, tokenizer, mistakes=1.0, ends_dead=dead).turn_starts) for p in puzzles()]
+        for dead in (True, False)
+    ]
+    assert sum(lengths[0]) < sum(lengths[1])
+
+
+def test_careless_demonstrations_are_the_last_ones(tokenizer: ChatTokenizer) -> None:
+    config = replace(CONFIG, mistake_probability=0.0, careless_mistake_probability=1.0)
+    table = demonstrations(
+        puzzles(), config, tokenizer=tokenizer, turn_budget=BUDGET, ends_dead=True, seed=1
+    )
+    perfect = demonstrations(
+        puzzles(),
+        replace(config, careless_steps=0),
+        tokenizer=tokenizer,
+        turn_budget=BUDGET,
+        ends_dead=True,
+        seed=1,
+    )
+    assert table.num_rows == perfect.num_rows == 30
+    same = [table.slice(row, 1).equals(perfect.slice(row, 1)) for row in range(30)]
+    assert all(same[:20])
+    assert not all(same[20:])
+
+
+def test_the_answers_are_in_the_loss_and_nothing_else(tokenizer: ChatTokenizer) -> None:
+    talk = shown(puzzles()[0], tokenizer, mistakes=0.5)
+    in_loss = [index for index, wanted in enumerate(talk.loss_mask) if wanted]
+    spans = zip(talk.turn_starts, talk.turn_ends, strict=True)
+    assert in_loss == [index for start, end in spans for index in range(start, end)]
