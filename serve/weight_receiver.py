@@ -175,6 +175,11 @@ def _raise_if_wrong(checks: list[LayerCheck], manifest: WeightManifest) -> None:
 
 
 def register() -> None:
-    """Announce the backend and tie the process to its parent; vLLM calls this in each process."""
+    """Make a process of vLLM ready for us; vLLM calls this in each of them."""
     WeightTransferEngineFactory.register_engine(BACKEND, WeightReceiver)
     end_with_parent()
+    # vLLM's attention uses AMX wherever the CPU has it, and the kernel lets only processes use it
+    # that asked. Without this the engine dies of an illegal instruction unless some matrix product
+    # happened to ask before.
+    if torch.cpu._is_amx_tile_supported():
+        torch.cpu._init_amx()

@@ -18,7 +18,9 @@ from solver_actors.oracle import Oracle
 from solver_actors.solver import Solver
 
 
-@ray.remote
+# Out of order: a call to score waits for its rollout, and the solvers of the groups that were
+# submitted after it must not wait behind it, or one group would be played after the other.
+@ray.remote(allow_out_of_order_execution=True)
 class OracleActor:
     """One oracle; the pool sends a puzzle always to the same one."""
 

@@ -117,9 +117,8 @@ class RolloutPool:
         solver = None
         if self._deadlock_ends_episode:
             solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
-        # The second time Ray itself waits until the actor is back.
-        play = environment.play_group.options(
-            max_task_retries=_MAX_RESTARTS if first.attempt else 0
-        )
+        # The second time Ray itself asks again until the actor is back: as often as that takes,
+        # because an actor that may restart no more is dead for good and ends it.
+        play = environment.play_group.options(max_task_retries=-1 if first.attempt else 0)
         rollout = play.remote(group, sampling, solver)
         return oracle.score.remote(rollout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,21 @@ def test_the_same_seeds_give_the_same_trajectories(make_pool) -> None:
     assert first.equals(second)
 
 
+def test_groups_are_played_beside_each_other(make_pool) -> None:
+    """A score that waits for its rollout must not hold up the solvers of other groups."""
+    pool = make_pool(latency_s=0.1)
+    list(pool.play(_groups(2), SAMPLING, timeout_s=60))  # the actors have started
+
+    started = time.perf_counter()
+    table = _table(list(pool.play(_groups(12), SAMPLING, timeout_s=60)))
+    wall = time.perf_counter() - started
+
+    longest = table.group_by("group").aggregate([("seconds_generation", "max")])
+    together = sum(longest["seconds_generation_max"].to_pylist()) / wall
+    # One after the other at each of two oracles it is at most 2; all at once it would be 12.
+    assert together > 4
+
+
 def test_a_groups_rollouts_meet_one_table(make_pool) -> None:
     pool = make_pool()
     list(pool.play(_groups(6), SAMPLING, timeout_s=60))
@@ -105,16 +121,14 @@ def test_a_groups_rollouts_meet_one_table(make_pool) -> None:
 
 
 def test_a_killed_environment_actor_costs_one_retry_and_no_episode(make_pool) -> None:
-    pool = make_pool(latency_s=0.2)
-    victim = pool._environments[0]
-    pid = ray.get(victim.pid.remote(), timeout=60)
-    batches, killed = [], False
-    for batch in pool.play(_groups(6), SAMPLING, timeout_s=120):
-        batches.append(batch)
-        if not killed:
-            os.kill(pid, signal.SIGKILL)
-            killed = True
-    table = _table(batches)
+    pool = make_pool(latency_s=0.5)
+    list(pool.play(_groups(2), SAMPLING, timeout_s=60))  # the actors have started
+    pid = ray.get(pool._environments[0].pid.remote(), timeout=60)
+    # No group of up to eight turns is through after a second; all have begun.
+    killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    table = _table(list(pool.play(_groups(6), SAMPLING, timeout_s=120)))
+    killer.join()
     assert table.num_rows == 6 * 8
     assert pool.num_retries > 0
     assert set(table["attempt"].to_pylist()) == {0, 1}
