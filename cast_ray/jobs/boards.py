@@ -29,19 +29,14 @@ def make_boards(game: str, tier: str, config: PuzzleConfig) -> Boards:
     """Generate the sets, or read the training set from a file and generate the others.
 
     Raises:
-        PuzzleError: the file is broken or of another game, or too few distinct puzzles exist.
+        PuzzleError: the file is broken, of another game or tier, or repeats a puzzle; or too few
+            distinct puzzles exist.
     """
 
     def solve(state: Any) -> float:  # Any: each game has a state type of its own
         return float(SOLVERS[game].build(state).cost_to_go([state])[0])
 
-    given = read_puzzles(Path(config.file)) if config.file else []
-    for puzzle in given:
-        if puzzle.game != game:
-            raise PuzzleError(
-                f"{config.file} holds a puzzle of {puzzle.game}, and the run is of {game}; set "
-                "game and puzzles.file to match"
-            )
+    given = _given_puzzles(Path(config.file), game=game, tier=tier) if config.file else []
     num_test = config.num_held_out + config.num_validation
     puzzles = build_puzzles(
         game=game,
@@ -56,6 +51,24 @@ def make_boards(game: str, tier: str, config: PuzzleConfig) -> Boards:
         validation=puzzles[config.num_held_out : num_test],
         train=given or puzzles[num_test:],
     )
+
+
+def _given_puzzles(file: Path, *, game: str, tier: str) -> list[Puzzle]:
+    """Return the puzzles of a file if they are what the run is of, each of them once."""
+    puzzles = read_puzzles(file)
+    rows: dict[str, int] = {}
+    for row, puzzle in enumerate(puzzles):
+        if (puzzle.game, puzzle.tier) != (game, tier):
+            raise PuzzleError(
+                f"{file}, row {row}: a puzzle of {puzzle.game} {puzzle.tier}, and the run is of "
+                f"{game} {tier}; set game and tier to match puzzles.file"
+            )
+        first = rows.setdefault(puzzle.puzzle_id, row)
+        if first != row:
+            raise PuzzleError(
+                f"{file}, row {row}: the same puzzle as row {first}, up to symmetry; keep one"
+            )
+    return puzzles
 
 
 def write_boards(boards: Boards, directory: Path) -> None:
