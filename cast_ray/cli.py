@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cast_ray.config import load_config
+from cast_ray.config_file import load_config
 from cast_ray.errors import CastRayError
 
 app = typer.Typer(

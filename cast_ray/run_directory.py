@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cast_ray.config import TrainConfig, load_config, save_config
+from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config, save_config
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import written_aside
 

@@ -61,7 +61,7 @@ def build_table(state: SokobanState, *, state_cap: int = DEFAULT_STATE_CAP) -> S
     if num_states > state_cap:
         raise PuzzleError(
             f"a {layout.rows} x {layout.cols} Sokoban board with {num_boxes} boxes on {num_floor} "
-            f"floor cells has {num_states} states, more than the cap of {state_cap}: "
+            f"floor cells has more states than the cap of {state_cap}: "
             "use a smaller board or raise state_cap"
         )
     floor_numbers = np.where(is_floor, np.cumsum(is_floor) - 1, -1).astype(np.int32)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cast_ray.chat import ChatTokenizer
-from cast_ray.config import TrainConfig, load_config
+from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config
 from cast_ray.errors import PuzzleError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.jobs.replay_credit import CreditRow, credit_mismatches, credit_row

@@ -9,7 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from cast_ray.config import TrainConfig, load_config
+from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config
 from cast_ray.errors import RunDirectoryError
 from cast_ray.metrics import StepMetrics, Success, read_metrics, success_rate
 from cast_ray.report.episodes import Evaluation, read_episodes

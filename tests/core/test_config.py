@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cast_ray.config import AdvantageConfig, TrainConfig, config_keys, load_config, save_config
+from cast_ray.config import AdvantageConfig, TrainConfig
+from cast_ray.config_file import config_keys, load_config, save_config
 from cast_ray.errors import ConfigError
 from tests.rooms import FIXED
 

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cast_ray.chat import ChatTokenizer
-from cast_ray.config import TrainConfig, load_config, save_config
+from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config, save_config
 from cast_ray.credit import add_advantages
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.generators import build_puzzles

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from cast_ray.config import TrainConfig, load_config
+from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from cast_ray.run_directory import RunDirectory, write_table
 from cast_ray.trajectory import ROLLOUT_SCHEMA

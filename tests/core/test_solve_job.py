@@ -149,7 +149,7 @@ def test_line_beyond_the_limit_is_refused_and_the_next_one_read(tmp_path: Path) 
 
 def test_board_with_too_many_states_is_refused_at_once(tmp_path: Path) -> None:
     rows = ["X" * 40 + "O" * 40, "P" + "_" * 79]
-    assert "more than the cap" in error(tmp_path, line(rows))
+    assert "more states than the cap" in error(tmp_path, line(rows))
 
 
 def test_board_with_too_many_cells_is_refused_before_states_are_counted(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""A configuration from its YAML file and ``key=value`` overrides: the only place with OmegaConf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from cast_ray.config import TrainConfig
+from cast_ray.errors import ConfigError
+
+
+def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
+    """Return defaults, then the YAML file, then ``key=value`` overrides, checked.
+
+    Raises:
+        ConfigError: an unreadable file, an unknown key or a bad value; key, value and what is
+            allowed are named.
+    """
+    merged = OmegaConf.structured(TrainConfig)
+    if file is not None:
+        if not file.is_file():
+            raise ConfigError(f"the configuration file {file} does not exist")
+        try:
+            layer = OmegaConf.load(file)
+        except (YAMLError, OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} is not valid YAML: {_one_line(error)}") from None
+        if not isinstance(layer, DictConfig):
+            raise ConfigError(f"{file} must hold key: value lines, not a list or a single value")
+        merged = _merge(merged, layer, origin=str(file))
+    for override in overrides:
+        if "=" not in override:
+            raise ConfigError(f"{override!r} is not of the form key=value")
+        try:
+            layer = OmegaConf.from_dotlist([override])
+        except YAMLError as error:
+            raise ConfigError(
+                f"{override}: the value is not valid YAML: {_one_line(error)}"
+            ) from None
+        merged = _merge(merged, layer, origin=override)
+    try:
+        config = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_one_line(error)) from None
+    assert isinstance(config, TrainConfig)
+    return config
+
+
+def save_config(config: TrainConfig, path: Path) -> None:
+    """Write the configuration as resolved, as YAML that ``load_config`` reads back."""
+    path.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+
+
+def config_keys(kind: type = TrainConfig, prefix: str = "") -> Iterable[str]:
+    """Yield every key of a configuration in dotted form."""
+    for item in fields(kind):
+        section = item.default_factory  # sections are the fields with a factory
+        if isinstance(section, type) and is_dataclass(section):
+            yield from config_keys(section, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name
+
+
+def _merge(base: object, layer: object, *, origin: str) -> object:
+    try:
+        return OmegaConf.merge(base, layer)
+    except OmegaConfBaseException as error:
+        key = str(getattr(error, "full_key", None) or origin.partition("=")[0])
+        section = key.rpartition(".")[0]
+        allowed = [name for name in config_keys() if name.rpartition(".")[0] == section]
+        hint = "" if key in allowed else f" (keys there: {', '.join(allowed)})"
+        raise ConfigError(f"{origin}: key {key}: {_one_line(error)}{hint}") from None
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).split("\n", maxsplit=1)[0].strip()

@@ -1,0 +1,188 @@
+"""A learner's life: what it sends and saves, how it resumes, how it fails."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+import torch
+from safetensors.torch import load_file, save_file
+from torch.utils.cpp_extension import get_default_build_root
+
+from cast_ray.batching import flat_column, loss_mask, row_offsets
+from cast_ray.errors import ConfigError, LearnerError, ModelError
+from cast_ray.learner_actor import LearnerGroup
+from cast_ray.policy import load_policy
+from cast_ray.weights import read_weights
+from tests.learner_double import (
+    CLIP,
+    ROWS,
+    NaivePolicy,
+    Probes,
+    build_table,
+    settings_for,
+    with_column,
+)
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+
+TABLE = build_table()
+
+
+def test_saved_model_is_the_policy_as_hugging_face_loads_it(
+    one_rank: Probes, tmp_path: Path
+) -> None:
+    one_rank.call("load_checkpoint", one_rank.start)
+    one_rank.call("cut", 180, 0)
+    one_rank.call("save_model", tmp_path / "model")
+
+    again = NaivePolicy(tmp_path / "model")
+
+    np.testing.assert_allclose(again.logprobs(TABLE), one_rank.call("logprobs", TABLE), atol=2e-5)
+    assert (tmp_path / "model" / "tokenizer.json").read_text() == "{}"
+    assert again.model.config.tie_word_embeddings
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+def test_tied_head_is_sent_once_under_the_name_of_the_embedding(one_rank: Probes) -> None:
+    names = list(one_rank.call("weights"))
+
+    assert "model.embed_tokens.weight" in names
+    assert "lm_head.weight" not in names
+
+
+@pytest.mark.parametrize(("num_ranks", "zero_stage"), [(1, 0), (2, 2), (2, 3)])
+def test_gradient_that_is_not_finite_changes_no_weight_and_ends_the_learner(
+    policy_dir: Path, tmp_path: Path, start_logprobs: np.ndarray, num_ranks: int, zero_stage: int
+) -> None:
+    probes = Probes(
+        settings_for(policy_dir, zero_stage=zero_stage),
+        num_ranks=num_ranks,
+        start=tmp_path / "start",
+    )
+    before = probes.call("weights")
+    # The ratio overflows where the advantage is negative: the dual clip bounds the loss, and the
+    # gradient is 0 times infinity.
+    is_negative = flat_column(TABLE, "token_advantages") < 0
+    token = np.flatnonzero(is_negative & loss_mask(TABLE))[0]
+    far = start_logprobs.copy()
+    far[token] = -1000.0
+
+    with pytest.raises(LearnerError, match="gradient is not finite"):
+        probes.call("update", TABLE, ROWS, far, CLIP)
+
+    after = probes.call("weights")
+    assert all(np.array_equal(after[name], before[name]) for name in before)
+    with pytest.raises(LearnerError, match="start it afresh"):
+        probes.call("update", TABLE, ROWS, start_logprobs, CLIP)
+    probes.close()
+
+
+def group_of(policy_dir: Path, *, num_ranks: int, zero_stage: int) -> LearnerGroup:
+    return LearnerGroup(
+        settings_for(policy_dir, optimizer="adamw", lr=1e-3, zero_stage=zero_stage),
+        num_ranks=num_ranks,
+        num_cpus=0.1,
+        num_gpus=0,
+        timeout_s=180,
+    )
+
+
+@pytest.mark.parametrize(("num_ranks", "zero_stage"), [(1, 0), (2, 2)])
+def test_learner_resumed_from_a_checkpoint_goes_on_bit_for_bit(
+    policy_dir: Path, tmp_path: Path, num_ranks: int, zero_stage: int
+) -> None:
+    group = group_of(policy_dir, num_ranks=num_ranks, zero_stage=zero_stage)
+    table = ray.put(TABLE)
+    start = ray.put(group.logprobs(table))
+    group.update(table, ROWS, start, **CLIP)
+    group.save_checkpoint(tmp_path / "step-1", {"step": 1})
+    stats = group.update(table, ROWS, start, **CLIP)
+    straight = read_weights(
+        group.publish_weights(tmp_path / "straight", version=2, dtype="float32")
+    )
+    group.close()
+
+    resumed = group_of(policy_dir, num_ranks=num_ranks, zero_stage=zero_stage)
+    client_state = resumed.load_checkpoint(tmp_path / "step-1")
+    again = resumed.update(table, ROWS, start, **CLIP)
+    weights = read_weights(
+        resumed.publish_weights(tmp_path / "resumed", version=2, dtype="float32")
+    )
+    resumed.close()
+
+    assert client_state == {"step": 1}
+    assert (again.loss, again.grad_norm) == (stats.loss, stats.grad_norm)
+    assert all(torch.equal(weights[name], straight[name]) for name in straight)
+
+
+def test_group_names_the_call_in_which_a_rank_died(policy_dir: Path, tmp_path: Path) -> None:
+    group = group_of(policy_dir, num_ranks=2, zero_stage=0)
+    ray.kill(group._ranks[1])
+
+    with pytest.raises(LearnerError, match="died during logprobs"):
+        group.logprobs(ray.put(TABLE))
+
+    with pytest.raises(LearnerError, match="closed"):
+        group.save_model(tmp_path / "model")
+
+
+def test_lock_left_by_a_killed_process_stops_no_learner(one_rank: Probes, policy_dir: Path) -> None:
+    """``one_rank`` has compiled the operator, so its directory is there."""
+    built = list(Path(get_default_build_root()).rglob("deepspeed_shm_comm/build.ninja"))
+    assert built
+    for path in built:
+        path.with_name("lock").touch()
+
+    group_of(policy_dir, num_ranks=1, zero_stage=0).close()
+
+    assert not any(path.with_name("lock").exists() for path in built)
+
+
+def test_checkpoint_of_another_number_of_ranks_is_refused(one_rank: Probes, tmp_path: Path) -> None:
+    shutil.copytree(one_rank.start, tmp_path / "other")
+    state = tmp_path / "other" / "learner.json"
+    state.write_text(state.read_text().replace('"num_ranks": 1', '"num_ranks": 4'))
+
+    with pytest.raises(LearnerError, match="resume with the same settings"):
+        one_rank.call("load_checkpoint", tmp_path / "other")
+
+
+def test_model_without_weights_is_refused(policy_dir: Path, tmp_path: Path) -> None:
+    shutil.copy(policy_dir / "config.json", tmp_path)
+
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_policy(tmp_path, dtype=torch.float32)
+
+
+def test_model_that_lacks_a_weight_is_refused_by_name(policy_dir: Path, tmp_path: Path) -> None:
+    shutil.copy(policy_dir / "config.json", tmp_path)
+    weights = load_file(policy_dir / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(ModelError, match=r"model\.norm\.weight"):
+        load_policy(tmp_path, dtype=torch.float32)
+
+
+def test_bfloat16_without_zero_is_refused(policy_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="zero_stage 1, 2 or 3"):
+        settings_for(policy_dir, dtype="bfloat16", zero_stage=0)
+
+
+def test_loss_that_is_not_finite_is_refused_though_its_gradient_would_be(
+    one_rank: Probes, start_logprobs: np.ndarray
+) -> None:
+    """Stays last: it ends the learner that the others share."""
+    advantages = [np.array(row) for row in TABLE.column("token_advantages").to_pylist()]
+    token = np.flatnonzero(advantages[4])[0]
+    advantages[4][token] = math.inf
+    high = start_logprobs.copy()
+    high[row_offsets(TABLE)[4] + token] = -50.0  # so clipped, without gradient
+
+    with pytest.raises(LearnerError, match=r"the loss \(-?inf\)"):
+        one_rank.gradient(with_column(TABLE, "token_advantages", advantages), high)
