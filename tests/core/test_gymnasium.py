@@ -11,6 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.games import get_game
 from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
 from cast_ray.gymnasium_envs import NUMERIC_ID, TEXT_ID, register_envs
 from cast_ray.puzzles import Puzzle, puzzle_id_of
@@ -84,10 +85,11 @@ def test_deadlock_pays_nothing_and_terminates(face: str) -> None:
 
 
 def test_turn_budget_truncates(face: str) -> None:
+    budget = get_game("sokoban").tiers["mini"].turn_budget
     env = make(face, tier="mini")
     env.reset(options={"board": ROOM})
-    ends = [env.step(ANSWERS[face]("Left"))[1:4] for _ in range(12)]
-    assert ends == [(0.0, False, False)] * 11 + [(0.0, False, True)]
+    ends = [env.step(ANSWERS[face]("Left"))[1:4] for _ in range(budget)]
+    assert ends == [(0.0, False, False)] * (budget - 1) + [(0.0, False, True)]
 
 
 def test_step_after_the_end_is_an_error(face: str) -> None:

@@ -19,6 +19,7 @@ from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
 from cast_ray.credit import add_advantages
 from cast_ray.errors import RunDirectoryError, TrajectoryError
+from cast_ray.games import get_game
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.replay import Difference, ReplayReport, format_replay, replay_run
 from cast_ray.puzzles import Puzzle
@@ -34,8 +35,8 @@ PUZZLES_PER_STEP, GROUP_SIZE, STEPS = 3, 4, 2
 OVERRIDES = [
     f"rollout.puzzles_per_step={PUZZLES_PER_STEP}",
     f"rollout.group_size={GROUP_SIZE}",
-    # Enough for about nine turns, so that some episodes end by it and some by their turns.
-    "rollout.response_tokens=800",
+    # Enough for about six turns.
+    "rollout.response_tokens=560",
     "rollout.max_answer_tokens=12",
     "puzzles.num_held_out=2",
     "evaluation.held_out_attempts=2",
@@ -51,7 +52,7 @@ def puzzles() -> list[Puzzle]:
         game="sokoban",
         tier="mini",
         count=PUZZLES_PER_STEP * STEPS,
-        seed=12,
+        seed=15,
         solve=lambda state: float(solve_sokoban(state).cost_to_go([state])[0]),
     )
 
@@ -74,7 +75,7 @@ def scored_table(
                 episode=episode,
                 attempt=0,
                 puzzle=board,
-                turn_budget=12,
+                turn_budget=get_game("sokoban").tiers["mini"].turn_budget,
                 seed=derive_seed(0, "rollout", step, group, episode),
             ),
             policy,
