@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,27 @@ from cast_ray.errors import EnvironmentSetupError
 from cast_ray.files import written_aside, written_in_place
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """No file can grow beyond 1,000 bytes: the same error at the same call as a full disk."""
+    """Let no file grow beyond 1,000 bytes: the same error at the same call as a full disk.
+
+    Only around the write under test: pytest's own output may go to a file.
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, full_disk: None) -> None:
+def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "table"
     path.write_text("old")
 
     with (
         pytest.raises(EnvironmentSetupError, match=r"table cannot be written \(File too large\)"),
+        full_disk(),
         written_aside(path) as aside,
     ):
         aside.write_bytes(bytes(1001))
