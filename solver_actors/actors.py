@@ -18,9 +18,7 @@ from solver_actors.oracle import Oracle
 from solver_actors.solver import Solver
 
 
-# Out of order: a call to score waits for its rollout, and the solvers of the groups that were
-# submitted after it must not wait behind it, or one group would be played after the other.
-@ray.remote(allow_out_of_order_execution=True)
+@ray.remote
 class OracleActor:
     """One oracle; the pool sends a puzzle always to the same one."""
 

@@ -56,6 +56,9 @@ class RolloutPool:
                 num_cpus=0,
                 max_restarts=_MAX_RESTARTS,
                 max_task_retries=_MAX_RESTARTS,  # asking twice gives the same answer
+                # A call to score waits for its rollout: the solvers of groups submitted after it
+                # must not wait behind it, or one group would be played after the other.
+                allow_out_of_order_execution=True,
             ).remote(max_bytes=oracle_max_bytes)
             for index in range(num_oracle_actors)
         ]
