@@ -11,7 +11,6 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.games import get_game
 from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
 from cast_ray.gymnasium_envs import NUMERIC_ID, TEXT_ID, register_envs
 from cast_ray.puzzles import Puzzle, puzzle_id_of
@@ -85,7 +84,7 @@ def test_deadlock_pays_nothing_and_terminates(face: str) -> None:
 
 
 def test_turn_budget_truncates(face: str) -> None:
-    budget = get_game("sokoban").tiers["mini"].turn_budget
+    budget = GAME.tiers["mini"].turn_budget
     env = make(face, tier="mini")
     env.reset(options={"board": ROOM})
     ends = [env.step(ANSWERS[face]("Left"))[1:4] for _ in range(budget)]

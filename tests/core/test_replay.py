@@ -35,7 +35,7 @@ PUZZLES_PER_STEP, GROUP_SIZE, STEPS = 3, 4, 2
 OVERRIDES = [
     f"rollout.puzzles_per_step={PUZZLES_PER_STEP}",
     f"rollout.group_size={GROUP_SIZE}",
-    # Enough for about six turns.
+    # Enough for about six turns, so that some episodes end by it and some by their turns.
     "rollout.response_tokens=560",
     "rollout.max_answer_tokens=12",
     "puzzles.num_held_out=2",
