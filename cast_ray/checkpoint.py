@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from cast_ray.errors import RunDirectoryError
+from cast_ray.files import refusals_named
 
 MARKER = "complete.json"
 """Names every file with its size in bytes; written last: where it stands, the rest does too."""
@@ -46,6 +51,25 @@ def publish(partial: Path, directory: Path) -> None:
     partial.rename(directory)
     _fsync(directory.parent)
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+@contextmanager
+def save_refusals_named(directory: Path) -> Iterator[None]:
+    """Say in one sentence that a directory cannot be written, also where a library found so.
+
+    Raises:
+        EnvironmentSetupError: the file system refused something.
+    """
+    with refusals_named(directory):
+        try:
+            yield
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        except RuntimeError as error:
+            # PyTorch's writer of archives tells where in itself it stopped, not why.
+            if "inline_container" not in str(error):
+                raise
+            raise OSError("a file could not be written to its end") from error
 
 
 def check_whole(directory: Path) -> None:

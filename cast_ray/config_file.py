@@ -12,6 +12,7 @@ from yaml import YAMLError
 
 from cast_ray.config import TrainConfig
 from cast_ray.errors import ConfigError
+from cast_ray.files import written_aside
 
 
 def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
@@ -51,8 +52,13 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
-    """Write the configuration as resolved, as YAML that ``load_config`` reads back."""
-    path.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    """Write the configuration as resolved, as YAML that ``load_config`` reads back.
+
+    Raises:
+        EnvironmentSetupError: the file cannot be written; an older one is still there.
+    """
+    with written_aside(path) as aside:
+        aside.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
 
 
 def config_keys(kind: type = TrainConfig, prefix: str = "") -> Iterable[str]:
@@ -70,8 +76,10 @@ def _merge(base: object, layer: object, *, origin: str) -> object:
         return OmegaConf.merge(base, layer)
     except OmegaConfBaseException as error:
         key = str(getattr(error, "full_key", None) or origin.partition("=")[0])
-        section = key.rpartition(".")[0]
-        allowed = [name for name in config_keys() if name.rpartition(".")[0] == section]
+        section = key[: key.rfind(".") + 1]
+        below = [name[len(section) :] for name in config_keys() if name.startswith(section)]
+        # A name with more below it is a section: named once.
+        allowed = list(dict.fromkeys(section + name.partition(".")[0] for name in below))
         hint = "" if key in allowed else f" (keys there: {', '.join(allowed)})"
         raise ConfigError(f"{origin}: key {key}: {_one_line(error)}{hint}") from None
 

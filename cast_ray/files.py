@@ -1,4 +1,4 @@
-"""A file that is either whole or absent: written aside, then renamed."""
+"""What is written to disk: files that are whole or absent, and refusals in one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def written_aside(path: Path) -> Iterator[Path]:
         EnvironmentSetupError: the file system refused something.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with written_in_place(path):
+    with refusals_named(path):
         try:
             yield aside
             os.replace(aside, path)
@@ -29,8 +29,8 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def written_in_place(path: Path) -> Iterator[Path]:
-    """Yield ``path`` itself: for a terminal, a pipe or a link, which no rename may replace.
+def refusals_named(path: Path) -> Iterator[Path]:
+    """Yield ``path``; say in one sentence that it cannot be written, if the block finds so.
 
     Raises:
         EnvironmentSetupError: the file system refused something.

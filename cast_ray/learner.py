@@ -31,7 +31,13 @@ from cast_ray.batching import (
     rank_micro_batches,
     row_offsets,
 )
-from cast_ray.checkpoint import check_whole, make_partial, partial_path, publish
+from cast_ray.checkpoint import (
+    check_whole,
+    make_partial,
+    partial_path,
+    publish,
+    save_refusals_named,
+)
 from cast_ray.errors import LearnerError
 from cast_ray.learner_engine import join_ranks, start_engine
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
@@ -181,19 +187,23 @@ class Learner:
         Args:
             directory: on a file system that all ranks share; an older checkpoint is replaced.
             client_state: what ``load_checkpoint`` is to return; JSON values only.
+
+        Raises:
+            EnvironmentSetupError: it cannot be written.
         """
         partial = partial_path(directory)
-        if self._rank == 0:
-            make_partial(directory)
-            state = {"written_by": self._fingerprint(), "client_state": client_state}
-            (partial / _STATE).write_text(json.dumps(state, indent=1))
-        comm.barrier()
-        self._engine.save_checkpoint(str(partial), tag=_TAG, save_latest=False)
-        torch.save(_random_states(), partial / f"random_states_{self._rank}.pt")
-        comm.barrier()
-        if self._rank == 0:
-            publish(partial, directory)
-        comm.barrier()
+        with save_refusals_named(directory):
+            if self._rank == 0:
+                make_partial(directory)
+                state = {"written_by": self._fingerprint(), "client_state": client_state}
+                (partial / _STATE).write_text(json.dumps(state, indent=1))
+            comm.barrier()
+            self._engine.save_checkpoint(str(partial), tag=_TAG, save_latest=False)
+            torch.save(_random_states(), partial / f"random_states_{self._rank}.pt")
+            comm.barrier()
+            if self._rank == 0:
+                publish(partial, directory)
+            comm.barrier()
 
     def load_checkpoint(self, directory: Path) -> dict[str, Any]:
         """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.

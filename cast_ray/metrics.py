@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.summary import scalar
 
-from cast_ray.files import written_aside
+from cast_ray.files import refusals_named, written_aside
 
 _BOOTSTRAP_SAMPLES = 2000
 
@@ -112,20 +115,30 @@ class MetricsLog:
     def __init__(self, path: Path, events_dir: Path, *, rows: Sequence[StepMetrics] = ()) -> None:
         self._path = path
         self.rows = list(rows)
-        self._writer = SummaryWriter(str(events_dir), flush_secs=10)
+        self._events_dir = events_dir
+        # Not SummaryWriter: a full disk kills its thread, and later calls wait for it for ever.
+        with refusals_named(events_dir):
+            events_dir.mkdir(parents=True, exist_ok=True)
+            self._writer = EventsWriter(str(events_dir / "events"))
 
     def append(self, row: StepMetrics) -> None:
-        """Add one step and bring the files up to date."""
+        """Add one step and bring the files up to date.
+
+        Raises:
+            EnvironmentSetupError: they cannot be written.
+        """
         self.rows.append(row)
         write_metrics(self._path, self.rows)
-        for name, value in asdict(row).items():
-            if name != "step" and value is not None:
-                self._writer.add_scalar(_event_name(name), value, row.step)
-        self._writer.flush()
+        with refusals_named(self._events_dir):
+            for name, value in asdict(row).items():
+                if name != "step" and value is not None:
+                    self._writer.write_event(_event(row.step, name, value))
+            self._writer.flush()
 
     def close(self) -> None:
         """Flush and close the event file."""
-        self._writer.close()
+        with refusals_named(self._events_dir):
+            self._writer.close()
 
 
 def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:
@@ -141,8 +154,9 @@ def read_metrics(path: Path) -> list[StepMetrics]:
     return [StepMetrics(**row) for row in pl.read_parquet(path).to_dicts()]
 
 
-def _event_name(name: str) -> str:
-    return f"time/{name}" if name.startswith("seconds") else f"train/{name}"
+def _event(step: int, name: str, value: float) -> Event:
+    section = "time" if name.startswith("seconds") else "train"
+    return Event(wall_time=time.time(), step=step, summary=scalar(f"{section}/{name}", value))
 
 
 _POLARS_TYPES: dict[str, Any] = {  # Any: Polars' own type objects

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from cast_ray.checkpoint import make_partial, publish
+from cast_ray.checkpoint import make_partial, publish, save_refusals_named
 from cast_ray.errors import ModelError
 
 TOKENIZER_FILES = (
@@ -82,10 +82,14 @@ def save_policy(
     """Write configuration, the given weights and the tokenizer of ``tokenizer_dir``.
 
     The directory appears only when it is whole, and replaces an older one.
+
+    Raises:
+        EnvironmentSetupError: it cannot be written.
     """
-    partial = make_partial(directory)
-    model.save_pretrained(partial, state_dict=state)
-    for pattern in TOKENIZER_FILES:
-        for path in tokenizer_dir.glob(pattern):
-            shutil.copy(path, partial)
-    publish(partial, directory)
+    with save_refusals_named(directory):
+        partial = make_partial(directory)
+        model.save_pretrained(partial, state_dict=state)
+        for pattern in TOKENIZER_FILES:
+            for path in tokenizer_dir.glob(pattern):
+                shutil.copy(path, partial)
+        publish(partial, directory)

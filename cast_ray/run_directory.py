@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import written_aside
+from cast_ray.files import refusals_named, written_aside
 
 _CHECKPOINT = "step-{:05d}"
 
@@ -42,19 +42,18 @@ class RunDirectory:
         """Make a new run directory.
 
         Raises:
-            RunDirectoryError: the directory holds something already, or cannot be written.
+            RunDirectoryError: the directory holds something already.
+            EnvironmentSetupError: it cannot be written.
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunDirectoryError(
                 f"{path} is not empty; give another run_dir=PATH, or --resume to go on with it"
             )
         run = cls(path)
-        try:
+        with refusals_named(path):
             for folder in (run.trajectories, run.evaluations, run.puzzles, run.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
-            save_config(config, run.config)
-        except OSError as error:
-            raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from None
+        save_config(config, run.config)
         return run
 
     @classmethod

@@ -14,6 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from cast_ray.chat import ChatPieces, cut_chat_template
+from cast_ray.checkpoint import save_refusals_named
 from cast_ray.errors import ModelError
 
 END_OF_TURN = "<|im_end|>"
@@ -104,8 +105,9 @@ def build_small_policy(
             bos_token_id=None,
         )
     )
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
+    with save_refusals_named(directory):
+        model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

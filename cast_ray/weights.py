@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from cast_ray.errors import WeightSyncError
-from cast_ray.files import written_aside, written_in_place
+from cast_ray.files import refusals_named, written_aside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def publish_weights(
         checksum=_checksum(data),
         tensors=_specs(tensors),
     )
-    with written_in_place(folder):
+    with refusals_named(folder):
         folder.mkdir(parents=True, exist_ok=True)
     # No fsync: the file lives in memory, and a reader in another process sees the rename at once.
     with written_aside(path) as aside:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
-from cast_ray.files import written_aside, written_in_place
+from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import GAMES
 from solver_actors.oracle import Oracle
 from solver_actors.solvers import SOLVERS
@@ -48,7 +48,7 @@ def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
         raise PuzzleError(
             f"{input_path} cannot be read ({error.strerror}): give a file of JSON lines"
         ) from None
-    written = written_aside if _is_ordinary(output_path) else written_in_place
+    written = written_aside if _is_ordinary(output_path) else refusals_named
     with source, written(output_path) as place, place.open("w", encoding="ascii") as output:
         return _solve_lines(source, output, with_q=with_q)
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from cast_ray.checkpoint import MARKER, check_whole, make_partial, partial_path, publish
-from cast_ray.errors import RunDirectoryError
+from cast_ray.checkpoint import (
+    MARKER,
+    check_whole,
+    make_partial,
+    partial_path,
+    publish,
+    save_refusals_named,
+)
+from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
+from tests.full_disk import full_disk
 
 
 def written(directory: Path, text: str) -> Path:
@@ -72,3 +83,25 @@ def test_publishing_again_replaces_the_older_directory(tmp_path: Path) -> None:
     check_whole(tmp_path / "step-1")
     assert (tmp_path / "step-1" / "inner" / "weights").read_text() == "defg"
     assert not partial_path(tmp_path / "step-1").exists()
+
+
+@pytest.mark.parametrize("save", [torch.save, save_file], ids=["torch", "safetensors"])
+def test_full_disk_under_a_librarys_writer_is_one_sentence(
+    tmp_path: Path, save: Callable[[dict[str, torch.Tensor], Path], None]
+) -> None:
+    directory = written(tmp_path / "step-1", "abc")
+    weights = {"weight": torch.zeros(100_000)}
+
+    with (
+        pytest.raises(EnvironmentSetupError, match=r"step-1 cannot be written \(.*free some space"),
+        full_disk(),
+        save_refusals_named(directory),
+    ):
+        save(weights, make_partial(directory) / "weights")
+
+    check_whole(directory)
+
+
+def test_other_errors_of_torch_are_not_blamed_on_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="size"), save_refusals_named(tmp_path):
+        torch.zeros(2) @ torch.zeros(3)

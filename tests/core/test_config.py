@@ -106,8 +106,11 @@ def test_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
     assert "advantage.alpha" in message
 
 
-def test_unknown_section_is_refused() -> None:
-    assert refusal("advantages.alpha=1").startswith("advantages.alpha=1: key advantages: ")
+def test_unknown_section_is_refused_with_the_sections_that_exist() -> None:
+    message = refusal("advantages.alpha=1")
+    assert message.startswith("advantages.alpha=1: key advantages: ")
+    assert "run_dir, seed, game" in message
+    assert "warm_start, rollout, engine" in message
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cast_ray.errors import EnvironmentSetupError
-from cast_ray.files import written_aside, written_in_place
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Let no file grow beyond 1,000 bytes: the same error at the same call as a full disk.
-
-    Only around the write under test: pytest's own output may go to a file.
-    """
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+from cast_ray.files import refusals_named, written_aside
+from tests.full_disk import full_disk
 
 
 def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -66,7 +50,7 @@ def test_a_link_is_written_through_in_place(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "real")
 
-    with written_in_place(link) as place:
+    with refusals_named(link) as place:
         place.write_text("new")
 
     assert link.is_symlink()

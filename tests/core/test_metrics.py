@@ -2,8 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
+from tensorboardX.proto.event_pb2 import Event
 
-from cast_ray.metrics import StepMetrics, read_metrics, success_rate, write_metrics
+from cast_ray.errors import EnvironmentSetupError
+from cast_ray.metrics import MetricsLog, StepMetrics, read_metrics, success_rate, write_metrics
+from tests.full_disk import full_disk
 
 
 def _row(step: int, **changes: float | None) -> StepMetrics:
@@ -42,3 +46,42 @@ def test_attempts_at_one_puzzle_are_resampled_together() -> None:
     single = success_rate(puzzles, rewards, seed=1)
     repeated = success_rate(np.repeat(puzzles, 4).tolist(), np.repeat(rewards, 4), seed=1)
     assert (repeated.low, repeated.high) == (single.low, single.high)
+
+
+def test_log_writes_what_tensorboard_reads(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.parquet", tmp_path / "tensorboard")
+    log.append(_row(1))
+    log.append(_row(2, validation_success=0.25))
+    log.close()
+
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    found = [
+        (event.step, value.tag, value.simple_value)
+        for event in _events(file)
+        for value in event.summary.value
+    ]
+    assert (1, "train/success", 0.5) in found
+    assert (2, "time/seconds_learner", 0.5) in found
+    assert [row for row in found if row[1] == "train/validation_success"] == [
+        (2, "train/validation_success", 0.25)
+    ]
+
+
+def test_full_disk_ends_a_log_at_once_and_in_one_sentence(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.parquet", tmp_path / "tensorboard")
+    with (
+        pytest.raises(EnvironmentSetupError, match=r"tensorboard cannot be written"),
+        full_disk(60_000),  # the table has room, the events of all steps together have not
+    ):
+        for step in range(100):
+            log.append(_row(step))
+
+
+def _events(file: Path) -> list[Event]:
+    """Return the events of a file: length, 4 bytes of checksum, event, 4 bytes of checksum."""
+    data, events = file.read_bytes(), []
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        events.append(Event.FromString(data[12 : 12 + length]))
+        data = data[16 + length :]
+    return events
