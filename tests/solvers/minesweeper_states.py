@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.solvers.slow_minesweeper import num_candidates, solver_reveal
+from tests.solvers.slow_minesweeper import decided, num_candidates, solver_reveal
 from tests.solvers.slow_minesweeper_board import Board, Cell, all_cells, neighbours, reveal
 
 TIERS = {"id": (6, 6, 7), "unseen": (7, 7, 10), "mini": (5, 5, 3), "mini-unseen": (5, 5, 5)}
@@ -50,6 +50,38 @@ def random_flagged_state(seed: int, tier: str) -> tuple[Board, frozenset[Cell]]:
         board = _played(rng, board, flags=flags)
         if not board.is_won:
             return board, frozenset(cell for cell in sorted(flags) if rng.random() < 0.5)
+
+
+def random_guess_state(seed: int, tier: str) -> Board:
+    """Return a random unfinished board on which no cell is entailed safe: rule 2 decides.
+
+    Of all random states one in twenty is of this kind; here each is played on until it is.
+    """
+    rng = Random(f"guess {tier} {seed}")
+    while True:
+        board = _played(rng, first_board(rng, tier), flags=frozenset())
+        while not board.is_won and decided(board.rows, board.cols, board.view[3])[0]:
+            board = reveal(board, solver_reveal(*board.view))
+        if not board.is_won:
+            return board
+
+
+def random_small_guess_state(seed: int) -> Board:
+    """Return a board of 15 to 25 cells without a first click on which rule 2 decides.
+
+    Here cells tie in probability and score far more often than in the tiers: in about one of 400
+    the order of ties differs from row-major.
+    """
+    rng = Random(f"small {seed}")
+    while True:
+        rows, cols = rng.choice(((3, 5), (5, 3), (4, 4), (4, 5), (3, 7), (5, 5)))
+        mines = frozenset(rng.sample(all_cells(rows, cols), rng.randint(2, rows * cols // 4)))
+        board = Board(rows=rows, cols=cols, mines=mines, revealed=frozenset())
+        safe = [cell for cell in all_cells(rows, cols) if cell not in mines]
+        for cell in rng.sample(safe, rng.randint(1, 6)):
+            board = reveal(board, cell)
+        if not board.is_won and not decided(rows, cols, board.view[3])[0]:
+            return board
 
 
 def states_with_few_layouts(

@@ -8,7 +8,13 @@ from itertools import product
 
 import pytest
 
-from tests.solvers.minesweeper_states import TIERS, random_flagged_state, states_with_few_layouts
+from tests.solvers.minesweeper_states import (
+    TIERS,
+    random_flagged_state,
+    random_guess_state,
+    random_small_guess_state,
+    states_with_few_layouts,
+)
 from tests.solvers.slow_minesweeper import (
     Constraint,
     assignments,
@@ -144,8 +150,9 @@ def test_entailed_cell_comes_before_a_better_one_that_only_the_mine_count_proves
 
 
 def test_entailed_cells_of_equal_score_go_row_major() -> None:
-    assert first_reveal("..1M1..") == (0, 1)
-    assert first_reveal("1M1", "111", "...") == (2, 1)  # the score first: 8, beside 5 and 5
+    # The middle 1 proves the mine, so the four cells at the sides are safe, each of score 5.
+    assert first_reveal(".1M1.", ".111.") == (0, 0)
+    assert first_reveal("1M1", "111", "...") == (2, 1)  # but (2, 1) scores 8, (2, 0) only 5
 
 
 def test_safest_cell_comes_before_a_better_score() -> None:
@@ -213,6 +220,14 @@ def test_flagged_states_are_not_trivial(tier: str) -> None:
     assert all(not flags & board.revealed and not board.is_won for board, flags in states)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_guess_states_have_no_cell_entailed_safe(seed: int) -> None:
+    for board in (random_guess_state(seed, "id"), random_small_guess_state(seed)):
+        safe, mines = decided(board.rows, board.cols, board.view[3])
+        assert not safe
+        assert mines <= board.mines
+
+
 def has_hidden_cell_beside_zero(board: Board) -> bool:
     zeros = [cell for cell, number in board.view[3].items() if number == 0]
     return any(neighbours(board.rows, board.cols, cell) - board.revealed for cell in zeros)
@@ -252,8 +267,7 @@ def test_slides_are_listed_by_letter_then_back_before_forth_then_shorter_first()
     board = "".join(("B....x", "B.....", ".AA...", ".x....", "......", "CC...."))
     actions = ["A-1", "A+1", "A+2", "A+3", "B+1", "B+2", "B+3", "C+1", "C+2", "C+3", "C+4"]
     assert list(slides(board)) == actions
-    assert slides(board)["A+3"][12:18] == "....AA"
-    assert slides(board)["B+3"][::6] == "...BBC"
+    assert (slides(board)["A+3"][12:18], slides(board)["B+3"][::6]) == ("....AA", "...BBC")
 
 
 def test_vehicle_does_not_slide_from_one_row_into_the_next() -> None:
