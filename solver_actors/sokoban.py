@@ -16,6 +16,7 @@ from numba import njit
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.sokoban import Sokoban, SokobanLayout, SokobanState
+from solver_actors.action_costs import action_costs, best_action
 
 DEAD = -1
 DEFAULT_STATE_CAP = 2_000_000
@@ -128,17 +129,11 @@ class SokobanSolver:
 
     def action_costs(self, state: SokobanState) -> dict[str, float]:
         """Return N after each action that changes the state, in the order Up Down Left Right."""
-        actions = _SOKOBAN.scored_actions(state)
-        after = [_SOKOBAN.apply(state, action).state for action in actions]
-        return dict(zip(actions, self.cost_to_go(after).tolist(), strict=True))
+        return action_costs(_SOKOBAN, self.cost_to_go, state)
 
     def best_action(self, state: SokobanState) -> str | None:
         """Return the first action of least cost; None in a solved or dead state."""
-        cost = self.cost_to_go([state])[0]
-        if cost == 0 or np.isinf(cost):
-            return None
-        costs = self.action_costs(state)
-        return min(costs, key=costs.__getitem__)
+        return best_action(_SOKOBAN, self.cost_to_go, state)
 
     def is_dead(self, state: SokobanState) -> bool:
         """Return whether no sequence of actions solves the room from here."""
