@@ -132,11 +132,13 @@ def with_costs(rollout: pa.RecordBatch, costs: np.ndarray) -> pa.RecordBatch:
     Raises:
         TrajectoryError: the number of costs is not the number of states.
     """
-    offsets = rollout.column("states").offsets
-    if len(costs) != offsets[-1].as_py() - offsets[0].as_py():
+    starts = rollout.column("states").offsets.to_numpy()
+    starts = starts - starts[0]  # a slice of a batch keeps the batch's
+    if len(costs) != starts[-1]:
         raise TrajectoryError(
-            f"{len(costs)} costs for {offsets[-1].as_py()} visited states: one for each is needed"
+            f"{len(costs)} costs for {starts[-1]} visited states: one for each is needed"
         )
+    offsets = pa.array(starts)
     exact = np.isfinite(costs)
     values = pa.array(np.where(exact, costs, 0).astype(np.int32), mask=~exact)
     status = pa.array(np.where(exact, EXACT, np.where(np.isnan(costs), UNKNOWN, INFINITE)))

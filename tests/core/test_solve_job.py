@@ -14,7 +14,7 @@ from cast_ray.errors import EnvironmentSetupError, PuzzleError
 from cast_ray.games import GAMES
 from cast_ray.jobs.solve import MAX_CELLS, MAX_LINE_BYTES, solve_file
 from solver_actors.solvers import SOLVERS
-from tests.rooms import FIXED, rooms
+from tests.rooms import FIXED, long_way_round, rooms
 from tests.solvers.brute_force_sokoban import brute_force
 
 ROOM = ["######", "#____#", "#_X__#", "#__O_#", "#P___#", "######"]
@@ -147,12 +147,31 @@ def test_line_beyond_the_limit_is_refused_and_the_next_one_read(tmp_path: Path) 
     assert "longer than" in found[0]["error"]
 
 
-def test_board_with_too_many_states_is_refused_at_once(tmp_path: Path) -> None:
-    rows = ["X" * 40 + "O" * 40, "P" + "_" * 79]
-    assert "more states than the cap" in error(tmp_path, line(rows))
+def test_board_too_large_for_a_table_gets_its_cost(tmp_path: Path) -> None:
+    board = ["P" + "_" * 99, "__XO__XO__XO" + "_" * 88, *["_" * 100] * 98]
+    assert answers(tmp_path, line(board), with_q=True) == [
+        {"cost": 15, "best": "Down", "q": {"Down": 14, "Right": 14}}
+    ]
 
 
-def test_board_with_too_many_cells_is_refused_before_states_are_counted(tmp_path: Path) -> None:
+def test_board_too_large_for_a_table_may_be_dead_by_proof(tmp_path: Path) -> None:
+    board = ["X" * 40 + "O" * 40, "P" + "_" * 79]
+    assert answers(tmp_path, line(board)) == [{"cost": "dead", "best": None}]
+
+
+def test_board_too_hard_to_solve_is_unknown_beside_boards_with_a_cost(tmp_path: Path) -> None:
+    free = ["_" * 100] * 47
+    hard = ["P" + "_" * 99, "_" * 100, "_X" * 5 + "_" * 90, *free, *free, "O_" * 5 + "_" * 90]
+    text = "\n".join([line(["P_X_O"]), line(hard), line(["PXO"])])
+    assert [answer["cost"] for answer in answers(tmp_path, text)] == [3, "unknown", 1]
+
+
+def test_maze_of_very_many_steps_gets_its_cost(tmp_path: Path) -> None:
+    board = long_way_round(num_stairs=19, num_folds=8).split("\n")
+    assert answers(tmp_path, line(board)) == [{"cost": 36_189, "best": "Right"}]
+
+
+def test_board_with_too_many_cells_is_refused(tmp_path: Path) -> None:
     rows = ["X" * MAX_CELLS, "O" * MAX_CELLS]
     assert f"more than {MAX_CELLS}" in error(tmp_path, line(rows))
 

@@ -12,8 +12,9 @@ from hypothesis import given
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.base import Status
-from cast_ray.games.sokoban import Sokoban
+from cast_ray.games.sokoban import Sokoban, SokobanState
 from solver_actors.sokoban import SokobanSolver, build_table, solve_sokoban
+from solver_actors.solver import Solver
 from solver_actors.solvers import SOLVERS
 from tests.rooms import FIXED, random_room, rooms, symmetric_forms
 from tests.solvers.brute_force_sokoban import brute_force
@@ -35,7 +36,7 @@ ROOM = "\n".join(
 )
 
 
-def solver_of(text: str) -> SokobanSolver:
+def solver_of(text: str) -> Solver[SokobanState]:
     return solve_sokoban(GAME.decode(text))
 
 
