@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -124,6 +125,17 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
     from cast_ray.run_directory import RunDirectory
 
     typer.echo(write_report(RunDirectory.existing(run)))
+
+
+@app.command()
+def bench(what: Annotated[str, typer.Argument(help="What to measure: gym.")]) -> None:
+    """Measure a speed on this machine; the last line is one JSON object.
+
+    gym: steps a second of the numeric Gymnasium environments, on one core.
+    """
+    from cast_ray.jobs.bench import run_benchmark
+
+    typer.echo(json.dumps(run_benchmark(what)))
 
 
 @app.command()
