@@ -13,7 +13,7 @@ import pyarrow as pa
 from cast_ray.games import get_game
 from cast_ray.trajectory import ROLLOUT_SCHEMA, check_schema, with_costs
 from solver_actors.solver import Solver
-from solver_actors.solvers import SOLVERS
+from solver_actors.solvers import get_solver_entry
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Oracle:
     def solver(self, game: str, board: str) -> Solver:
         """Return the solver of a board's layout, built on first use."""
         state = get_game(game).decode(board)
-        entry = SOLVERS[game]
+        entry = get_solver_entry(game)
         key = (game, entry.layout_key(state))
         if key in self._solvers:
             self.counters.num_hits += 1
