@@ -14,7 +14,7 @@ import pyarrow as pa
 from cast_ray.games import get_game
 from cast_ray.trajectory import ROLLOUT_SCHEMA, check_schema, with_costs
 from solver_actors.solver import Solver
-from solver_actors.solvers import SOLVERS
+from solver_actors.solvers import get_solver_entry
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Oracle:
 
     def _solver_of(self, game: str, state: Any) -> Solver:
         """Return the solver of a state's layout. Any: each game has a state type of its own."""
-        entry = SOLVERS[game]
+        entry = get_solver_entry(game)
         key = (game, entry.layout_key(state))
         self._keep_within_bound()
         if key in self._kept:

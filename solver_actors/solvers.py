@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from cast_ray.errors import ConfigError
+from cast_ray.games import get_plugin
 from solver_actors.minesweeper import solve_minesweeper
 from solver_actors.sokoban import solve_sokoban
 from solver_actors.solver import Solver
@@ -25,3 +27,21 @@ SOLVERS: dict[str, SolverEntry] = {
     "sokoban": SolverEntry(build=solve_sokoban, layout_key=lambda state: state.layout),
     "minesweeper": SolverEntry(build=solve_minesweeper, layout_key=lambda state: state.layout),
 }
+"""Of the built-in games."""
+
+
+def get_solver_entry(game: str) -> SolverEntry:
+    """Return how a game is solved.
+
+    Raises:
+        ConfigError: there is no such game, or an added one is broken.
+    """
+    if game in SOLVERS:
+        return SOLVERS[game]
+    entry = get_plugin(game).solver
+    if not isinstance(entry, SolverEntry):
+        raise ConfigError(
+            f"the solver of {game} is of type {type(entry).__name__}: give its GamePlugin a "
+            "solver_actors.solvers.SolverEntry"
+        )
+    return entry

@@ -63,7 +63,7 @@ class Tier:
     rows: int
     cols: int
     num_pieces: int
-    """Boxes, mines or vehicles."""
+    """Boxes, mines, vehicles, … : how full the board is, in the game's own pieces."""
     turn_budget: int
     min_cost: int
     """Least cost-to-go of a puzzle of this tier, in the game's moves."""
@@ -80,7 +80,7 @@ class Game(Protocol[StateT]):
     tiers: Mapping[str, Tier]
 
     def decode(self, text: str) -> StateT:
-        """Read a state from its text.
+        """Read a state from its text; one line break at the end is allowed.
 
         Raises:
             PuzzleError: the text is no state of this game; row and column are named.

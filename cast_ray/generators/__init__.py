@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.games import get_game
+from cast_ray.games import get_game, get_plugin
 from cast_ray.games.base import Tier
 from cast_ray.generators.minesweeper import generate_minesweeper
 from cast_ray.generators.sokoban import generate_sokoban
@@ -19,7 +19,16 @@ GENERATORS: dict[str, Callable[[Tier, np.random.Generator], Any]] = {
     "sokoban": generate_sokoban,
     "minesweeper": generate_minesweeper,
 }
-"""Any: each game has a state type of its own."""
+"""Of the built-in games. Any: each game has a state type of its own."""
+
+
+def get_generator(game: str) -> Callable[[Tier, np.random.Generator], Any]:
+    """Return what makes a game's start states.
+
+    Raises:
+        ConfigError: there is no such game, or an added one is broken.
+    """
+    return GENERATORS[game] if game in GENERATORS else get_plugin(game).generate
 
 
 def build_puzzles(
@@ -53,14 +62,14 @@ def build_puzzles(
     rules = get_game(game)
     if tier not in rules.tiers:
         raise ConfigError(f"tier of {game} must be one of {', '.join(rules.tiers)}, got {tier!r}")
-    level = rules.tiers[tier]
+    level, generate = rules.tiers[tier], get_generator(game)
     seen = set(exclude)
     puzzles: list[Puzzle] = []
     for attempt in range(count * attempts_per_puzzle):
         if len(puzzles) == count:
             break
         board_seed = derive_seed(seed, "puzzle", game, tier, attempt)
-        state = GENERATORS[game](level, np.random.default_rng(board_seed))
+        state = generate(level, np.random.default_rng(board_seed))
         puzzle_id = puzzle_id_of(rules, state)
         if puzzle_id in seen:
             continue

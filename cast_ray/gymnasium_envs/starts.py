@@ -10,7 +10,7 @@ import numpy as np
 from cast_ray.env import refuse_decided
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games.base import Game, StateT, Status, Tier
-from cast_ray.generators import GENERATORS
+from cast_ray.generators import get_generator
 from cast_ray.puzzles import Puzzle
 
 MAX_DRAWS = 1_000
@@ -77,7 +77,7 @@ class Starts(Generic[StateT, StartT]):
                 "each reset"
             )
         for _ in range(MAX_DRAWS):
-            state = GENERATORS[self._game.name](self.tier, rng)
+            state = get_generator(self._game.name)(self.tier, rng)
             if self._game.status(state) is Status.PLAYING:
                 return self._prepare(state, self.tier)
         raise PuzzleError(

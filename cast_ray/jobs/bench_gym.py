@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cast_ray.games import get_game
-from cast_ray.generators import GENERATORS
+from cast_ray.generators import get_generator
 from cast_ray.gymnasium_envs import NUMERIC_IDS, make_numeric_env
 from cast_ray.gymnasium_envs.numeric import NumericEnv
 from cast_ray.puzzles import Puzzle, puzzle_id_of
@@ -57,7 +57,7 @@ def bench_gym(*, num_steps: int = 50_000, repeats: int = 5) -> dict[str, int | f
 def _puzzles(game: str) -> list[Puzzle]:
     """Return generated boards of one game; their cost plays no part here and is given as 0."""
     rules, rng = get_game(game), np.random.default_rng(SEED)
-    states = [GENERATORS[game](rules.tiers[TIER], rng) for _ in range(NUM_PUZZLES)]
+    states = [get_generator(game)(rules.tiers[TIER], rng) for _ in range(NUM_PUZZLES)]
     return [
         Puzzle(
             game=game,

@@ -13,7 +13,7 @@ from cast_ray.errors import PuzzleError
 from cast_ray.generators import build_puzzles
 from cast_ray.puzzles import Puzzle, read_puzzles, write_puzzles
 from cast_ray.seeds import derive_seed
-from solver_actors.solvers import SOLVERS
+from solver_actors.solvers import get_solver_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,10 @@ def make_boards(game: str, tier: str, config: PuzzleConfig) -> Boards:
         PuzzleError: the file is broken, of another game or tier, or repeats a puzzle; or too few
             distinct puzzles exist.
     """
+    build = get_solver_entry(game).build
 
     def solve(state: Any) -> float:  # Any: each game has a state type of its own
-        return float(SOLVERS[game].build(state).cost_to_go([state])[0])
+        return float(build(state).cost_to_go([state])[0])
 
     given = _given_puzzles(Path(config.file), game=game, tier=tier) if config.file else []
     num_test = config.num_held_out + config.num_validation

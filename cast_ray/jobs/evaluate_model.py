@@ -30,14 +30,14 @@ class GameTier:
 
     @classmethod
     def parse(cls, text: str) -> GameTier:
-        """Read ``GAME`` or ``GAME:TIER``.
+        """Read ``GAME`` or ``GAME:TIER``; without a tier it is ``id``, or the first there is.
 
         Raises:
             ConfigError: there is no such game or tier.
         """
         name, _, tier = text.partition(":")
         tiers = get_game(name).tiers
-        tier = tier or DEFAULT_TIER
+        tier = tier or (DEFAULT_TIER if DEFAULT_TIER in tiers else next(iter(tiers)))
         if tier not in tiers:
             raise ConfigError(f"{name} has the tiers {', '.join(tiers)}; got {tier!r}")
         return cls(game=name, tier=tier)

@@ -14,7 +14,7 @@ import numpy as np
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.env import TextEnv
-from cast_ray.games import GAMES
+from cast_ray.games import get_game
 from cast_ray.games.base import Effect
 from cast_ray.puzzles import puzzle_id_of
 from cast_ray.seeds import derive_seed
@@ -119,7 +119,7 @@ def replay_episode(
     Raises:
         PuzzleError: the stored puzzle is no open board of its game.
     """
-    game = GAMES[row.game]
+    game = get_game(row.game)
     env = TextEnv(game, turn_budget=row.turn_budget, is_dead=is_dead)
     messages = [env.reset(game.decode(row.puzzle))]
     states, actions, effects, end_reason = [row.puzzle], [], [], ""
@@ -152,7 +152,7 @@ def replay_episode(
 
 def game_mismatches(row: ScoredTrajectory, replayed: ReplayedEpisode) -> Iterator[Mismatch]:
     """Yield what differs in puzzle, turns, states, reward and end."""
-    game = GAMES[row.game]
+    game = get_game(row.game)
     puzzle_id = puzzle_id_of(game, game.decode(row.puzzle))
     if row.puzzle_id != puzzle_id:
         yield Mismatch.of(None, "puzzle_id", row.puzzle_id, puzzle_id)
@@ -216,7 +216,7 @@ def _text_mismatches(
     row: ScoredTrajectory, replayed: ReplayedEpisode, tokenizer: ChatTokenizer
 ) -> Iterator[Mismatch]:
     """Yield answers that are not the text of their tokens, and other tokens between them."""
-    opening = tokenizer.opening(GAMES[row.game].rules, replayed.messages[0])
+    opening = tokenizer.opening(get_game(row.game).rules, replayed.messages[0])
     yield from _other_tokens(row, None, 0, row.turn_starts[0], opening)
     next_starts = [*row.turn_starts[1:], len(row.token_ids)]
     for turn, (start, end) in enumerate(zip(row.turn_starts, row.turn_ends, strict=True)):

@@ -13,9 +13,8 @@ from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.games import GAMES
+from cast_ray.games import game_names, get_game
 from solver_actors.oracle import Oracle
-from solver_actors.solvers import SOLVERS
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line is refused unread: no board of any game comes near."""
@@ -88,13 +87,13 @@ def _solve_line(line: bytes, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
     """
     request = _read_object(line)
     name = request.get("game")
-    if not isinstance(name, str) or name not in GAMES or name not in SOLVERS:
+    if not isinstance(name, str) or name not in game_names():
         raise PuzzleError(
             f'"game" is {_shown(name)}, which is not available here: use one of '
-            f"{', '.join(sorted(GAMES.keys() & SOLVERS.keys()))}"
+            f"{', '.join(game_names())}"
         )
     board = _read_board(request)
-    state = GAMES[name].decode(board)
+    state = get_game(name).decode(board)
     solver = oracle.solver(name, board)
     answer: dict[str, Any] = {
         "cost": _cost(float(solver.cost_to_go([state])[0])),

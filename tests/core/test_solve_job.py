@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cast_ray.errors import EnvironmentSetupError, PuzzleError
-from cast_ray.games import GAMES
+from cast_ray.games import game_names
 from cast_ray.jobs.solve import MAX_CELLS, MAX_LINE_BYTES, solve_file
-from solver_actors.solvers import SOLVERS
 from tests.rooms import FIXED, long_way_round, rooms
 from tests.solvers.brute_force_sokoban import brute_force
 
@@ -136,7 +135,7 @@ def test_line_that_is_no_text_is_an_error(tmp_path: Path) -> None:
 
 def test_game_without_a_solver_is_not_available(tmp_path: Path) -> None:
     message = error(tmp_path, '{"game": "chess", "board": []}')
-    available = ", ".join(sorted(GAMES.keys() & SOLVERS.keys()))
+    available = ", ".join(game_names())
     assert message == f"\"game\" is 'chess', which is not available here: use one of {available}"
 
 

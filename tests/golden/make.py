@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cast_ray.env import TextEnv
 from cast_ray.games import get_game
-from solver_actors.solvers import SOLVERS
+from solver_actors.solvers import get_solver_entry
 
 FOLDER = Path(__file__).parent
 SOKOBAN_ROOM = "#######\n#P____#\n#_XXO_#\n#_O___#\n#######"
@@ -35,7 +35,7 @@ def playthrough(game_name: str, board: str, answers: list[str], *, turn_budget: 
     """Return one episode as text: what the policy reads and writes, and N after each turn."""
     game = get_game(game_name)
     state = game.decode(board)
-    solver = SOLVERS[game_name].build(state)
+    solver = get_solver_entry(game_name).build(state)
     env = TextEnv(game, turn_budget=turn_budget, is_dead=solver.is_dead)
     lines = ["[user]", env.reset(state), f"[N = {solver.cost_to_go([state])[0]:g}]"]
     for answer in answers:

@@ -21,7 +21,7 @@ from cast_ray.rollout import EpisodeSpec, Sampling
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
 from solver_actors.pool import RolloutPool
-from solver_actors.solvers import SOLVERS
+from solver_actors.solvers import get_solver_entry
 from tests.scripted import build_test_policy, scripted_engine
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -65,7 +65,7 @@ def make_pool(model_dir: Path) -> Iterator:
 
 def _groups(count: int, attempts: int = 8) -> list[list[EpisodeSpec]]:
     def solve(state: object) -> float:
-        return float(SOLVERS["sokoban"].build(state).cost_to_go([state])[0])
+        return float(get_solver_entry("sokoban").build(state).cost_to_go([state])[0])
 
     puzzles = build_puzzles(game="sokoban", tier="mini", count=count, seed=3, solve=solve)
     return episode_groups(puzzles, attempts=attempts, step=1, seed=7, purpose="test")
