@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboardX.summary import scalar
 
 from cast_ray.files import refusals_named, written_aside
