@@ -63,7 +63,6 @@ class Starts(Generic[StateT, StartT]):
             board: text of a start state; None leaves the choice to ``rng``.
 
         Raises:
-            ConfigError: there is neither a board nor a puzzle nor a generator.
             PuzzleError: that board is broken, decided, or not of the tier's size; or the generator
                 made none to be played.
         """
@@ -71,13 +70,9 @@ class Starts(Generic[StateT, StartT]):
             return self._from_board(board)
         if self._given:
             return self._given[int(rng.integers(len(self._given)))]
-        if self._game.name not in GENERATORS:
-            raise ConfigError(
-                f"there is no generator of {self._game.name} boards: give puzzles, or a board to "
-                "each reset"
-            )
+        generate = get_generator(self._game.name)
         for _ in range(MAX_DRAWS):
-            state = get_generator(self._game.name)(self.tier, rng)
+            state = generate(self.tier, rng)
             if self._game.status(state) is Status.PLAYING:
                 return self._prepare(state, self.tier)
         raise PuzzleError(
