@@ -201,6 +201,9 @@ class AdvantageConfig:
     """Weight of the solver's signal (the paper: 0.1; a short run of a small policy wants more)."""
     transform: Literal["asinh", "identity", "signed_log"] = "asinh"
     normalisation: Literal["rms", "none"] = "rms"
+    rescue: Literal["cost", "zero"] = "cost"
+    """Credit of a turn from an infinite cost to a finite one (Minesweeper: a guess that came out
+    well): the cost it leads to, the number of safe cells if it wins; or nothing."""
     std: Literal["population", "sample"] = "population"
     delta: float = 1e-6
     epsilon: float = 1e-8

@@ -21,6 +21,7 @@ from cast_ray.games.minesweeper import (
     MinesweeperState,
     action_on,
 )
+from solver_actors.action_costs import action_costs
 from solver_actors.mine_choice import UNKNOWN, choose, mine_counts, new_work
 from solver_actors.mine_constraints import MAX_CELLS, MineBoard, opened_by
 
@@ -123,9 +124,7 @@ class MinesweeperSolver:
 
     def action_costs(self, state: MinesweeperState) -> dict[str, float]:
         """Return K after each scored action, on the true board: privileged."""
-        actions = _MINESWEEPER.scored_actions(state)
-        after = [_MINESWEEPER.apply(state, action).state for action in actions]
-        return dict(zip(actions, self.cost_to_go(after).tolist(), strict=True))
+        return action_costs(_MINESWEEPER, self.cost_to_go, state)
 
     def best_action(self, state: MinesweeperState) -> str | None:
         """Return ``next_action``, which does not peek; None at cost 0, inf or unknown."""

@@ -29,6 +29,7 @@ from cast_ray.games.rush_hour_keys import (
     offset_of,
     write_slides,
 )
+from solver_actors.action_costs import action_costs, best_action
 from solver_actors.rush_hour_search import MAX_LENGTH, Outcome, shortest_length
 
 DEFAULT_STATE_CAP = 1_000_000
@@ -135,17 +136,11 @@ class RushHourSolver:
 
     def action_costs(self, state: RushHourState) -> dict[str, float]:
         """Return N after each slide that fits: by letter, - before +, shorter first."""
-        actions = _RUSH_HOUR.scored_actions(state)
-        after = [_RUSH_HOUR.apply(state, action).state for action in actions]
-        return dict(zip(actions, self.cost_to_go(after).tolist(), strict=True))
+        return action_costs(_RUSH_HOUR, self.cost_to_go, state)
 
     def best_action(self, state: RushHourState) -> str | None:
         """Return the first slide of least cost; None in a solved, dead or unknown state."""
-        cost = self.cost_to_go([state])[0]
-        if cost == 0 or not np.isfinite(cost):
-            return None
-        costs = self.action_costs(state)
-        return next((action for action in costs if costs[action] == cost - 1), None)
+        return best_action(_RUSH_HOUR, self.cost_to_go, state)
 
     def is_dead(self, state: RushHourState) -> bool:
         """Return whether it is proven that no sequence of slides solves the board from here."""

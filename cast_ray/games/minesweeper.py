@@ -225,6 +225,11 @@ def start_state(
     return replace(closed, revealed=_opened_by(closed, click))
 
 
+def num_safe_cells(board: str) -> int:
+    """Return how many cells of a board, as ``encode`` writes it, hold no mine."""
+    return sum(symbol not in "+F*\n" for symbol in board)
+
+
 def action_on(layout: MinesweeperLayout, verb: str, cell: int) -> str:
     """Return ``reveal R C`` or ``flag R C`` for a cell."""
     return f"{verb} {cell // layout.cols} {cell % layout.cols}"

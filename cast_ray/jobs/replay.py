@@ -193,8 +193,10 @@ class _Replay:
             *cost_mismatches(row, costs),
             *token_mismatches(row, replayed, self._tokenizer),
         ]
-        has_credit = file.step is not None
-        return found, credit_row(key, row, columns, replayed, costs) if has_credit else None
+        if file.step is None:
+            return found, None
+        rescue = self._config.advantage.rescue
+        return found, credit_row(key, row, columns, replayed, costs, rescue=rescue)
 
     def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
         rollout = self._config.rollout

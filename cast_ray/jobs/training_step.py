@@ -43,6 +43,7 @@ def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Tabl
         alpha=advantage.alpha,
         transform=advantage.transform,
         normalisation=advantage.normalisation,
+        rescue=advantage.rescue,
         std=advantage.std,
         delta=advantage.delta,
         epsilon=advantage.epsilon,
