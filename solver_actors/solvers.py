@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from solver_actors.minesweeper import solve_minesweeper
+from solver_actors.rush_hour import rush_hour_layout_key, solve_rush_hour
 from solver_actors.sokoban import solve_sokoban
 from solver_actors.solver import Solver
 
@@ -24,4 +25,5 @@ class SolverEntry:
 SOLVERS: dict[str, SolverEntry] = {
     "sokoban": SolverEntry(build=solve_sokoban, layout_key=lambda state: state.layout),
     "minesweeper": SolverEntry(build=solve_minesweeper, layout_key=lambda state: state.layout),
+    "rush_hour": SolverEntry(build=solve_rush_hour, layout_key=rush_hour_layout_key),
 }

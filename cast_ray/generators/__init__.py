@@ -11,6 +11,7 @@ from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.base import Tier
 from cast_ray.generators.minesweeper import generate_minesweeper
+from cast_ray.generators.rush_hour import generate_rush_hour
 from cast_ray.generators.sokoban import generate_sokoban
 from cast_ray.puzzles import Puzzle, puzzle_id_of
 from cast_ray.seeds import derive_seed
@@ -18,6 +19,7 @@ from cast_ray.seeds import derive_seed
 GENERATORS: dict[str, Callable[[Tier, np.random.Generator], Any]] = {
     "sokoban": generate_sokoban,
     "minesweeper": generate_minesweeper,
+    "rush_hour": generate_rush_hour,
 }
 """Any: each game has a state type of its own."""
 
