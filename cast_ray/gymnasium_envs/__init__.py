@@ -17,6 +17,7 @@ from cast_ray.games import get_game
 from cast_ray.gymnasium_envs.minesweeper import MINESWEEPER_RULES
 from cast_ray.gymnasium_envs.numeric import NumericEnv
 from cast_ray.gymnasium_envs.rules import NumericRules
+from cast_ray.gymnasium_envs.rush_hour import RUSH_HOUR_RULES
 from cast_ray.gymnasium_envs.sokoban import SOKOBAN_RULES
 from cast_ray.gymnasium_envs.text import GameTextEnv
 from cast_ray.puzzles import Puzzle
@@ -24,14 +25,17 @@ from cast_ray.puzzles import Puzzle
 # Any, here and below: each game has a state type of its own.
 NUMERIC_RULES: dict[str, NumericRules[Any]] = {
     "sokoban": SOKOBAN_RULES,
+    "rush_hour": RUSH_HOUR_RULES,
     "minesweeper": MINESWEEPER_RULES,
 }
 TEXT_IDS = {
     "sokoban": "cast_ray/SokobanText-v0",
+    "rush_hour": "cast_ray/RushHourText-v0",
     "minesweeper": "cast_ray/MinesweeperText-v0",
 }
 NUMERIC_IDS = {
     "sokoban": "cast_ray/Sokoban-v0",
+    "rush_hour": "cast_ray/RushHour-v0",
     "minesweeper": "cast_ray/Minesweeper-v0",
 }
 

@@ -60,6 +60,18 @@ EXAMPLES = {
         too_large=ROOM.replace("\n", "#\n") + "#",
         too_large_reason="tier mini has 6 x 6 boards, this one is 6 x 7: use another tier",
     ),
+    "rush_hour": Example(
+        open_board="......\n......\nAAB...\n..B...\n..xCCC\n......".replace("\n", ""),
+        other_board="......\n..B...\nAAB...\n......\n..xCCC\n......".replace("\n", ""),
+        no_effect="B+1",
+        one_left="......\n......\n...AA.\n..B...\n..BCCC\n......".replace("\n", ""),
+        last_action="A+1",
+        won="......\n......\n....AA\n..B...\n..BCCC\n......".replace("\n", ""),
+        broken="......\n......\nAAB...\n......\n..BCCC\n......".replace("\n", ""),
+        broken_at="vehicle B is split, a second part of it stands at row 4, column 2",
+        too_large="......\n......\nAAB...\n..B...\n..xCCC\n.....C\n......".replace("\n", ""),
+        too_large_reason="6 x 6",
+    ),
     "minesweeper": Example(
         open_board=FIELD.replace("+1000", "+.000"),
         other_board=FIELD.replace("11000", "1.000"),
@@ -233,6 +245,13 @@ def test_any_game_has_a_text_face_and_says_where_it_has_no_numeric_one(
         make_numeric_env(PluginGame.name)
 
 
+def test_vehicle_beyond_the_tier_is_refused_by_the_numeric_face() -> None:
+    board = "......\n......\nAA.B..\n...B..\nFFF...\n......"
+    reason = "vehicle F at row 4, column 0 has no action in tier mini, whose vehicles are A to D"
+    with pytest.raises(PuzzleError, match=reason):
+        make_numeric_env("rush_hour", tier="mini").reset(options={"board": board})
+
+
 def test_text_face_gives_the_messages_and_takes_any_answer(game: str) -> None:
     rules, board = get_game(game), EXAMPLES[game].open_board
     env = make_text_env(game, tier="mini")
@@ -254,6 +273,22 @@ def test_numeric_sokoban_gives_symbols_and_the_actions_that_change_something() -
     assert env.board() == ROOM.replace("#P_XO#", "#_PXO#")
     assert observation["cells"][3].tolist() == [SYMBOLS.index(s) for s in "#_PXO#"]
     assert info == {"effect": "changed", "end_reason": ""}
+
+
+def test_numeric_rush_hour_gives_vehicles_by_letter_and_the_slides_that_fit() -> None:
+    env = make_numeric_env("rush_hour", tier="mini")
+    observation, _ = env.reset(options={"board": EXAMPLES["rush_hour"].open_board})
+    assert observation["cells"][2:5].tolist() == [
+        [2, 2, 3, 0, 0, 0],
+        [0, 0, 3, 0, 0, 0],
+        [0, 0, 1, 4, 4, 4],
+    ]
+    assert env.actions[8:16] == ("B-1", "B-2", "B-3", "B-4", "B+1", "B+2", "B+3", "B+4")
+    fitting = [name for name, on in zip(env.actions, observation["action_mask"], strict=True) if on]
+    assert fitting == ["B-1", "B-2"]
+    assert len(env.actions) == 4 * 8
+    *_, info = env.step(env.actions.index("D+1"))
+    assert info["effect"] == "invalid"  # the tier has a D, this board has none
 
 
 def test_numeric_minesweeper_gives_what_is_visible_and_the_legal_reveals_and_flags() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ NUM_TURNS = 30
 """Random turns on each odd board."""
 CELLS = {
     "sokoban": SYMBOLS,
+    "rush_hour": ".xABCDEFGHIJKLMNOPQRSTUVWXYZ",
     "minesweeper": "012345678.F*",
 }
 """The symbols in the order of their numbers."""
@@ -124,6 +126,23 @@ def with_tier(game: Game[Any], *, rows: int, cols: int, num_pieces: int) -> Game
     return type(f"Resized{type(game).__name__}", (type(game),), {"tiers": {"id": tier}})()
 
 
+def random_lot(seed: int, *, num_vehicles: int) -> str:
+    """Return a Rush Hour board with walls, letters left out, and no thought for its solution."""
+    rng = np.random.default_rng(seed)
+    grid = np.where(rng.random((6, 6)) < rng.uniform(0, 0.2), "x", ".")
+    start = int(rng.integers(4))
+    grid[2, start : start + 2] = "A"
+    for letter in rng.permutation(list(ascii_uppercase[1:num_vehicles])):
+        row, col = rng.integers(6, size=2).tolist()
+        length = int(rng.integers(2, 4))
+        view = (
+            grid[row, col : col + length] if rng.random() < 0.5 else grid[row : row + length, col]
+        )
+        if len(view) == length and (view == ".").all():
+            view[:] = letter
+    return "".join(grid.ravel())
+
+
 def random_field(seed: int, *, rows: int, cols: int) -> str:
     """Return a Minesweeper board with any safe cells open, as if by many clicks, and any flags."""
     rng = np.random.default_rng(seed)
@@ -165,6 +184,15 @@ def test_faces_agree_on_rooms_with_open_borders_and_other_shapes(room: str, seed
     layout = state.layout
     sized = with_tier(game, rows=layout.rows, cols=layout.cols, num_pieces=len(state.boxes))
     faces_of(sized, [room]).play(num_steps=NUM_TURNS, seed=seed)
+
+
+@FIXED
+@given(st.integers(0, 2**32), st.integers(1, 13))
+def test_faces_agree_on_lots_with_walls_and_letters_left_out(seed: int, num_vehicles: int) -> None:
+    game = get_game("rush_hour")
+    board = random_lot(seed, num_vehicles=num_vehicles)
+    sized = with_tier(game, rows=6, cols=6, num_pieces=num_vehicles)
+    faces_of(sized, [board]).play(num_steps=NUM_TURNS, seed=seed)
 
 
 @FIXED
