@@ -85,6 +85,20 @@ class Samples:
             self._solvers[id(episode)] = self.plugin.solver.build(episode.states[0])
         return self._solvers[id(episode)]
 
+    def advised(self, episode: Episode) -> tuple[State, ...]:
+        """Return the states of an episode, then those that the solver's advice leads through.
+
+        Random play hardly ever wins; what a solver says of won states, only its own play shows.
+        """
+        solver, state, states = self.solver(episode), episode.states[0], [*episode.states]
+        for _ in range(episode.tier.turn_budget):
+            advice = solver.best_action(state) if self.is_open(state) else None
+            if advice is None:
+                break
+            state = self.game.apply(state, advice).state
+            states.append(state)
+        return tuple(states)
+
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random numbers of one purpose, always the same ones."""
         text = "/".join(map(str, (self.seed, *names)))

@@ -16,8 +16,8 @@ from cast_ray.testing.samples import Episode, Samples, State, demand, shown, som
 def check_costs(samples: Samples) -> None:
     """Costs are whole numbers >= 0, inf or NaN; 0 in won states and no others, inf in lost ones."""
     for episode in samples.episodes:
-        costs = _costs(samples, episode, episode.states)
-        for state, cost in zip(episode.states, costs, strict=True):
+        states = samples.advised(episode)
+        for state, cost in zip(states, _costs(samples, episode, states), strict=True):
             place = f"the cost of {shown(samples.game.encode(state))}"
             demand(
                 not math.isfinite(cost) or (cost >= 0 and cost == int(cost)),
@@ -56,7 +56,7 @@ def check_action_costs(samples: Samples) -> None:
 def check_best_is_none(samples: Samples) -> None:
     """There is no best action where the cost is 0, infinite or unknown."""
     for episode in samples.episodes:
-        states = [episode.states[-1], *some_of(episode.states)]
+        states = samples.advised(episode)
         for state, cost in zip(states, _costs(samples, episode, states), strict=True):
             if cost == 0 or not math.isfinite(cost):
                 best = samples.solver(episode).best_action(state)
