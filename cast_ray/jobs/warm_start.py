@@ -14,6 +14,7 @@ from cast_ray.chat import ChatTokenizer
 from cast_ray.config import PolicyConfig, WarmStartConfig
 from cast_ray.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.env import TextEnv
+from cast_ray.errors import ConfigError
 from cast_ray.games import get_game
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.puzzles import Puzzle
@@ -42,10 +43,28 @@ def build_initial_model(
     return build_small_policy(
         directory,
         corpus=_corpus(game, turn_budget, puzzles[:_CORPUS_PUZZLES]),
+        cells="".join(puzzle.board for puzzle in puzzles[:_CORPUS_PUZZLES]),
         max_position_embeddings=max_tokens,
         seed=derive_seed(seed, "initial model"),
         **shape,
     )
+
+
+def check_answers_fit(puzzle: Puzzle, *, tokenizer: ChatTokenizer, max_answer_tokens: int) -> None:
+    """Make sure that a policy has the tokens to name every action of a puzzle.
+
+    Raises:
+        ConfigError: an action takes more; every such answer would be cut off and earn nothing.
+    """
+    game = get_game(puzzle.game)
+    actions = game.actions(game.decode(puzzle.board))
+    lengths = {action: len(tokenizer.answer(f"```{action}```")) for action in actions}
+    longest = max(lengths, key=lengths.__getitem__)
+    if lengths[longest] > max_answer_tokens:
+        raise ConfigError(
+            f"rollout.max_answer_tokens must be >= {lengths[longest]} for {puzzle.game}, got "
+            f"{max_answer_tokens}: so many tokens has the answer ```{longest}``` with its end"
+        )
 
 
 def demonstrations(
