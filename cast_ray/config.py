@@ -118,7 +118,7 @@ class RolloutConfig:
     response_tokens: int = 16384
     """Most tokens of an episode after its prompt, observations included."""
     deadlock_ends_episode: bool = True
-    """Sokoban: end the episode when the table proves that it cannot be won any more."""
+    """End the episode when the solver proves that it cannot be won any more."""
     environment_actors: int = 1
     oracle_actors: int = 1
     oracle_cache_mib: int = 256

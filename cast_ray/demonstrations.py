@@ -40,7 +40,7 @@ def demonstrate(
         best_action: an optimal action of a state; None where there is none (then a mistake).
         is_dead: ends the demonstration where an episode would end; None plays on.
         turn_budget: the demonstration ends there.
-        mistake_probability: chance at each turn of a move drawn from all that change the state.
+        mistake_probability: chance at each turn of a move drawn from the scored actions.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
@@ -50,7 +50,8 @@ def demonstrate(
     while True:
         action = best_action(state)
         if action is None or rng.random() < mistake_probability:
-            choices = game.scored_actions(state)
+            # Where nothing can move any more (a walled-in player), any action will do.
+            choices = game.scored_actions(state) or game.actions(state)
             action = choices[rng.integers(len(choices))]
         answer = f"```{action}```"
         ids = tokenizer.answer(answer)

@@ -64,6 +64,14 @@ def shown(
     )
 
 
+def test_player_who_cannot_move_walks_into_walls_until_the_turns_are_over(
+    tokenizer: ChatTokenizer,
+) -> None:
+    walled_in = replace(puzzles()[0], board="#P#X\n###O")
+    talk = shown(walled_in, tokenizer, mistakes=0.0, ends_dead=False)
+    assert len(talk.turn_starts) == BUDGET
+
+
 def test_without_mistakes_every_puzzle_is_solved_in_its_cost(tokenizer: ChatTokenizer) -> None:
     for puzzle in puzzles():
         talk = shown(puzzle, tokenizer, mistakes=0.0)
