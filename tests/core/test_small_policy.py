@@ -48,6 +48,11 @@ def test_any_board_of_such_cells_is_cut_into_its_cells(rows: list[str]) -> None:
     assert tokens(board, cells=board) == list(board)
 
 
+def test_symbols_stand_alone_also_where_only_the_observation_has_them() -> None:
+    board = "..F1\n+-..\n2..F\n>>.8"
+    assert tokens(board, cells="xm") == list(board)
+
+
 def test_words_stay_whole_beside_cells_of_small_letters() -> None:
     text = "Size: 6 x 6\nBlocked by a box of wood.\nox"
     assert tokens(text, cells="xof.") == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,10 +36,8 @@ SMALL = (
 def _cast_ray(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line where the packages in ``site`` are installed, Ray's workers included."""
     command = [str(Path(sys.executable).parent / "cast-ray"), *arguments]
-    paths = [str(site), str(installed.LIGHTS_OUT), os.environ.get("PYTHONPATH", "")]
-    # A Ray of the test session must not be joined.
-    environment = {name: v for name, v in os.environ.items() if name != "RAY_ADDRESS"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    environment = installed.environment_with(site, installed.LIGHTS_OUT)
+    environment.pop("RAY_ADDRESS", None)  # a Ray of the test session must not be joined
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
 
