@@ -15,6 +15,7 @@ import typer
 
 from cast_ray.config_file import load_config
 from cast_ray.errors import CastRayError
+from cast_ray.kernel_cache import use_kernel_cache
 
 app = typer.Typer(
     name="cast-ray",
@@ -166,6 +167,7 @@ def main() -> None:
     # Tools that were installed beside this command, as ninja, must be found by name.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    use_kernel_cache()
     if shutil.which("nvidia-smi") is None:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     # The job shows its own progress; bars of libraries would tear it.

@@ -62,6 +62,13 @@ class StepMetrics:
     """Most steps between the version that wrote a token and the one it trained."""
     weight_version: int
     oracle_hit_fraction: float
+    """Share of look-ups whose solver was in the oracles' caches."""
+    oracle_misses: int
+    """Look-ups that had to build one."""
+    oracle_bytes: int
+    """Size of the solvers in the caches at the end of the step."""
+    kernel_compilations: int
+    """What numba compiled in the pool's actors during the step: nothing, if the set-up is whole."""
     seconds_total: float
     """Wall time of the step, its validation left out."""
     seconds_generation: float
@@ -69,7 +76,9 @@ class StepMetrics:
     seconds_environment: float
     """Time in rules, text and tokenizer, summed over episodes (runs beside generation)."""
     seconds_solver: float
-    """Time in solvers, table builds included (runs beside generation)."""
+    """Time in solvers, builds included (runs beside generation)."""
+    seconds_solver_build: float
+    """Time that the oracles took to build solvers."""
     seconds_learner: float
     seconds_sync: float
     seconds_validation: float

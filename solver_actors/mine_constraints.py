@@ -1,9 +1,7 @@
 """What the open numbers of a Minesweeper board say, as numba kernels on sets of cells.
 
 A set of cells is a uint64, bit ``row * cols + column``; a *constraint* is an open number with the
-cells around it that are undecided; a *group* is a set of cells with the same constraints. numba
-notices a change in a kernel's own file only: after an edit, delete the ``*.nbi`` files of
-``__pycache__``.
+cells around it that are undecided; a *group* is a set of cells with the same constraints.
 """
 
 from __future__ import annotations

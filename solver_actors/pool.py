@@ -33,6 +33,7 @@ class RolloutPool:
         num_environment_actors: int,
         num_oracle_actors: int,
         oracle_max_bytes: int,
+        game: str,
         model_dir: str,
         pieces: ChatPieces,
         make_generate: Callable[[], Generate],
@@ -59,7 +60,7 @@ class RolloutPool:
                 # A call to score waits for its rollout: the solvers of groups submitted after it
                 # must not wait behind it, or one group would be played after the other.
                 allow_out_of_order_execution=True,
-            ).remote(max_bytes=oracle_max_bytes)
+            ).remote(max_bytes=oracle_max_bytes, game=game)
             for index in range(num_oracle_actors)
         ]
         self.num_retries = 0
@@ -96,16 +97,23 @@ class RolloutPool:
                 pending[self._submit(again, sampling)] = again
 
     def counters(self, *, timeout_s: float = 30.0) -> dict[str, float]:
-        """Return the sum of the oracles' counters.
+        """Return the sum of the oracles' counters, compilations in all actors included.
 
         Raises:
-            RemoteTimeout: an oracle did not answer.
+            RemoteTimeout: an actor did not answer.
         """
+        oracles = [oracle.counters.remote() for oracle in self._oracles]
+        compilations = [actor.num_compilations.remote() for actor in self._environments]
         try:
-            each = ray.get([o.counters.remote() for o in self._oracles], timeout=timeout_s)
+            each = ray.get(oracles, timeout=timeout_s)
+            compiled = ray.get(compilations, timeout=timeout_s)
         except GetTimeoutError:
-            raise RemoteTimeout(f"the oracles did not answer within {timeout_s:.0f} s") from None
-        return {name: sum(counters[name] for counters in each) for name in each[0]}
+            raise RemoteTimeout(
+                f"the pool's actors did not answer within {timeout_s:.0f} s"
+            ) from None
+        summed = {name: sum(counters[name] for counters in each) for name in each[0]}
+        summed["num_compilations"] += sum(compiled)
+        return summed
 
     def close(self) -> None:
         """End this pool's actors."""

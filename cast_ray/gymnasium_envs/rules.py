@@ -15,8 +15,7 @@ import numpy as np
 from cast_ray.env import LOST, SOLVED
 from cast_ray.games.base import Effect, StateT, Tier
 
-# Compiled into the kernels. Numba keeps compiled kernels until their own file changes, so with a
-# new value here the kernels' files must change too.
+# Compiled into the kernels.
 CHANGED, INEFFECTIVE, ILLEGAL, INVALID = 0, 3, 6, 9
 PLAYING, WON, LOST_GAME = 0, 1, 2
 OUTCOMES = tuple(

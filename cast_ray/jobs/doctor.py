@@ -49,7 +49,10 @@ _FIX = "run cast-ray doctor --fix"
 _FIX_TIMEOUT_S = 600
 
 _BUILD_OP = "from deepspeed.comm.torch import build_shm_op; assert build_shm_op() is not None"
-_WARM_KERNELS = "from cast_ray.jobs.kernels import compile_kernels; compile_kernels()"
+_WARM_KERNELS = (
+    "from cast_ray.games import GAMES; "
+    "from solver_actors.kernels import compile_kernels; compile_kernels(GAMES)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

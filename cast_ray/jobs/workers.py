@@ -59,7 +59,9 @@ def ray_session(*, num_cpus: float) -> Iterator[None]:
     """
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(log_to_driver=False)
+        # Kernels of any node go where they are of this version.
+        kernels = {"NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]}
+        ray.init(log_to_driver=False, runtime_env={"env_vars": kernels})
     else:
         ray.init(
             address="local",
@@ -123,6 +125,7 @@ class Workers:
             run_id=run_id,
             num_environment_actors=rollout.environment_actors,
             num_oracle_actors=rollout.oracle_actors,
+            game=config.game,
             oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
             model_dir=str(model_dir.absolute()),
             pieces=pieces,

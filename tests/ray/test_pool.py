@@ -47,6 +47,7 @@ def make_pool(model_dir: Path) -> Iterator:
         pools.append(
             RolloutPool(
                 run_id=f"pool-{time.monotonic_ns()}",
+                game="sokoban",
                 num_environment_actors=2,
                 num_oracle_actors=2,
                 oracle_max_bytes=2**24,
