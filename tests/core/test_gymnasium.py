@@ -40,6 +40,7 @@ def puzzle(board: str) -> Puzzle:
         puzzle_id=puzzle_id_of(GAME, state),
         board=board,
         cost_to_go=1,
+        cost_status="exact",
         seed=0,
     )
 
