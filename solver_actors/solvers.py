@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from solver_actors.sokoban import solve_sokoban
+from solver_actors.sokoban_measures import measure_sokoban
 from solver_actors.solver import Solver
 
 
@@ -18,8 +19,14 @@ class SolverEntry:
     """Return the solver of a state's puzzle."""
     layout_key: Callable[[Any], Hashable]
     """Return what all states that share a solver have in common, exactly (no symmetries)."""
+    measures: Callable[[Any, Any], dict[str, float]] | None = None
+    """Return the difficulty of a start state, given its solver; None = the cost says it all."""
 
 
 SOLVERS: dict[str, SolverEntry] = {
-    "sokoban": SolverEntry(build=solve_sokoban, layout_key=lambda state: state.layout),
+    "sokoban": SolverEntry(
+        build=solve_sokoban,
+        layout_key=lambda state: state.layout,
+        measures=measure_sokoban,
+    ),
 }
