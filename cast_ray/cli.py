@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from cast_ray.cli_data import data_app
 from cast_ray.config_file import load_config
 from cast_ray.errors import CastRayError
 from cast_ray.kernel_cache import use_kernel_cache
@@ -23,7 +24,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # joins the lines of a paragraph in --help
 )
+app.add_typer(data_app, name="data")
 
 
 @app.command()

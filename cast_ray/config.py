@@ -22,11 +22,12 @@ class PuzzleConfig:
     """Which boards are trained on, validated on and held out."""
 
     file: str = ""
-    """Parquet file of training puzzles; empty = generate them from ``seed``."""
+    """Parquet file of training puzzles, or a directory of ``cast-ray data build`` (its test
+    puzzles are held out); empty = generate them from ``seed``."""
     num_train: int = 8000
-    """Training puzzles to generate, distinct up to symmetry."""
+    """Training puzzles to generate, distinct up to symmetry; fewer where fewer exist."""
     num_validation: int = 64
-    """Boards for validation during training."""
+    """Boards for validation during training; a data set's are taken from its training file."""
     num_held_out: int = 200
     """Boards for the success rates before and after training."""
     seed: int = 0

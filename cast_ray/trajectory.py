@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cast_ray.costs import EXACT, INFINITE, UNKNOWN, cost_as_float
 from cast_ray.errors import TrajectoryError
-
-EXACT, INFINITE, UNKNOWN = "exact", "infinite", "unknown"
 
 
 def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
@@ -148,13 +147,8 @@ def with_costs(rollout: pa.RecordBatch, costs: np.ndarray) -> pa.RecordBatch:
 
 def costs_of(row: dict[str, Any]) -> np.ndarray:
     """Return ``[T + 1]`` costs of one row as float64: ``inf`` = infinite, NaN = unknown."""
-    special = {INFINITE: np.inf, UNKNOWN: np.nan}
-    return np.array(
-        [
-            float(cost) if status == EXACT else special[status]
-            for cost, status in zip(row["cost_to_go"], row["cost_status"], strict=True)
-        ]
-    )
+    stored = zip(row["cost_to_go"], row["cost_status"], strict=True)
+    return np.array([cost_as_float(cost, status) for cost, status in stored])
 
 
 def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:

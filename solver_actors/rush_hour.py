@@ -58,6 +58,11 @@ class RushHourTable:
     """``[S]`` int16 N, or ``DEAD`` or ``TOO_LARGE`` everywhere."""
 
     @property
+    def num_states(self) -> int:
+        """Return how many states it holds."""
+        return int((self.slots != NO_KEY).sum())
+
+    @property
     def memory_bytes(self) -> int:
         """Return the size of both arrays."""
         return self.slots.nbytes + self.costs.nbytes

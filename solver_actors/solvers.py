@@ -8,6 +8,7 @@ from typing import Any
 
 from cast_ray.errors import ConfigError
 from cast_ray.games import get_plugin
+from solver_actors.measures import measure_minesweeper, measure_rush_hour, measure_sokoban
 from solver_actors.minesweeper import solve_minesweeper
 from solver_actors.rush_hour import rush_hour_layout_key, solve_rush_hour
 from solver_actors.sokoban import solve_sokoban
@@ -22,12 +23,26 @@ class SolverEntry:
     """Return the solver of a state's puzzle."""
     layout_key: Callable[[Any], Hashable]
     """Return what all states that share a solver have in common, exactly (no symmetries)."""
+    measures: Callable[[Any, Any], dict[str, float]] | None = None
+    """Return the difficulty of a start state, given its solver; None = the cost says it all."""
 
 
 SOLVERS: dict[str, SolverEntry] = {
-    "sokoban": SolverEntry(build=solve_sokoban, layout_key=lambda state: state.layout),
-    "minesweeper": SolverEntry(build=solve_minesweeper, layout_key=lambda state: state.layout),
-    "rush_hour": SolverEntry(build=solve_rush_hour, layout_key=rush_hour_layout_key),
+    "sokoban": SolverEntry(
+        build=solve_sokoban,
+        layout_key=lambda state: state.layout,
+        measures=measure_sokoban,
+    ),
+    "minesweeper": SolverEntry(
+        build=solve_minesweeper,
+        layout_key=lambda state: state.layout,
+        measures=measure_minesweeper,
+    ),
+    "rush_hour": SolverEntry(
+        build=solve_rush_hour,
+        layout_key=rush_hour_layout_key,
+        measures=measure_rush_hour,
+    ),
 }
 """Of the built-in games."""
 

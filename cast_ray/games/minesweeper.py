@@ -70,6 +70,7 @@ class Minesweeper:
             turn_budget=turns,
             min_cost=1,
             max_cost=turns,
+            cost_may_be_infinite=True,
         )
         for name, side, num_mines, turns in (
             ("id", 6, 7, 30),

@@ -13,7 +13,8 @@ from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.boards import make_boards
-from cast_ray.jobs.workers import Workers, ray_session, reserved_cpus
+from cast_ray.jobs.ray_session import ray_session
+from cast_ray.jobs.workers import Workers, reserved_cpus
 from cast_ray.metrics import Success
 from cast_ray.progress import TrainProgress
 from cast_ray.run_directory import RunDirectory, write_table

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from cast_ray.chat import ChatTokenizer
+from cast_ray.costs import EXACT, INFINITE, UNKNOWN, status_of, stored_cost
 from cast_ray.env import TextEnv
 from cast_ray.games import get_game
 from cast_ray.games.base import Effect
 from cast_ray.puzzles import puzzle_id_of
 from cast_ray.seeds import derive_seed
-from cast_ray.trajectory import EXACT, INFINITE, UNKNOWN, Trajectory
+from cast_ray.trajectory import Trajectory
 
 _PER_TURN = (
     "turn_starts", "turn_ends", "turn_seeds", "weight_versions", "answers", "actions", "effects",
@@ -179,8 +180,7 @@ def cost_mismatches(row: ScoredTrajectory, costs: np.ndarray) -> Iterator[Mismat
         costs: of the replayed states; ``inf`` = infinite, NaN = unknown.
     """
     for index, cost in enumerate(costs[: len(row.states)]):
-        status = UNKNOWN if np.isnan(cost) else INFINITE if np.isinf(cost) else EXACT
-        expected = (int(cost) if status == EXACT else None, status)
+        expected = (stored_cost(cost), status_of(cost))
         stored = (row.cost_to_go[index], row.cost_status[index])
         if stored != expected:
             yield Mismatch.of(

@@ -110,7 +110,9 @@ def make(face: str, game: str, **settings: Any) -> gymnasium.Env[Any, Any]:  # A
 
 
 def puzzle(game: str, board: str) -> Puzzle:
-    return Puzzle(game=game, tier="mini", puzzle_id="", board=board, cost_to_go=1, seed=0)
+    return Puzzle(
+        game=game, tier="mini", puzzle_id="", board=board, cost_to_go=1, cost_status="exact", seed=0
+    )
 
 
 def answer(env: gymnasium.Env[Any, Any], action: str) -> Any:  # Any: an answer or a number
