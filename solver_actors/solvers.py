@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from solver_actors.minesweeper import solve_minesweeper
 from solver_actors.sokoban import solve_sokoban
 from solver_actors.solver import Solver
 
@@ -22,4 +23,5 @@ class SolverEntry:
 
 SOLVERS: dict[str, SolverEntry] = {
     "sokoban": SolverEntry(build=solve_sokoban, layout_key=lambda state: state.layout),
+    "minesweeper": SolverEntry(build=solve_minesweeper, layout_key=lambda state: state.layout),
 }

@@ -6,9 +6,10 @@ from typing import Any
 
 from cast_ray.errors import ConfigError
 from cast_ray.games.base import Game
+from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.sokoban import Sokoban
 
-GAMES: dict[str, Game[Any]] = {game.name: game for game in (Sokoban(),)}
+GAMES: dict[str, Game[Any]] = {game.name: game for game in (Sokoban(), Minesweeper())}
 """Any: each game has a state type of its own."""
 
 

@@ -10,11 +10,15 @@ import numpy as np
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.base import Tier
+from cast_ray.generators.minesweeper import generate_minesweeper
 from cast_ray.generators.sokoban import generate_sokoban
 from cast_ray.puzzles import Puzzle, puzzle_id_of
 from cast_ray.seeds import derive_seed
 
-GENERATORS: dict[str, Callable[[Tier, np.random.Generator], Any]] = {"sokoban": generate_sokoban}
+GENERATORS: dict[str, Callable[[Tier, np.random.Generator], Any]] = {
+    "sokoban": generate_sokoban,
+    "minesweeper": generate_minesweeper,
+}
 """Any: each game has a state type of its own."""
 
 
