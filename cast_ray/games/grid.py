@@ -39,7 +39,7 @@ def smallest_form(lines: list[str]) -> str:
     return min(texts)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def neighbors(rows: int, cols: int) -> tuple[int, ...]:
     """Return ``[rows * cols]`` the set of the up to 8 cells around each cell."""
     return tuple(
