@@ -329,7 +329,7 @@ def test_search_out_of_budget_is_unknown_and_never_infinite(text: str) -> None:
 
 
 def test_cost_does_not_depend_on_what_the_solver_saw_before() -> None:
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(5)
     state = generate_minesweeper(GAME.tiers["unseen"], rng)
     safe = [c for c in range(49) if not (state.layout.mines | state.revealed) >> c & 1]
     # More positions than the memo holds, so it forgets on the way.
@@ -339,7 +339,7 @@ def test_cost_does_not_depend_on_what_the_solver_saw_before() -> None:
             revealed=state.revealed | sum(1 << c for c in safe if rng.random() < 0.3),
             flags=0,
         )
-        for _ in range(1200)
+        for _ in range(2000)
     ]
     shared = solve_minesweeper(state)
     batch = shared.cost_to_go(states)
