@@ -24,6 +24,7 @@ from solver_actors.mine_constraints import (
     popcount,
     preferred,
     score,
+    without,
 )
 from solver_actors.mine_probability import PartCounts, count_layouts, count_parts
 from solver_actors.mine_search import (
@@ -93,7 +94,7 @@ def _entailed(
     num_groups = form_groups(frontier, num_constraints)
     for group in range(num_groups):
         if frontier.group_cells[group] & board.mines:
-            challengers &= ~frontier.group_cells[group]
+            challengers = without(challengers, frontier.group_cells[group])
     while challengers:
         cell = lowest(preferred(board, revealed, challengers))
         group = 0
@@ -108,7 +109,8 @@ def _entailed(
             return cell
         for place in range(length):
             if search.held[place]:
-                challengers &= ~frontier.group_cells[search.order[place]]
+                group = int(search.order[place])
+                challengers = without(challengers, frontier.group_cells[group])
     return best
 
 
@@ -147,7 +149,7 @@ def _least_likely(
         return UNKNOWN, False
     interior = board.all_cells & ~(revealed | mined)
     for group in range(num_groups):
-        interior &= ~frontier.group_cells[group]
+        interior = without(interior, frontier.group_cells[group])
     counts = count_layouts(
         frontier,
         parts,
@@ -167,8 +169,8 @@ def _least_likely(
     tied = preferred(board, revealed, tied)
     if tied & (tied - ONE):
         num_left = _without_proven_mines(frontier, parts, num_constraints, num_groups)
-        return _first_in_order(frontier, num_left, tied), least > NONE
-    return lowest(tied), least > NONE
+        return _first_in_order(frontier, num_left, tied), bool(least > NONE)
+    return lowest(tied), bool(least > NONE)
 
 
 @njit(cache=True)
@@ -232,7 +234,7 @@ def mine_counts(board: MineBoard, revealed: np.uint64, work: Work) -> tuple[np.u
         return NONE, counts
     interior = board.all_cells & ~(revealed | mined | safe)
     for group in range(num_groups):
-        interior &= ~frontier.group_cells[group]
+        interior = without(interior, frontier.group_cells[group])
     layouts = count_layouts(
         frontier,
         parts,

@@ -65,7 +65,8 @@ def popcount(cells: np.uint64) -> int:
     """Return the size of a set; LLVM makes one instruction of it."""
     pairs = cells - ((cells >> ONE) & _PAIRS)
     fours = (pairs & _FOURS) + ((pairs >> np.uint64(2)) & _FOURS)
-    return np.int64((((fours + (fours >> np.uint64(4))) & _BYTES) * _SUM) >> np.uint64(56))
+    eights = (fours + (fours >> np.uint64(4))) & _BYTES
+    return int(np.int64((eights * _SUM) >> np.uint64(56)))
 
 
 @njit(cache=True)
@@ -78,6 +79,12 @@ def lowest(cells: np.uint64) -> int:
 def bit(cell: int) -> np.uint64:
     """Return the set of one cell."""
     return ONE << np.uint64(cell)
+
+
+@njit(cache=True)
+def without(cells: np.uint64, others: np.uint64) -> np.uint64:
+    """Return the cells that are not among the others."""
+    return cells & ~others
 
 
 @njit(cache=True)

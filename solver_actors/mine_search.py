@@ -120,8 +120,8 @@ def next_solution(
             search.nodes_left[0] -= 1
             if search.nodes_left[0] < 0:
                 return OUT_OF_BUDGET
-            group = search.order[depth]
-            size = frontier.sizes[group]
+            group = int(search.order[depth])
+            size = int(frontier.sizes[group])
             fewest, most = least if depth == 0 else 0, size
             rest = frontier.touches[group]
             while rest:
@@ -140,7 +140,7 @@ def next_solution(
         depth -= 1
         if depth < 0:
             return EXHAUSTED
-        group = search.order[depth]
+        group = int(search.order[depth])
         if search.held[depth] < search.most[depth]:
             search.held[depth] += 1
             _give(frontier, search, group, 1, 0)

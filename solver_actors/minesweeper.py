@@ -89,9 +89,9 @@ class MinesweeperSolver:
             num_used=np.zeros(1, np.int64),
         )
 
-    def __reduce__(self) -> tuple[type[MinesweeperSolver], tuple[MinesweeperLayout]]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Travel without the memo, which another process could only read."""
-        return _rebuilt, (self._layout, self._node_budget)
+        return _solver_with_budget, (self._layout, self._node_budget)
 
     @property
     def memory_bytes(self) -> int:
@@ -203,14 +203,14 @@ def solve_minesweeper(state: MinesweeperState) -> MinesweeperSolver:
     return MinesweeperSolver(state.layout)
 
 
-def _rebuilt(layout: MinesweeperLayout, node_budget: int) -> MinesweeperSolver:
+def _solver_with_budget(layout: MinesweeperLayout, node_budget: int) -> MinesweeperSolver:
     return MinesweeperSolver(layout, node_budget=node_budget)
 
 
 @njit(cache=True)
 def _slot_of(memo: Memo, revealed: np.uint64) -> int:
     """Return where a position stands in the memo, or the empty slot where it would."""
-    slot = np.int64((revealed * _HASH) >> _HASH_SHIFT)
+    slot = int(np.int64((revealed * _HASH) >> _HASH_SHIFT))
     while memo.costs[slot] != _FREE and memo.revealed[slot] != revealed:
         slot = (slot + 1) % MEMO_SLOTS
     return slot
@@ -231,7 +231,7 @@ def _cost(board: MineBoard, revealed: np.uint64, memo: Memo, node_budget: int) -
             break
         slot = _slot_of(memo, revealed)
         if memo.costs[slot] != _FREE:
-            cost = np.int64(memo.costs[slot])
+            cost = int(memo.costs[slot])
             break
         way[length] = revealed
         length += 1

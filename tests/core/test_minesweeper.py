@@ -216,6 +216,7 @@ def test_answer_without_a_fence_has_no_action() -> None:
 
 def test_numbers_of_thousands_of_digits_are_off_the_board() -> None:
     action = GAME.parse(f"```reveal {'9' * 20_000} {'0' * 20_000}1```")
+    assert isinstance(action, str)
     assert action == f"reveal {'9' * 20_000} 1"
     transition = GAME.apply(GAME.decode("+."), action)
     assert transition.effect is Effect.ILLEGAL
