@@ -75,7 +75,7 @@ class Minesweeper:
         for name, side, num_mines, turns in (
             ("id", 6, 7, 30),
             ("unseen", 7, 10, 40),
-            ("mini", 5, 3, 12),
+            ("mini", 5, 4, 14),
             ("mini-unseen", 5, 5, 14),
         )
     }

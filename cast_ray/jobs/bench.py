@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 
 from cast_ray.errors import ConfigError
 from cast_ray.jobs.bench_gym import bench_gym
+from cast_ray.jobs.bench_solvers import bench_solvers
 
-BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {"gym": bench_gym}
+BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
+    "gym": bench_gym,
+    "solvers": bench_solvers,
+}
 
 
 def run_benchmark(what: str) -> Mapping[str, float]:

@@ -17,7 +17,7 @@ from cast_ray.games import get_game
 from cast_ray.generators import get_generator
 from cast_ray.gymnasium_envs import NUMERIC_IDS, make_numeric_env
 from cast_ray.gymnasium_envs.numeric import NumericEnv
-from cast_ray.puzzles import Puzzle, puzzle_id_of
+from cast_ray.puzzles import Puzzle, make_puzzle
 
 NUM_PUZZLES = 64
 TIER = "id"
@@ -59,15 +59,7 @@ def _puzzles(game: str) -> list[Puzzle]:
     rules, rng = get_game(game), np.random.default_rng(SEED)
     states = [get_generator(game)(rules.tiers[TIER], rng) for _ in range(NUM_PUZZLES)]
     return [
-        Puzzle(
-            game=game,
-            tier=TIER,
-            puzzle_id=puzzle_id_of(rules, state),
-            board=rules.encode(state),
-            cost_to_go=0,
-            seed=SEED,
-        )
-        for state in states
+        make_puzzle(rules, state, tier=TIER, cost=0, seed=SEED, measures={}) for state in states
     ]
 
 

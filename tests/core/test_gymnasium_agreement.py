@@ -111,7 +111,15 @@ class SideBySide:
 def faces_of(game: Game[Any], boards: list[str]) -> SideBySide:  # Any: any game's state
     """Return both faces of tier id of a game that may have other tiers than usual."""
     puzzles = [
-        Puzzle(game=game.name, tier="id", puzzle_id="", board=board, cost_to_go=1, seed=0)
+        Puzzle(
+            game=game.name,
+            tier="id",
+            puzzle_id="",
+            board=board,
+            cost_to_go=1,
+            cost_status="exact",
+            seed=0,
+        )
         for board in boards
     ]
     numeric = NumericEnv(game, NUMERIC_RULES[game.name], puzzles=puzzles)
@@ -165,7 +173,15 @@ def test_faces_agree_on_every_turn_of_random_play(game: str, tier: str) -> None:
     rules, rng = get_game(game), np.random.default_rng(0)
     boards = [rules.encode(get_generator(game)(rules.tiers[tier], rng)) for _ in range(64)]
     puzzles = [
-        Puzzle(game=game, tier=tier, puzzle_id="", board=board, cost_to_go=1, seed=0)
+        Puzzle(
+            game=game,
+            tier=tier,
+            puzzle_id="",
+            board=board,
+            cost_to_go=1,
+            cost_status="exact",
+            seed=0,
+        )
         for board in boards
     ]
     numeric = make_numeric_env(game, tier=tier, puzzles=puzzles)

@@ -346,7 +346,7 @@ def test_tiers_are_those_of_the_specification() -> None:
     assert sizes == {
         "id": (6, 6, 7, 30),
         "unseen": (7, 7, 10, 40),
-        "mini": (5, 5, 3, 12),
+        "mini": (5, 5, 4, 14),
         "mini-unseen": (5, 5, 5, 14),
     }
     assert all(tier.min_cost == 1 for tier in GAME.tiers.values())

@@ -68,8 +68,6 @@ def test_tier_that_no_board_fits_is_an_error() -> None:
 
 
 def test_puzzles_are_built_with_few_boards_wasted() -> None:
-    puzzles = build_puzzles(
-        game="rush_hour", tier="id", count=30, seed=1, solve=solve, attempts_per_puzzle=2
-    )
+    puzzles = build_puzzles(game="rush_hour", tier="id", count=30, seed=1, solve=solve, patience=5)
     assert len({puzzle.puzzle_id for puzzle in puzzles}) == 30
-    assert all(6 <= puzzle.cost_to_go <= 8 for puzzle in puzzles)
+    assert all(6 <= puzzle.cost <= 8 for puzzle in puzzles)
