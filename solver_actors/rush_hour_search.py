@@ -30,6 +30,7 @@ from cast_ray.games.rush_hour_keys import (
 MAX_LENGTH = 127
 """Longest solution that any search looks for; the longest known of a 6 x 6 board is 51."""
 
+_CONFIRMATION_NODES = 100_000
 _LONGER, _DEAD, _EXHAUSTED = -1, -2, -3
 _NEVER = 1 << 20
 """A bound that no solution keeps."""
@@ -96,6 +97,21 @@ def shortest_length(state: RushHourState, *, max_length: int, node_budget: int) 
     if found in outcomes:
         return SearchResult(outcome=outcomes[found], length=-1)
     return SearchResult(outcome=Outcome.EXACT, length=found)
+
+
+def confirm_length(state: RushHourState, cost: float) -> None:
+    """Hold the table's N of a start state against this search, as far as its budget goes.
+
+    Raises:
+        AssertionError: the two disagree.
+    """
+    if not cost <= MAX_LENGTH:
+        return
+    found = shortest_length(state, max_length=int(cost), node_budget=_CONFIRMATION_NODES)
+    agree = found.outcome is Outcome.EXACT and found.length == cost
+    assert agree or found.outcome is Outcome.EXHAUSTED, (
+        f"the table says {cost:g} slides and the search {found} of {state}"
+    )
 
 
 @njit(cache=True)

@@ -11,6 +11,7 @@ from cast_ray.games import get_plugin
 from solver_actors.measures import measure_minesweeper, measure_rush_hour, measure_sokoban
 from solver_actors.minesweeper import solve_minesweeper
 from solver_actors.rush_hour import rush_hour_layout_key, solve_rush_hour
+from solver_actors.rush_hour_search import confirm_length
 from solver_actors.sokoban import solve_sokoban
 from solver_actors.solver import Solver
 
@@ -25,6 +26,8 @@ class SolverEntry:
     """Return what all states that share a solver have in common, exactly (no symmetries)."""
     measures: Callable[[Any, Any], dict[str, float]] | None = None
     """Return the difficulty of a start state, given its solver; None = the cost says it all."""
+    confirm: Callable[[Any, float], None] | None = None
+    """Raise if another algorithm finds another cost of a start state; None = there is none."""
 
 
 SOLVERS: dict[str, SolverEntry] = {
@@ -42,6 +45,7 @@ SOLVERS: dict[str, SolverEntry] = {
         build=solve_rush_hour,
         layout_key=rush_hour_layout_key,
         measures=measure_rush_hour,
+        confirm=confirm_length,
     ),
 }
 """Of the built-in games."""

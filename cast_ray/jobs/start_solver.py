@@ -16,8 +16,15 @@ class StartSolver:
         self._latest: tuple[Any, Solver[Any]] | None = None  # Any: each game has its own states
 
     def cost(self, state: Any) -> float:
-        """Return the cost-to-go; ``inf`` = infinite, NaN = unknown."""
-        return float(self._solver(state).cost_to_go([state])[0])
+        """Return the cost-to-go, confirmed by a second algorithm where the game has one.
+
+        Returns:
+            The cost; ``inf`` = infinite, NaN = unknown.
+        """
+        cost = float(self._solver(state).cost_to_go([state])[0])
+        if self._entry.confirm is not None:
+            self._entry.confirm(state, cost)
+        return cost
 
     def measures(self, state: Any) -> dict[str, float]:
         """Return the game's difficulty measures; none where it has none."""

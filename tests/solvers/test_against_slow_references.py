@@ -8,7 +8,10 @@ from functools import cache
 import pytest
 
 from cast_ray.games.minesweeper import MinesweeperLayout, MinesweeperState
+from cast_ray.games.rush_hour import RushHour
 from solver_actors.minesweeper import solve_minesweeper
+from solver_actors.rush_hour import solve_rush_hour
+from solver_actors.rush_hour_search import confirm_length
 from tests.solvers.minesweeper_states import (
     random_flagged_state,
     random_guess_state,
@@ -18,8 +21,10 @@ from tests.solvers.minesweeper_states import (
 )
 from tests.solvers.slow_minesweeper import cost_to_go, mine_probabilities, solver_reveal
 from tests.solvers.slow_minesweeper_board import Board, Cell
+from tests.solvers.slow_rush_hour import random_board, slow_costs
 
 TIERS = ("id", "unseen")
+RUSH_HOUR = RushHour()
 
 
 def state_of(board: Board, flags: frozenset[Cell] = frozenset()) -> MinesweeperState:
@@ -88,3 +93,21 @@ def test_minesweeper_guess_equals_the_slow_solver_where_ties_go_far(thousand: in
     """On about one board of 400 the last tie-break differs from reading order."""
     boards = [random_small_guess_state(1000 * thousand + seed) for seed in range(1000)]
     assert list(map(reveal_of, boards)) == list(map(slow_reveal_of, boards))
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_rush_hour_costs_equal_the_slow_search_on_every_reachable_state(block: int) -> None:
+    for seed in range(15 * block, 15 * (block + 1)):
+        expected = slow_costs(random_board(seed, max_states=1500))
+        states = [RUSH_HOUR.decode(board) for board in expected]
+        found = solve_rush_hour(states[0]).cost_to_go(states)
+        assert found.tolist() == list(expected.values())
+
+
+def test_a_wrong_length_is_not_confirmed() -> None:
+    state = RUSH_HOUR.decode("." * 12 + "AA.B..".ljust(6, ".") + "...B.." + "." * 12)
+    assert solve_rush_hour(state).cost_to_go([state])[0] == 2
+    confirm_length(state, 2.0)
+    for wrong in (1.0, 3.0):
+        with pytest.raises(AssertionError, match="the search"):
+            confirm_length(state, wrong)
