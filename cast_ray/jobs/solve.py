@@ -13,16 +13,10 @@ from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.games import game_names, get_game
+from cast_ray.jobs.solve_request import MAX_LINE_BYTES, read_request
 from solver_actors.oracle import Oracle
 
-MAX_LINE_BYTES = 1 << 20
-"""A longer line is refused unread: no board of any game comes near."""
-MAX_CELLS = 10_000
-"""A larger board is refused: up to here each cost takes a second or two at worst, or is unknown."""
-
 _CACHE_BYTES = 256 << 20
-_SHOWN_CHARACTERS = 40
 
 
 def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
@@ -83,18 +77,11 @@ def _solve_line(line: bytes, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
     """Return the answer to one line.
 
     Raises:
-        PuzzleError: the line is no JSON object, of no game, or its board is broken or too large.
+        PuzzleError: the line is no request, or its board is too large for the game's solver.
     """
-    request = _read_object(line)
-    name = request.get("game")
-    if not isinstance(name, str) or name not in game_names():
-        raise PuzzleError(
-            f'"game" is {_shown(name)}, which is not available here: use one of '
-            f"{', '.join(game_names())}"
-        )
-    board = _read_board(request)
-    state = get_game(name).decode(board)
-    solver = oracle.solver(name, board)
+    request = read_request(line)
+    state = request.state
+    solver = oracle.solver_of(request.game, state)
     answer: dict[str, Any] = {
         "cost": _cost(float(solver.cost_to_go([state])[0])),
         "best": solver.best_action(state),
@@ -104,66 +91,7 @@ def _solve_line(line: bytes, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
     return answer
 
 
-def _read_object(line: bytes) -> dict[str, Any]:
-    """Return the line as a JSON object. Any: its values are not checked yet."""
-    if len(line) > MAX_LINE_BYTES:
-        raise PuzzleError(f"the line is longer than {MAX_LINE_BYTES} bytes: use a smaller board")
-    if not line.strip():
-        raise PuzzleError("the line is empty: give one JSON object a line")
-    try:
-        found = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise PuzzleError(f"the line is not UTF-8 text at byte {error.start}: re-save it") from None
-    except json.JSONDecodeError as error:
-        raise PuzzleError(
-            f"the line is not JSON at column {error.colno}: {error.msg}; give one object a line"
-        ) from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
-        raise PuzzleError("the line is too deeply nested or holds too long a number") from None
-    if not isinstance(found, dict):
-        raise PuzzleError(f"the line is {_shown(found)}, not a JSON object in braces")
-    return found
-
-
-def _read_board(request: dict[str, Any]) -> str:
-    """Return the board as ``Game.decode`` reads it.
-
-    Raises:
-        PuzzleError: it is missing, no list of texts, or larger than ``MAX_CELLS``.
-    """
-    if "board" not in request:
-        raise PuzzleError('"board" is missing: give a list of rows, each a text')
-    rows = request["board"]
-    if not isinstance(rows, list):
-        raise PuzzleError(f'"board" is {_shown(rows)}: give a list of rows, each a text')
-    for number, row in enumerate(rows):
-        if not isinstance(row, str):
-            raise PuzzleError(f"row {number} of the board is {_shown(row)}: give a text")
-        if "\n" in row:
-            raise PuzzleError(
-                f"unknown symbol {chr(10)!r} at row {number}, column {row.index(chr(10))}: give "
-                "each row as a text of its own"
-            )
-    num_cells = sum(map(len, rows))
-    if num_cells > MAX_CELLS:
-        raise PuzzleError(f"the board has {num_cells} cells, more than {MAX_CELLS}: use less")
-    # With a line break at the end, an empty last row stays a row and is found ragged.
-    return "\n".join([*rows, ""])
-
-
 def _cost(value: float) -> int | str:
     if math.isnan(value):
         return "unknown"
     return "dead" if math.isinf(value) else int(value)
-
-
-def _shown(value: object) -> str:
-    """Return a JSON value in a few characters."""
-    if value is None:
-        return "missing or null"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
