@@ -132,7 +132,7 @@ class SokobanSolver:
 
     def best_action(self, state: SokobanState) -> str | None:
         """Return the first action of least cost; None in a solved or dead state."""
-        return best_action(_SOKOBAN, self.cost_to_go, state)
+        return best_action(self.cost_to_go, self.action_costs, state)
 
     def is_dead(self, state: SokobanState) -> bool:
         """Return whether no sequence of actions solves the room from here."""

@@ -86,7 +86,7 @@ class SokobanSearchSolver:
 
     def best_action(self, state: SokobanState) -> str | None:
         """Return the first action known to lower N; None in a solved, dead or unknown state."""
-        return best_action(_SOKOBAN, self.cost_to_go, state)
+        return best_action(self.cost_to_go, self.action_costs, state)
 
     def is_dead(self, state: SokobanState) -> bool:
         """Return whether it is proven that nothing solves the room from here."""

@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 
 from cast_ray.errors import ConfigError
 from cast_ray.jobs.bench_gym import bench_gym
+from cast_ray.jobs.bench_solve import bench_solve
 
-BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {"gym": bench_gym}
+BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
+    "gym": bench_gym,
+    "solve": bench_solve,
+}
 
 
 def run_benchmark(what: str) -> Mapping[str, float]:

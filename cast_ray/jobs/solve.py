@@ -7,29 +7,34 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.jobs.solve_request import MAX_LINE_BYTES, read_request
+from cast_ray.jobs.solve_request import MAX_LINE_BYTES, SolveRequest, read_request
 from solver_actors.oracle import Oracle
+from solver_actors.solvers import get_solver_entry
 
 _CACHE_BYTES = 256 << 20
+_BATCH_LINES = 1 << 14
+_BATCH_BYTES = 16 << 20
 
 
 def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
     """Answer every line of a file (DESIGN: command line) and return the number of bad lines.
 
     The output appears by rename when it is whole; one that exists is replaced. An output that is
-    no ordinary file (a terminal, a pipe, a link) is written as the answers come.
+    no ordinary file (a terminal, a pipe, a link) is written as the answers come, many at a time.
 
     Args:
-        input_path: one JSON object a line: ``{"game": "sokoban", "board": ["######", …]}``.
+        input_path: one JSON object a line, in a form that ``read_request`` knows.
         output_path: gets one object a line: ``cost``, ``best`` and, if wanted, ``q``; ``error``
             for a bad line.
-        with_q: also answer with the cost after each scored action.
+        with_q: also answer with the cost after each scored action; in Minesweeper after reveals
+            only, not after the lifting of flags.
 
     Raises:
         PuzzleError: the input cannot be read.
@@ -54,14 +59,24 @@ def _is_ordinary(path: Path) -> bool:
 def _solve_lines(source: IO[bytes], output: IO[str], *, with_q: bool) -> int:
     oracle = Oracle(max_bytes=_CACHE_BYTES)
     num_bad = 0
-    for line in _lines(source):
-        try:
-            answer = _solve_line(line, oracle, with_q=with_q)
-        except CastRayError as error:
-            num_bad += 1
-            answer = {"error": str(error)}
-        output.write(json.dumps(answer) + "\n")
+    for lines in _batches(source):
+        for answer in _answers(lines, oracle, with_q=with_q):
+            num_bad += "error" in answer
+            output.write(json.dumps(answer) + "\n")
     return num_bad
+
+
+def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines in lists: long enough that most states of a puzzle meet, yet bounded."""
+    batch: list[bytes] = []
+    num_bytes = 0
+    for line in _lines(source):
+        batch.append(line)
+        num_bytes += len(line)
+        if len(batch) == _BATCH_LINES or num_bytes > _BATCH_BYTES:
+            yield batch
+            batch, num_bytes = [], 0
+    yield batch
 
 
 def _lines(source: IO[bytes]) -> Iterator[bytes]:
@@ -73,13 +88,35 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
         yield line.removesuffix(b"\n")
 
 
-def _solve_line(line: bytes, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
+def _answers(lines: list[bytes], oracle: Oracle, *, with_q: bool) -> list[dict[str, Any]]:
+    """Return one answer a line, in their order. Any: goes into JSON.
+
+    Lines of one layout are solved together: a table of Rush Hour takes 2 ms and much of the cache.
+    """
+    answers: list[dict[str, Any]] = [{} for _ in lines]
+    alike: dict[Hashable, list[tuple[int, SolveRequest]]] = {}
+    for number, line in enumerate(lines):
+        try:
+            request = read_request(line)
+            key = (request.game, get_solver_entry(request.game).layout_key(request.state))
+        except CastRayError as error:
+            answers[number] = {"error": str(error)}
+        else:
+            alike.setdefault(key, []).append((number, request))
+    for number, request in chain.from_iterable(alike.values()):
+        try:
+            answers[number] = _answer(request, oracle, with_q=with_q)
+        except CastRayError as error:
+            answers[number] = {"error": str(error)}
+    return answers
+
+
+def _answer(request: SolveRequest, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
     """Return the answer to one line.
 
     Raises:
-        PuzzleError: the line is no request, or its board is too large for the game's solver.
+        PuzzleError: the board is too large for the game's solver.
     """
-    request = read_request(line)
     state = request.state
     solver = oracle.solver_of(request.game, state)
     answer: dict[str, Any] = {
@@ -87,7 +124,11 @@ def _solve_line(line: bytes, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
         "best": solver.best_action(state),
     }
     if with_q:
-        answer["q"] = {action: _cost(c) for action, c in solver.action_costs(state).items()}
+        answer["q"] = {
+            action: _cost(cost)
+            for action, cost in solver.action_costs(state).items()
+            if not (request.game == "minesweeper" and action.startswith("flag"))
+        }
     return answer
 
 
