@@ -94,7 +94,8 @@ def _read_board(request: dict[str, Any], other: _Form | None) -> str:
     """Return the board as ``Game.decode`` reads it: one text as it is, or rows joined.
 
     Raises:
-        PuzzleError: it is missing, neither a text nor a list of texts, or larger than ``MAX_CELLS``.
+        PuzzleError: it is missing, neither a text nor a list of texts, or has more than
+            ``MAX_CELLS``.
     """
     board = request.get("board")
     if board is None:

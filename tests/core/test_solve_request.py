@@ -153,7 +153,9 @@ def test_impossible_first_click_is_refused(click: Any, message: str) -> None:
 
 
 def test_missing_board_names_both_forms_of_minesweeper() -> None:
-    with pytest.raises(PuzzleError, match='"board" is missing: .*, or rows, cols, mines, revealed'):
+    with pytest.raises(
+        PuzzleError, match=r'"board" is missing: .*, or rows, cols, mines, revealed'
+    ):
         state_of(game="minesweeper")
 
 
