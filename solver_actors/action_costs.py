@@ -28,7 +28,9 @@ def action_costs(
 
 
 def best_action(
-    game: Game[StateT], cost_to_go: Callable[[Sequence[StateT]], np.ndarray], state: StateT
+    cost_to_go: Callable[[Sequence[StateT]], np.ndarray],
+    costs_after: Callable[[StateT], dict[str, float]],
+    state: StateT,
 ) -> str | None:
     """Return the first action that leaves one move less; None at cost 0, infinite or unknown.
 
@@ -37,12 +39,11 @@ def best_action(
     that is known to lower the cost the answer is None.
 
     Args:
-        game: the rules; every action is one move.
         cost_to_go: from states to ``[n]`` costs; inf = infinite, NaN = unknown.
+        costs_after: from a state to the cost after each action; every action is one move.
         state: the state before the action.
     """
     cost = float(cost_to_go([state])[0])
     if cost == 0 or not np.isfinite(cost):
         return None
-    costs = action_costs(game, cost_to_go, state)
-    return next((action for action, after in costs.items() if after == cost - 1), None)
+    return next((action for action, after in costs_after(state).items() if after == cost - 1), None)

@@ -38,8 +38,10 @@ class OracleActor:
 
     def counters(self) -> dict[str, float]:
         """Return what this oracle has done so far, and the compilations since it was ready."""
-        compilations = {"num_compilations": self._compilations.num_compilations}
-        return asdict(self._oracle.counters) | compilations
+        return {
+            **asdict(self._oracle.counters),
+            "num_compilations": self._compilations.num_compilations,
+        }
 
 
 @ray.remote

@@ -22,6 +22,7 @@ from cast_ray.games.minesweeper import (
     action_on,
 )
 from solver_actors.action_costs import action_costs
+from solver_actors.layouts import check_layout
 from solver_actors.mine_choice import UNKNOWN, choose, mine_counts, new_work
 from solver_actors.mine_constraints import MAX_CELLS, MineBoard, opened_by
 
@@ -112,7 +113,7 @@ class MinesweeperSolver:
         Raises:
             ValueError: a state belongs to another layout.
         """
-        self._check_layout(states)
+        check_layout(_MINESWEEPER, self._layout, states)
         mines = self._layout.mines
         return _costs(
             self._board,
@@ -148,7 +149,7 @@ class MinesweeperSolver:
         Raises:
             ValueError: the state belongs to another layout.
         """
-        self._check_layout([state])
+        check_layout(_MINESWEEPER, self._layout, [state])
         if _MINESWEEPER.status(state) is not Status.PLAYING:
             return None
         cell, _ = _next_cell(self._board, np.uint64(state.revealed), self._node_budget)
@@ -163,7 +164,7 @@ class MinesweeperSolver:
         Raises:
             ValueError: the state belongs to another layout.
         """
-        self._check_layout([state])
+        check_layout(_MINESWEEPER, self._layout, [state])
         found = _num_guesses(self._board, np.uint64(state.revealed), self._node_budget)
         return None if found == UNKNOWN else found
 
@@ -178,7 +179,7 @@ class MinesweeperSolver:
         Raises:
             ValueError: the state belongs to another layout, or is lost.
         """
-        self._check_layout([state])
+        check_layout(_MINESWEEPER, self._layout, [state])
         if _MINESWEEPER.status(state) is Status.LOST:
             raise ValueError("a lost game has no mine probabilities: ask before the mine is hit")
         total, counts = _mine_counts(self._board, np.uint64(state.revealed), self._node_budget)
@@ -187,15 +188,6 @@ class MinesweeperSolver:
             for cell, count in enumerate(counts.tolist())
         ]
         return np.array(probabilities).reshape(self._layout.rows, self._layout.cols)
-
-    def _check_layout(self, states: Sequence[MinesweeperState]) -> None:
-        layout = self._layout
-        for state in states:
-            if state.layout is not layout and state.layout != layout:
-                raise ValueError(
-                    f"this solver holds another layout than that of {_MINESWEEPER.encode(state)!r}:"
-                    " build one for it"
-                )
 
 
 def solve_minesweeper(state: MinesweeperState) -> MinesweeperSolver:

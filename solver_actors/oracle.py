@@ -53,7 +53,24 @@ class Oracle:
 
     def solver(self, game: str, board: str) -> Solver:
         """Return the solver of a board's layout, built on first use."""
-        return self._solver_of(game, get_game(game).decode(board))
+        return self.solver_of(game, get_game(game).decode(board))
+
+    def solver_of(self, game: str, state: Any) -> Solver:
+        """Return the solver of a state's layout. Any: each game has a state type of its own."""
+        entry = get_solver_entry(game)
+        key = (game, entry.layout_key(state))
+        self._keep_within_bound()
+        if key in self._kept:
+            self.counters.num_hits += 1
+            self._kept.move_to_end(key)
+            return self._kept[key].solver
+        self.counters.num_misses += 1
+        started = time.perf_counter()
+        solver = entry.build(state)
+        self.counters.seconds_building += time.perf_counter() - started
+        self._kept[key] = _Kept(solver=solver)
+        self._keep_within_bound()
+        return solver
 
     def cost_to_go(self, game: str, boards: Sequence[str]) -> np.ndarray:
         """Return ``[len(boards)]`` costs of states of one layout; inf = infinite, NaN = unknown.
@@ -70,7 +87,7 @@ class Oracle:
         places = [numbers.setdefault(board, len(numbers)) for board in boards]
         states = [decode(board) for board in numbers]
         reading = time.perf_counter() - started
-        solver = self._solver_of(game, states[0])
+        solver = self.solver_of(game, states[0])
         started = time.perf_counter()
         costs = solver.cost_to_go(states)[places]
         self.counters.seconds_scoring += reading + time.perf_counter() - started
@@ -100,23 +117,6 @@ class Oracle:
             for row, part in zip(rows, np.split(found, ends[:-1]), strict=True):
                 costs[row] = part
         return with_costs(rollout, np.concatenate([*costs, np.zeros(0)]))
-
-    def _solver_of(self, game: str, state: Any) -> Solver:
-        """Return the solver of a state's layout. Any: each game has a state type of its own."""
-        entry = get_solver_entry(game)
-        key = (game, entry.layout_key(state))
-        self._keep_within_bound()
-        if key in self._kept:
-            self.counters.num_hits += 1
-            self._kept.move_to_end(key)
-            return self._kept[key].solver
-        self.counters.num_misses += 1
-        started = time.perf_counter()
-        solver = entry.build(state)
-        self.counters.seconds_building += time.perf_counter() - started
-        self._kept[key] = _Kept(solver=solver)
-        self._keep_within_bound()
-        return solver
 
     def _keep_within_bound(self) -> None:
         """Drop the solvers not used for longest, after reading the size of the newest again.

@@ -111,7 +111,9 @@ class RolloutPool:
             raise RemoteTimeout(
                 f"the pool's actors did not answer within {timeout_s:.0f} s"
             ) from None
-        summed = {name: sum(counters[name] for counters in each) for name in each[0]}
+        summed: dict[str, float] = {
+            name: sum(counters[name] for counters in each) for name in each[0]
+        }
         summed["num_compilations"] += sum(compiled)
         return summed
 

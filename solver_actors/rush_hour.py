@@ -30,6 +30,7 @@ from cast_ray.games.rush_hour_keys import (
     write_slides,
 )
 from solver_actors.action_costs import action_costs, best_action
+from solver_actors.layouts import check_layout
 from solver_actors.rush_hour_search import MAX_LENGTH, Outcome, shortest_length
 
 DEFAULT_STATE_CAP = 1_000_000
@@ -126,13 +127,6 @@ class RushHourSolver:
         Raises:
             ValueError: a state belongs to another layout.
         """
-        layout = self._layout
-        for state in states:
-            if state.layout is not layout and state.layout != layout:
-                raise ValueError(
-                    f"this solver holds another layout than that of {_RUSH_HOUR.encode(state)!r}: "
-                    "build one for it"
-                )
         found = self._look_up(states)
         costs = np.where(found == DEAD, np.inf, found)
         for i in np.flatnonzero(found == TOO_LARGE):
@@ -141,11 +135,16 @@ class RushHourSolver:
 
     def action_costs(self, state: RushHourState) -> dict[str, float]:
         """Return N after each slide that fits: by letter, - before +, shorter first."""
-        return action_costs(_RUSH_HOUR, self.cost_to_go, state)
+        self._look_up([state])  # makes the table that is missing
+        found = self._look_up_slides(state)
+        if (found == TOO_LARGE).any() or (found == ABSENT).any():
+            return action_costs(_RUSH_HOUR, self.cost_to_go, state)
+        costs = np.where(found == DEAD, np.inf, found).tolist()
+        return dict(zip(_RUSH_HOUR.scored_actions(state), costs, strict=True))
 
     def best_action(self, state: RushHourState) -> str | None:
         """Return the first slide of least cost; None in a solved, dead or unknown state."""
-        return best_action(_RUSH_HOUR, self.cost_to_go, state)
+        return best_action(self.cost_to_go, self.action_costs, state)
 
     def is_dead(self, state: RushHourState) -> bool:
         """Return whether it is proven that no sequence of slides solves the board from here."""
@@ -153,6 +152,7 @@ class RushHourSolver:
 
     def _look_up(self, states: Sequence[RushHourState]) -> np.ndarray:
         """Return ``[n]`` int16 N, ``DEAD`` or ``TOO_LARGE``; make the tables that are missing."""
+        check_layout(_RUSH_HOUR, self._layout, states)
         keys = keys_of(states, len(self._layout.letters))
         found = np.full(len(states), ABSENT, np.int16)
         for table in self.tables:
@@ -161,6 +161,20 @@ class RushHourSolver:
             table = build_table(states[absent[0]], state_cap=self._state_cap)
             self.tables.append(table)
             _look_up(table.slots, table.costs, keys, found)
+        return found
+
+    def _look_up_slides(self, state: RushHourState) -> np.ndarray:
+        """Return ``[n]`` int16 N, ``DEAD``, ``TOO_LARGE`` or ``ABSENT`` after all slides that fit.
+
+        The kernel makes the slides in the order of ``RushHour.scored_actions``, at a tenth of the
+        time that the rules take.
+        """
+        after, movers = np.empty(MAX_SLIDES, np.int64), np.empty(MAX_SLIDES, np.int8)
+        key = int(keys_of([state], len(state.offsets))[0])
+        count = write_slides(key, geometry_of(self._layout), NO_VEHICLE, after, movers)
+        found = np.full(count, ABSENT, np.int16)
+        for table in self.tables:
+            _look_up(table.slots, table.costs, after[:count], found)
         return found
 
     def _searched_cost(self, state: RushHourState) -> float:

@@ -18,7 +18,8 @@ from numba import njit
 from cast_ray.errors import PuzzleError
 from cast_ray.games.sokoban import Sokoban, SokobanLayout, SokobanState
 from solver_actors.action_costs import action_costs, best_action
-from solver_actors.sokoban_grid import check_layout, find_neighbors, number_floor
+from solver_actors.layouts import check_layout
+from solver_actors.sokoban_grid import find_neighbors, number_floor
 from solver_actors.sokoban_search import SokobanSearchSolver
 from solver_actors.solver import Solver
 
@@ -113,7 +114,7 @@ class SokobanSolver:
         Raises:
             ValueError: a state belongs to another layout.
         """
-        check_layout(states, self._layout)
+        check_layout(_SOKOBAN, self._layout, states)
         num_boxes = len(self.table.targets)
         players = np.fromiter((state.player for state in states), np.int32, len(states))
         cells = chain.from_iterable(state.boxes for state in states)
@@ -132,7 +133,7 @@ class SokobanSolver:
 
     def best_action(self, state: SokobanState) -> str | None:
         """Return the first action of least cost; None in a solved or dead state."""
-        return best_action(_SOKOBAN, self.cost_to_go, state)
+        return best_action(self.cost_to_go, self.action_costs, state)
 
     def is_dead(self, state: SokobanState) -> bool:
         """Return whether no sequence of actions solves the room from here."""

@@ -5,28 +5,10 @@ Letters: ``F`` floor cells, numbered in reading order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numba import njit
 
-from cast_ray.games.sokoban import Sokoban, SokobanLayout, SokobanState
-
-_SOKOBAN = Sokoban()
-
-
-def check_layout(states: Sequence[SokobanState], layout: SokobanLayout) -> None:
-    """Raise ValueError unless every state belongs to the layout."""
-    known = layout
-    for state in states:
-        if state.layout is known:
-            continue
-        if state.layout != layout:
-            raise ValueError(
-                f"this solver holds another layout than that of {_SOKOBAN.encode(state)!r}: "
-                "build one for it"
-            )
-        known = state.layout  # states of one origin share the object
+from cast_ray.games.sokoban import SokobanLayout
 
 
 def number_floor(layout: SokobanLayout) -> np.ndarray:

@@ -9,9 +9,10 @@ import numpy as np
 
 from cast_ray.games.sokoban import ACTIONS, Sokoban, SokobanLayout, SokobanState
 from solver_actors.action_costs import action_costs, best_action
+from solver_actors.layouts import check_layout
 from solver_actors.sokoban_astar import DEAD, GAVE_UP, search
 from solver_actors.sokoban_bounds import DEAD_BOUND, is_stuck, lower_bound, survey
-from solver_actors.sokoban_grid import check_layout, number_floor
+from solver_actors.sokoban_grid import number_floor
 
 DEFAULT_BUDGET_NODES = 500_000
 MAX_BOXES = 256
@@ -68,7 +69,7 @@ class SokobanSearchSolver:
         Raises:
             ValueError: a state belongs to another layout.
         """
-        check_layout(states, self._layout)
+        check_layout(_SOKOBAN, self._layout, states)
         return np.array([self._cost(state) for state in states], np.float64)
 
     def lower_bound(self, state: SokobanState) -> float:
@@ -86,7 +87,7 @@ class SokobanSearchSolver:
 
     def best_action(self, state: SokobanState) -> str | None:
         """Return the first action known to lower N; None in a solved, dead or unknown state."""
-        return best_action(_SOKOBAN, self.cost_to_go, state)
+        return best_action(self.cost_to_go, self.action_costs, state)
 
     def is_dead(self, state: SokobanState) -> bool:
         """Return whether it is proven that nothing solves the room from here."""

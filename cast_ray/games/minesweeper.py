@@ -7,7 +7,7 @@ shows them. Flags are marks and nothing more, but flood fill leaves flagged cell
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -18,6 +18,9 @@ from cast_ray.games.parsing import last_fenced_block
 
 SYMBOLS = ".+fF012345678*"
 """Hidden safe cell, hidden mine, flag on a safe cell, flag on a mine, counts, the mine hit."""
+
+MAX_CELLS = 1024
+"""A larger board is refused: sets of its cells would be numbers too long to work with."""
 
 _HIDDEN = (".+", "fF")
 """What a closed cell is written as, by whether it carries a flag and whether it holds a mine."""
@@ -84,14 +87,15 @@ class Minesweeper:
         """Read a board: rows of ``SYMBOLS`` joined by newlines (one more at the end is allowed).
 
         Raises:
-            PuzzleError: the board is empty or ragged, holds an unknown symbol, a digit that is not
-                the number of mines around it, more than one mine that was hit, or no safe cell;
-                row and column are named.
+            PuzzleError: the board is empty, ragged or of more than ``MAX_CELLS``, holds an unknown
+                symbol, a digit that is not the number of mines around it, more than one mine that
+                was hit, or no safe cell; row and column are named.
         """
         lines = text.removesuffix("\n").split("\n")
         check_grid(lines, SYMBOLS)
         grid = "".join(lines)
         rows, cols = len(lines), len(lines[0])
+        check_size(rows, cols)
         layout = MinesweeperLayout(rows=rows, cols=cols, mines=cell_set(grid, "+F*"))
         _check_cells(grid, layout)
         return MinesweeperState(
@@ -186,44 +190,15 @@ class Minesweeper:
         return smallest_form(_lines(replace(state, flags=0)))
 
 
-def start_state(
-    rows: int, cols: int, *, mines: Iterable[tuple[int, int]], first_click: tuple[int, int]
-) -> MinesweeperState:
-    """Return a board on which the first click has been opened.
-
-    Args:
-        rows: number of rows.
-        cols: number of columns.
-        mines: (row, column) of each mine.
-        first_click: (row, column) of a cell without a mine.
-
-    Raises:
-        PuzzleError: the board has no cell, a mine or the click is outside of it, a mine is given
-            twice, or the click hits one; row and column are named.
-    """
+def check_size(rows: int, cols: int) -> None:
+    """Raise PuzzleError if a board of this size has no cell, or more than ``MAX_CELLS``."""
     if rows < 1 or cols < 1:
         raise PuzzleError(f"a board of {rows} rows and {cols} columns has no cell: use at least 1")
-    places = list(mines)
-    mine_set = 0
-    for row, col in (*places, first_click):
-        if not (0 <= row < rows and 0 <= col < cols):
-            raise PuzzleError(
-                f"row {row}, column {col} is not on the board: rows are 0 to {rows - 1}, "
-                f"columns 0 to {cols - 1}"
-            )
-    for row, col in places:
-        if mine_set >> row * cols + col & 1:
-            raise PuzzleError(f"the mine at row {row}, column {col} is given twice: keep one")
-        mine_set |= 1 << row * cols + col
-    click = first_click[0] * cols + first_click[1]
-    if mine_set >> click & 1:
+    if rows * cols > MAX_CELLS:
         raise PuzzleError(
-            f"the first click at row {first_click[0]}, column {first_click[1]} hits a mine: "
-            "click a safe cell"
+            f"a Minesweeper board of {rows} rows and {cols} columns has {rows * cols} cells, and "
+            f"the game takes at most {MAX_CELLS}: use a smaller one"
         )
-    layout = MinesweeperLayout(rows=rows, cols=cols, mines=mine_set)
-    closed = MinesweeperState(layout=layout, revealed=0, flags=0)
-    return replace(closed, revealed=_opened_by(closed, click))
 
 
 def num_safe_cells(board: str) -> int:

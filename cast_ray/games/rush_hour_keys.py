@@ -9,6 +9,7 @@ makes a float of a signed and an unsigned number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +37,9 @@ class Geometry(NamedTuple):
     """Cells."""
 
 
+@lru_cache(maxsize=256)
 def geometry_of(layout: RushHourLayout) -> Geometry:
-    """Return the geometry of a layout."""
+    """Return the geometry of a layout; whoever asks gets the same arrays, so nobody writes."""
     return make_geometry(
         np.array(layout.are_vertical),
         np.array(layout.lengths),

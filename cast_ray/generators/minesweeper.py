@@ -6,7 +6,8 @@ import numpy as np
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.base import Status, Tier
-from cast_ray.games.minesweeper import Minesweeper, MinesweeperState, start_state
+from cast_ray.games.minesweeper import Minesweeper, MinesweeperState
+from cast_ray.games.minesweeper_start import start_state
 
 MAX_BOARDS = 1_000
 _MINESWEEPER = Minesweeper()

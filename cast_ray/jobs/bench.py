@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 
 from cast_ray.errors import ConfigError
 from cast_ray.jobs.bench_gym import bench_gym
+from cast_ray.jobs.bench_solve import bench_solve
 from cast_ray.jobs.bench_solvers import bench_solvers
 
 BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "gym": bench_gym,
+    "solve": bench_solve,
     "solvers": bench_solvers,
 }
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from cast_ray.errors import PuzzleError
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.base import Effect, ParseFailure, Status
-from cast_ray.games.minesweeper import Minesweeper, start_state
+from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games.minesweeper_start import start_state
 from cast_ray.generators import GENERATORS
 from cast_ray.generators.minesweeper import generate_minesweeper
 from tests.minefields import boards

@@ -14,12 +14,8 @@ from hypothesis import given
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.base import Status
-from cast_ray.games.minesweeper import (
-    Minesweeper,
-    MinesweeperLayout,
-    MinesweeperState,
-    start_state,
-)
+from cast_ray.games.minesweeper import Minesweeper, MinesweeperLayout, MinesweeperState
+from cast_ray.games.minesweeper_start import start_state
 from cast_ray.generators.minesweeper import generate_minesweeper
 from solver_actors.minesweeper import MinesweeperSolver, solve_minesweeper
 from solver_actors.solvers import SOLVERS
