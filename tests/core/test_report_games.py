@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from cast_ray.config import AdvantageConfig
+from cast_ray.games.plugins import forget_plugins
 from cast_ray.metrics import Success, write_metrics
 from cast_ray.report import write_report
 from cast_ray.report.board import board_legend, draw_board
 from cast_ray.run_directory import RunDirectory
 from cast_ray.trajectory import Trajectory
 from solver_actors.oracle import Oracle
+from tests import installed
 from tests.made_up_run import (
     ALPHA,
     new_run,
@@ -27,6 +30,7 @@ from tests.made_up_run import (
 )
 from tests.page import Element, parse_page
 
+Rescue = Literal["cost", "zero"]
 GUESSES = "....+\n+.+21\n++210\n22100\n00000"
 """K is infinite: the peek-free solver hits a mine."""
 HIT = ["```flag 0 4```", "```flag 0 3```", "```reveal 0 3```", "```reveal 1 2```"]
@@ -56,7 +60,7 @@ RATE = Success(success=0.5, low=0.0, high=1.0, n=2)
 GAMES = {"minesweeper": (GUESSES, HIT, RESCUE), "rush_hour": (CAR_PARK, STUCK, WAY_OUT)}
 
 
-def write_run(path: Path, game: str, oracle: Oracle, *, rescue: str = "cost") -> RunDirectory:
+def write_run(path: Path, game: str, oracle: Oracle, *, rescue: Rescue = "cost") -> RunDirectory:
     """Write a finished run of one step; the lost game comes before training, the won one after."""
     board, lost, won = GAMES[game]
     advantage = AdvantageConfig(alpha=ALPHA, rescue=rescue)
@@ -88,7 +92,7 @@ def write_run(path: Path, game: str, oracle: Oracle, *, rescue: str = "cost") ->
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Element]:
     oracle = Oracle(max_bytes=2**24)
 
-    def page(game: str, **settings: str) -> Element:
+    def page(game: str, **settings: Rescue) -> Element:
         run = write_run(tmp_path_factory.mktemp(game) / "run", game, oracle, **settings)
         return parse_page(write_report(run).read_text(encoding="utf-8"))
 
@@ -189,6 +193,24 @@ def test_rush_hour_board_in_lines_and_with_o_for_empty_is_the_same_picture() -> 
 )
 def test_text_that_is_no_board_of_the_game_is_shown_as_text(game: str, text: str) -> None:
     assert parse_page(draw_board(game, text)).one("pre").text == " ".join(text.split())
+
+
+@pytest.fixture
+def lights_out(tmp_path: Path) -> Iterator[None]:
+    """Install a game that the report cannot draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        installed.install(installed.LIGHTS_OUT, tmp_path)
+        patch.syspath_prepend(str(tmp_path))
+        forget_plugins()
+        yield
+    forget_plugins()
+
+
+@pytest.mark.usefixtures("lights_out")
+def test_added_game_in_a_single_line_is_shown_as_its_player_saw_it() -> None:
+    assert parse_page(draw_board("lights_out", "o.o")).one("pre").parts == ["Board:\no.o"]
+    assert parse_page(draw_board("lights_out", "o.\n.o")).one("pre").parts == ["o.\n.o"]
+    assert parse_page(draw_board("lights_out", "?")).one("pre").parts == ["?"]
 
 
 @pytest.mark.parametrize("game", ["sokoban", "minesweeper", "rush_hour"])
