@@ -101,6 +101,8 @@ def solve(
 ) -> None:
     """Say how far states are from the goal: moves, dead or unknown, and one best action.
 
+    Dead is proven for Sokoban and Rush Hour; for Minesweeper it says that the solver loses.
+
     Example line: {"game": "sokoban", "board": ["#####", "#PXO#", "#####"]}
     """
     from cast_ray.jobs.solve import solve_file

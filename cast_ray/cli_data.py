@@ -11,6 +11,8 @@ import typer
 
 from cast_ray.errors import ConfigError
 
+_PLAIN_WIDTH = 132  # of a table that goes to a file or a pipe
+
 data_app = typer.Typer(
     help="Puzzle sets: build them from a seed, import other people's, look at what is in them.",
     no_args_is_help=True,
@@ -152,8 +154,11 @@ def stats(
 
     files = read_puzzle_files(paths)
     certificates = certify(files)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PLAIN_WIDTH)
     # Lines are as long as they need to be: a path that is broken in two cannot be copied.
-    Console().print(stats_view(files, certificates), soft_wrap=True)
+    console.print(stats_view(files, certificates), soft_wrap=True)
     if plot is not None:
         plot_costs(files, plot)
         typer.echo(f"picture in {plot}")

@@ -79,7 +79,7 @@ class WarmStartConfig:
     lr: float = 3e-3
     """Peak learning rate; linear warm-up over a tenth of the steps, linear decay to a tenth."""
     mistake_probability: float = 0.15
-    """Chance that the demonstrator plays a random move instead of the best one."""
+    """Chance that the demonstrator plays a random move instead of the solver's."""
     careless_steps: int = 24
     """The last so many steps follow a careless demonstrator: the policy then knows good moves and
     often plays others, which a short run can mend. What it never saw, it learns slowly."""
@@ -119,7 +119,8 @@ class RolloutConfig:
     response_tokens: int = 16384
     """Most tokens of an episode after its prompt, observations included."""
     deadlock_ends_episode: bool = True
-    """End the episode when the solver proves that it cannot be won any more."""
+    """End the episode when the solver proves that it cannot be won any more. Only games that have
+    deadlocks ask: not Minesweeper, where an infinite cost is no proof, nor Rush Hour."""
     environment_actors: int = 1
     oracle_actors: int = 1
     oracle_cache_mib: int = 256

@@ -29,7 +29,7 @@ class CreditSummary:
     share_progress: float
     """Share of turns that lowered the cost-to-go."""
     share_harmful: float
-    """Share of turns that raised it or lost the game."""
+    """Share of turns that raised it or made it infinite."""
 
 
 def add_advantages(

@@ -16,6 +16,7 @@ from cast_ray.chat import ChatPieces
 from cast_ray.errors import RemoteTimeout
 from cast_ray.rollout import EpisodeSpec, Generate, Sampling
 from solver_actors.actors import EnvironmentActor, OracleActor
+from solver_actors.solvers import get_solver_entry
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,20 @@ class RolloutPool:
         make_generate: Callable[[], Generate],
         deadlock_ends_episode: bool,
     ) -> None:
+        """Start the actors.
+
+        Args:
+            run_id: begins the names of all actors.
+            num_environment_actors: at least 1.
+            num_oracle_actors: at least 1.
+            oracle_max_bytes: bound of one oracle's solvers.
+            model_dir: holds the tokenizer.
+            pieces: the chat template's turn pieces.
+            make_generate: makes the way to the engines, inside an actor.
+            deadlock_ends_episode: whether an episode ends in a state that its solver proves lost.
+                Solvers travel to the environment actors for this alone, and of games that have
+                deadlocks alone.
+        """
         self._deadlock_ends_episode = deadlock_ends_episode
         self._environments: list[
             Any
@@ -128,7 +143,7 @@ class RolloutPool:
         # The same puzzle always meets the same oracle: its table is there.
         oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
         solver = None
-        if self._deadlock_ends_episode:
+        if self._deadlock_ends_episode and get_solver_entry(first.puzzle.game).has_deadlocks:
             solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
         # The second time Ray itself asks again until the actor is back: as often as that takes,
         # because an actor that may restart no more is dead for good and ends it.

@@ -9,11 +9,16 @@ from typing import Any
 from cast_ray.errors import ConfigError
 from cast_ray.games import get_plugin
 from solver_actors.measures import measure_minesweeper, measure_rush_hour, measure_sokoban
-from solver_actors.minesweeper import solve_minesweeper
+from solver_actors.minesweeper import MinesweeperSolver, solve_minesweeper
 from solver_actors.rush_hour import rush_hour_layout_key, solve_rush_hour
 from solver_actors.rush_hour_search import confirm_length
 from solver_actors.sokoban import solve_sokoban
 from solver_actors.solver import Solver
+
+
+def _best_action(solver: Solver[Any], state: Any) -> str | None:
+    """Return ``solver.best_action(state)``, for solvers of any class. Any: as in SolverEntry."""
+    return solver.best_action(state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +29,12 @@ class SolverEntry:
     """Return the solver of a state's puzzle."""
     layout_key: Callable[[Any], Hashable]
     """Return what all states that share a solver have in common, exactly (no symmetries)."""
+    next_action: Callable[[Any, Any], str | None] = _best_action
+    """Return, from a solver and a state, what a player who follows the solver does there; None
+    where it has no advice. The best action, unless the solver plays on at an infinite cost."""
+    has_deadlocks: bool = True
+    """Whether play can come to a state that is proven lost while its own rules let it go on. Where
+    it cannot, no episode has to ask a solver whether it is over."""
     measures: Callable[[Any, Any], dict[str, float]] | None = None
     """Return the difficulty of a start state, given its solver; None = the cost says it all."""
     confirm: Callable[[Any, float], None] | None = None
@@ -39,11 +50,14 @@ SOLVERS: dict[str, SolverEntry] = {
     "minesweeper": SolverEntry(
         build=solve_minesweeper,
         layout_key=lambda state: state.layout,
+        next_action=MinesweeperSolver.next_action,  # an infinite K is no proof: it plays on
+        has_deadlocks=False,
         measures=measure_minesweeper,
     ),
     "rush_hour": SolverEntry(
         build=solve_rush_hour,
         layout_key=rush_hour_layout_key,
+        has_deadlocks=False,  # every slide can be taken back
         measures=measure_rush_hour,
         confirm=confirm_length,
     ),

@@ -143,3 +143,8 @@ def scripted_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Gen
         return await policy(request, lane)
 
     return generate
+
+
+def silent_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Generate:
+    """Return a double that never names an action."""
+    return ScriptedPolicy(ChatTokenizer(Path(model_dir), pieces), in_turn("I pass."))

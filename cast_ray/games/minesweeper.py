@@ -143,18 +143,21 @@ class Minesweeper:
         layout = state.layout
         if self.status(state) is not Status.PLAYING:
             return _illegal(state, f"{verb}: the game is over.")
-        if max(map(len, numbers)) > _MAX_DIGITS or not (
-            int(numbers[0]) < layout.rows and int(numbers[1]) < layout.cols
-        ):
+        is_short = max(map(len, numbers)) <= _MAX_DIGITS
+        if not (is_short and int(numbers[0]) < layout.rows and int(numbers[1]) < layout.cols):
             extent = f"rows are 0 to {layout.rows - 1}, columns 0 to {layout.cols - 1}"
-            return _illegal(state, f"{verb}: that cell is not on the board, {extent}.")
+            shown = action if is_short else verb
+            return _illegal(state, f"{shown}: that cell is not on the board, {extent}.")
         cell = int(numbers[0]) * layout.cols + int(numbers[1])
         if state.revealed >> cell & 1:
             return _illegal(state, f"{action}: that cell is already revealed.")
         if verb == "flag":
             return _changed(replace(state, flags=state.flags ^ 1 << cell))
         if state.flags >> cell & 1:
-            return _illegal(state, f"{action}: that cell carries a flag, which must go first.")
+            lifting = action_on(layout, "flag", cell)
+            return _illegal(
+                state, f"{action}: that cell carries your flag, which {lifting} takes away."
+            )
         return _changed(replace(state, revealed=state.revealed | _opened_by(state, cell)))
 
     def status(self, state: MinesweeperState) -> Status:

@@ -39,6 +39,7 @@ from cast_ray.run_directory import RunDirectory
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
 from solver_actors.oracle import Oracle
+from solver_actors.solvers import get_solver_entry
 
 _SHOWN_DIFFERENCES = 40
 
@@ -201,9 +202,10 @@ class _Replay:
     def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
         rollout = self._config.rollout
         solver = self._oracle.solver(row.game, row.puzzle)
+        ends_dead = rollout.deadlock_ends_episode and get_solver_entry(row.game).has_deadlocks
         return replay_episode(
             row,
-            is_dead=solver.is_dead if rollout.deadlock_ends_episode else None,
+            is_dead=solver.is_dead if ends_dead else None,
             tokenizer=self._tokenizer,
             response_tokens=rollout.response_tokens,
         )

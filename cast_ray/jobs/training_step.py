@@ -14,7 +14,7 @@ import ray
 from cast_ray.batching import flat_column, split_into_mini_batches
 from cast_ray.config import TrainConfig
 from cast_ray.credit import CreditSummary, add_advantages
-from cast_ray.env import DEADLOCK
+from cast_ray.env import DEADLOCK, LOST
 from cast_ray.games.base import Effect
 from cast_ray.learner import UpdateStats
 from cast_ray.learner_actor import LearnerGroup
@@ -113,7 +113,7 @@ def step_metrics(
         tokens_per_s=tokens / max(seconds["generation"], 1e-9),
         invalid_fraction=float(np.isin(effects, no_action).mean()),
         ineffective_fraction=float((effects == Effect.INEFFECTIVE.value).mean()),
-        deadlock_fraction=float((end_reasons == DEADLOCK).mean()),
+        lost_fraction=float(np.isin(end_reasons, [DEADLOCK, LOST]).mean()),
         progress_fraction=credit_summary.share_progress,
         harmful_fraction=credit_summary.share_harmful,
         shifted_advantage_mean=credit_summary.shifted_mean,

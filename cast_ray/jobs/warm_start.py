@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import build_small_policy
 from solver_actors.oracle import Oracle
+from solver_actors.solvers import get_solver_entry
 
 _CORPUS_PUZZLES = 200
 _WARM_UP_SHARE = 0.1
@@ -83,12 +85,12 @@ def demonstrations(
         config: how many, and how good.
         tokenizer: writes them as token ids.
         turn_budget: most turns of one.
-        ends_dead: whether one ends in a deadlock, as episodes do.
+        ends_dead: whether one ends in a deadlock, if the game has them, as episodes do.
         seed: of boards and mistakes.
     """
     rng = np.random.default_rng(derive_seed(seed, "demonstrations"))
     oracle = Oracle(max_bytes=2**28)
-    game = get_game(puzzles[0].game)
+    game, entry = get_game(puzzles[0].game), get_solver_entry(puzzles[0].game)
     num_careful = (config.steps - config.careless_steps) * config.trajectories_per_step
     drawn = rng.integers(len(puzzles), size=config.steps * config.trajectories_per_step)
     talks = []
@@ -100,8 +102,8 @@ def demonstrations(
             demonstrate(
                 puzzle,
                 game=game,
-                best_action=solver.best_action,
-                is_dead=solver.is_dead if ends_dead else None,
+                next_action=partial(entry.next_action, solver),
+                is_dead=solver.is_dead if ends_dead and entry.has_deadlocks else None,
                 turn_budget=turn_budget,
                 mistake_probability=(
                     config.mistake_probability

@@ -90,16 +90,29 @@ def test_game_is_won_when_every_safe_cell_is_open_flags_or_not() -> None:
     [
         ("1+.", "reveal 0 0", "reveal 0 0: that cell is already revealed."),
         ("1+.", "flag 0 0", "flag 0 0: that cell is already revealed."),
-        ("1Ff", "reveal 0 1", "reveal 0 1: that cell carries a flag, which must go first."),
-        ("1Ff", "reveal 0 2", "reveal 0 2: that cell carries a flag, which must go first."),
+        (
+            "1Ff",
+            "reveal 0 1",
+            "reveal 0 1: that cell carries your flag, which flag 0 1 takes away.",
+        ),
+        (
+            "1Ff",
+            "reveal 0 2",
+            "reveal 0 2: that cell carries your flag, which flag 0 2 takes away.",
+        ),
         (
             "1+.",
             "reveal 1 0",
-            "reveal: that cell is not on the board, rows are 0 to 0, columns 0 to 2.",
+            "reveal 1 0: that cell is not on the board, rows are 0 to 0, columns 0 to 2.",
         ),
         (
             "1+.",
             "flag 0 3",
+            "flag 0 3: that cell is not on the board, rows are 0 to 0, columns 0 to 2.",
+        ),
+        (
+            "1+.",
+            "flag 0 " + "1" * 5000,
             "flag: that cell is not on the board, rows are 0 to 0, columns 0 to 2.",
         ),
         ("1*.", "reveal 0 2", "reveal: the game is over."),
