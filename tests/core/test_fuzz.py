@@ -6,9 +6,9 @@ Every test draws from a seed of its own, so a failure comes again. Texts are mad
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from random import Random
 from time import process_time
@@ -52,7 +52,7 @@ def timed(call: Callable[[Any], Any], given: Any) -> Any:  # Any: texts, bytes, 
 
 def seconds_of(call: Callable[[Any], Any], given: Any) -> float:
     begun = process_time()
-    with contextlib.suppress(PuzzleError):
+    with suppress(PuzzleError):
         call(given)
     return process_time() - begun
 
@@ -101,7 +101,7 @@ def other_digits(text: str, rng: Random) -> str:
 ACTION_FAULTS: tuple[Callable[[str, Random], str], ...] = (
     lambda text, rng: rng.choice((text.upper, text.lower, text.swapcase, text.title))(),
     lambda text, rng: put(text, rng.choice(SPACES), rng),
-    lambda text, rng: put(text, rng.choice(SPACES) * rng.choice((2, 30)), rng, over=1),
+    lambda text, rng: put(text, rng.choice(SPACES) * rng.choice((2, 30, 2_000)), rng, over=1),
     lambda text, rng: put(text, rng.choice(NOISE), rng),
     lambda text, rng: put(text, rng.choice(NOISE), rng, over=1),
     lambda text, rng: put(text, "", rng, over=rng.randrange(1, 4)),
@@ -207,6 +207,7 @@ def check_parsed(game: str, answers: Iterator[str] | list[str]) -> int:
         if isinstance(found, ParseFailure):
             assert found.feedback and "\n" not in found.feedback
             continue
+        assert answer.count(FENCE) >= 2, answer
         num_parsed += 1
         actions.add(found)
     state = start_states(game)[0]
