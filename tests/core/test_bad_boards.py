@@ -6,12 +6,17 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.plugins import forget_plugins
+from cast_ray.generators import PuzzleSource
 from cast_ray.gymnasium_envs import NUMERIC_IDS, make_numeric_env, make_text_env
+from cast_ray.jobs.build_progress import BuildProgress
+from cast_ray.jobs.import_puzzles import import_puzzles
 from cast_ray.jobs.solve import solve_file
 from cast_ray.jobs.solve_request import read_request
 from tests import installed
@@ -134,6 +139,27 @@ def test_broken_board_is_refused_by_row_and_column(
     assert place in message
     assert "\n" not in message
     assert message == refusal(by_decode, game, board)
+
+
+@pytest.mark.parametrize(
+    ("game", "board", "place"),
+    [pytest.param(game, *rest, id=f"{game}-{fault}") for game, fault, *rest in BAD],
+)
+def test_import_names_the_row_of_the_file_and_of_the_board_and_writes_nothing(
+    game: str, board: str, place: str, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"board": [board]}), tmp_path / "boards.parquet")
+    report = import_puzzles(
+        tmp_path / "boards.parquet",
+        PuzzleSource(game=game, tier="mini", seed=0),
+        out=tmp_path / "puzzles.parquet",
+        skip_broken=False,
+        progress=BuildProgress(),
+    )
+    (fault,) = report.faults
+    assert fault.place == "row 0"
+    assert place in fault.reason
+    assert not (tmp_path / "puzzles.parquet").exists()
 
 
 @pytest.mark.parametrize("game", GOOD)
