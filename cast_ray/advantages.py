@@ -14,21 +14,34 @@ Array = NDArray[np.float64]
 _SAMPLE_SIGMA_FLOOR = 1e-6
 
 
-def shifted_solver_advantage(cost_to_go: Array, has_effect: NDArray[np.bool_]) -> Array:
+def shifted_solver_advantage(
+    cost_to_go: Array,
+    has_effect: NDArray[np.bool_],
+    *,
+    rescue: str = "cost",
+    win_from_infinite: float = 0.0,
+) -> Array:
     """Return the drop in cost-to-go caused by each turn (paper, eq:shifted_solver_advantage).
 
     Args:
         cost_to_go: ``[T + 1]`` N(s_0) .. N(s_T), in moves; ``inf`` = infinite, NaN = unknown.
         has_effect: ``[T]`` whether the turn changed the state; the others earn 0.
+        rescue: what a turn from an infinite cost to a finite one earns: ``cost``, the cost that it
+            leads to, or ``zero``. It occurs where infinite is no proof: in Minesweeper, by a guess
+            that comes out well.
+        win_from_infinite: what such a turn earns with ``rescue="cost"`` if it wins, because the
+            cost it leads to is then 0.
 
     Returns:
         ``[T]`` credit in moves: +1 for an optimal move, 0 for no progress, ``-N(s_t)`` for a move
         that makes the cost infinite, 0 from an infinite cost to an infinite one, ``+N(s_{t+1})``
-        for a rescue, NaN where either side is unknown.
+        or ``win_from_infinite`` for a rescue, NaN where either side is unknown.
 
     Raises:
-        ValueError: the lengths do not fit, or a cost is negative.
+        ValueError: the lengths do not fit, a cost is negative, or ``rescue`` is unknown.
     """
+    if rescue not in ("cost", "zero"):
+        raise ValueError(f"rescue must be cost or zero, got {rescue!r}")
     if cost_to_go.ndim != 1 or len(cost_to_go) != len(has_effect) + 1:
         raise ValueError(f"{len(has_effect)} turns need {len(has_effect) + 1} costs")
     if (cost_to_go < 0).any():
@@ -37,7 +50,8 @@ def shifted_solver_advantage(cost_to_go: Array, has_effect: NDArray[np.bool_]) -
     with np.errstate(invalid="ignore"):  # inf - inf is replaced below
         drop = before - after
     drop = np.where(np.isfinite(before) & np.isinf(after), -before, drop)
-    drop = np.where(np.isinf(before) & np.isfinite(after), after, drop)
+    rescued = np.where(after == 0, win_from_infinite, after) if rescue == "cost" else 0.0
+    drop = np.where(np.isinf(before) & np.isfinite(after), rescued, drop)
     drop = np.where(np.isinf(before) & np.isinf(after), 0.0, drop)
     drop = np.where(np.isnan(before) | np.isnan(after), np.nan, drop)
     return np.where(has_effect, drop, 0.0)

@@ -22,11 +22,12 @@ class PuzzleConfig:
     """Which boards are trained on, validated on and held out."""
 
     file: str = ""
-    """Parquet file of training puzzles; empty = generate them from ``seed``."""
+    """Parquet file of training puzzles, or a directory of ``cast-ray data build`` (its test
+    puzzles are held out); empty = generate them from ``seed``."""
     num_train: int = 8000
-    """Training puzzles to generate, distinct up to symmetry."""
+    """Training puzzles to generate, distinct up to symmetry; fewer where fewer exist."""
     num_validation: int = 64
-    """Boards for validation during training."""
+    """Boards for validation during training; a data set's are taken from its training file."""
     num_held_out: int = 200
     """Boards for the success rates before and after training."""
     seed: int = 0
@@ -78,7 +79,7 @@ class WarmStartConfig:
     lr: float = 3e-3
     """Peak learning rate; linear warm-up over a tenth of the steps, linear decay to a tenth."""
     mistake_probability: float = 0.15
-    """Chance that the demonstrator plays a random move instead of the best one."""
+    """Chance that the demonstrator plays a random move instead of the solver's."""
     careless_steps: int = 24
     """The last so many steps follow a careless demonstrator: the policy then knows good moves and
     often plays others, which a short run can mend. What it never saw, it learns slowly."""
@@ -118,7 +119,8 @@ class RolloutConfig:
     response_tokens: int = 16384
     """Most tokens of an episode after its prompt, observations included."""
     deadlock_ends_episode: bool = True
-    """Sokoban: end the episode when the table proves that it cannot be won any more."""
+    """End the episode when the solver proves that it cannot be won any more. Only games that have
+    deadlocks ask: not Minesweeper, where an infinite cost is no proof, nor Rush Hour."""
     environment_actors: int = 1
     oracle_actors: int = 1
     oracle_cache_mib: int = 256
@@ -201,6 +203,9 @@ class AdvantageConfig:
     """Weight of the solver's signal (the paper: 0.1; a short run of a small policy wants more)."""
     transform: Literal["asinh", "identity", "signed_log"] = "asinh"
     normalisation: Literal["rms", "none"] = "rms"
+    rescue: Literal["cost", "zero"] = "cost"
+    """Credit of a turn from an infinite cost to a finite one (Minesweeper: a guess that came out
+    well): the cost it leads to, the number of safe cells if it wins; or nothing."""
     std: Literal["population", "sample"] = "population"
     delta: float = 1e-6
     epsilon: float = 1e-8

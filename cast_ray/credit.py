@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 from cast_ray import advantages
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.base import Effect
+from cast_ray.games.minesweeper import Minesweeper, num_safe_cells
 from cast_ray.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema, costs_of
 
 Array = advantages.Array
@@ -27,7 +29,7 @@ class CreditSummary:
     share_progress: float
     """Share of turns that lowered the cost-to-go."""
     share_harmful: float
-    """Share of turns that raised it or lost the game."""
+    """Share of turns that raised it or made it infinite."""
 
 
 def add_advantages(
@@ -36,6 +38,7 @@ def add_advantages(
     alpha: float,
     transform: str = "asinh",
     normalisation: str = "rms",
+    rescue: str = "cost",
     std: str = "population",
     delta: float = 1e-6,
     epsilon: float = 1e-8,
@@ -45,7 +48,7 @@ def add_advantages(
 
     Args:
         scored: ``SCORED_SCHEMA``, every trajectory of the step: the RMS needs them all.
-        alpha, transform, normalisation, std, delta, epsilon: as in ``cast_ray.advantages``.
+        alpha, transform, normalisation, rescue, std, delta, epsilon: as in ``cast_ray.advantages``.
         permute: a control, not a method: shuffles the solver advantages among all turns of the
             batch, which keeps their distribution and takes away their meaning.
 
@@ -54,7 +57,7 @@ def add_advantages(
     """
     check_schema(scored, SCORED_SCHEMA)
     num_turns = np.array([len(row) for row in scored["effects"].to_pylist()], dtype=np.int64)
-    shifted = _shifted_advantages(scored)
+    shifted = _shifted_advantages(scored, rescue=rescue)
     solver = advantages.TRANSFORMS[transform](shifted)
     if normalisation == "rms":
         solver = advantages.rms_normalised(solver, epsilon=epsilon)
@@ -74,13 +77,41 @@ def add_advantages(
     return batch, _summarise(shifted)
 
 
-def _shifted_advantages(scored: pa.Table) -> Array:
+def shifted_advantages(
+    costs: Array, effects: Sequence[str], *, game: str, puzzle: str, rescue: str
+) -> Array:
+    """Return ``[T]`` shifted advantages of one trajectory (paper, eq:shifted_solver_advantage).
+
+    Args:
+        costs: ``[T + 1]`` as in ``advantages.shifted_solver_advantage``.
+        effects: ``[T]`` values of ``Effect``.
+        game: name of the game.
+        puzzle: text of a state of the puzzle. A win from an infinite cost earns Minesweeper's
+            number of safe cells; in other games infinite is a proof, and there is no such turn.
+        rescue: ``cost`` or ``zero``.
+    """
+    return advantages.shifted_solver_advantage(
+        costs,
+        np.array([effect == Effect.CHANGED for effect in effects], dtype=bool),
+        rescue=rescue,
+        win_from_infinite=num_safe_cells(puzzle) if game == Minesweeper.name else 0.0,
+    )
+
+
+def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
     """Return ``[B]`` shifted advantages of every turn, in row order."""
-    rows = scored.select(["cost_to_go", "cost_status", "effects"]).to_pylist()
+    columns = ["game", "puzzle", "cost_to_go", "cost_status", "effects"]
     parts: list[Array] = [np.zeros(0)]
-    for row in rows:
-        has_effect = np.array([effect == Effect.CHANGED for effect in row["effects"]], dtype=bool)
-        parts.append(advantages.shifted_solver_advantage(costs_of(row), has_effect))
+    for row in scored.select(columns).to_pylist():
+        parts.append(
+            shifted_advantages(
+                costs_of(row),
+                row["effects"],
+                game=row["game"],
+                puzzle=row["puzzle"],
+                rescue=rescue,
+            )
+        )
     return np.concatenate(parts)
 
 

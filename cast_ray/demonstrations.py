@@ -25,7 +25,7 @@ def demonstrate(
     puzzle: Puzzle,
     *,
     game: Game[Any],  # Any: each game has a state type of its own
-    best_action: Callable[[Hashable], str | None],
+    next_action: Callable[[Hashable], str | None],
     is_dead: Callable[[Hashable], bool] | None,
     turn_budget: int,
     mistake_probability: float,
@@ -37,10 +37,11 @@ def demonstrate(
     Args:
         puzzle: the board to start from.
         game: its rules.
-        best_action: an optimal action of a state; None where there is none (then a mistake).
+        next_action: what the solver does in a state (``SolverEntry.next_action``); None where it
+            has no advice (then a mistake).
         is_dead: ends the demonstration where an episode would end; None plays on.
         turn_budget: the demonstration ends there.
-        mistake_probability: chance at each turn of a move drawn from all that change the state.
+        mistake_probability: chance at each turn of a move drawn from the scored actions.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
@@ -48,9 +49,10 @@ def demonstrate(
     state = game.decode(puzzle.board)
     talk = Conversation.start(tokenizer.opening(game.rules, env.reset(state)))
     while True:
-        action = best_action(state)
+        action = next_action(state)
         if action is None or rng.random() < mistake_probability:
-            choices = game.scored_actions(state)
+            # Where nothing can move any more (a walled-in player), any action will do.
+            choices = game.scored_actions(state) or game.actions(state)
             action = choices[rng.integers(len(choices))]
         answer = f"```{action}```"
         ids = tokenizer.answer(answer)

@@ -30,6 +30,17 @@ class TurnResult(Generic[StateT]):
     """``SOLVED``, ``LOST``, ``DEADLOCK`` or ``TURN_BUDGET``; empty while the episode goes on."""
 
 
+def refuse_decided(game: Game[StateT], state: StateT) -> None:
+    """Let an open state pass as the start of an episode.
+
+    Raises:
+        PuzzleError: the game is already decided in this state.
+    """
+    status = game.status(state)
+    if status is not Status.PLAYING:
+        raise PuzzleError(f"the board is already {status.value}: begin with an open one")
+
+
 class TextEnv(Generic[StateT]):
     """One episode at a time. Every turn of any kind uses one step of the budget."""
 
@@ -62,9 +73,7 @@ class TextEnv(Generic[StateT]):
         Raises:
             PuzzleError: the game is already decided in this state.
         """
-        status = self.game.status(state)
-        if status is not Status.PLAYING:
-            raise PuzzleError(f"the board is already {status.value}: begin with an open one")
+        refuse_decided(self.game, state)
         self._state = state
         self._steps_left = self._turn_budget
         return self._message(state, feedback="")

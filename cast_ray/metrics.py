@@ -17,6 +17,8 @@ from tensorboardX.summary import scalar
 from cast_ray.files import refusals_named, written_aside
 
 _BOOTSTRAP_SAMPLES = 2000
+_OTHER_NAMES = {"deadlock_fraction": "lost_fraction"}
+"""Columns of stored Sokoban runs, where a deadlock is the only failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +39,14 @@ class StepMetrics:
     invalid_fraction: float
     """Share of turns without an action, or with a forbidden one."""
     ineffective_fraction: float
-    deadlock_fraction: float
-    """Share of trajectories that ended in a proven deadlock."""
+    lost_fraction: float
+    """Share of trajectories that the game's own failure ended: a proven deadlock, a mine hit."""
     progress_fraction: float
     """Share of turns that lowered the cost-to-go."""
     harmful_fraction: float
-    """Share of turns that raised it or lost the game."""
+    """Share of turns that raised it or made it infinite."""
     shifted_advantage_mean: float
-    """Mean drop in cost-to-go of a turn, in moves."""
+    """Mean shifted advantage of a turn, in the game's moves."""
     unknown_costs: int
     """Turns whose cost the solver did not know."""
     loss: float
@@ -62,6 +64,13 @@ class StepMetrics:
     """Most steps between the version that wrote a token and the one it trained."""
     weight_version: int
     oracle_hit_fraction: float
+    """Share of look-ups whose solver was in the oracles' caches."""
+    oracle_misses: int
+    """Look-ups that had to build one."""
+    oracle_bytes: int
+    """Size of the solvers in the caches at the end of the step."""
+    kernel_compilations: int
+    """What numba compiled in the pool's actors during the step: nothing, if the set-up is whole."""
     seconds_total: float
     """Wall time of the step, its validation left out."""
     seconds_generation: float
@@ -69,7 +78,9 @@ class StepMetrics:
     seconds_environment: float
     """Time in rules, text and tokenizer, summed over episodes (runs beside generation)."""
     seconds_solver: float
-    """Time in solvers, table builds included (runs beside generation)."""
+    """Time in solvers, builds included (runs beside generation)."""
+    seconds_solver_build: float
+    """Time that the oracles took to build solvers."""
     seconds_learner: float
     seconds_sync: float
     seconds_validation: float
@@ -151,7 +162,8 @@ def read_metrics(path: Path) -> list[StepMetrics]:
     """Return the rows of a ``metrics.parquet``; none where the file does not exist yet."""
     if not path.is_file():
         return []
-    return [StepMetrics(**row) for row in pl.read_parquet(path).to_dicts()]
+    frame = pl.read_parquet(path).rename(_OTHER_NAMES, strict=False)
+    return [StepMetrics(**row) for row in frame.to_dicts()]
 
 
 def _event(step: int, name: str, value: float) -> Event:

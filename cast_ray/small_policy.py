@@ -26,27 +26,52 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
-# What may become one token: a run of backticks; a phrase with the punctuation behind it; a capital
-# that no small letter follows; a digit; a board symbol; whatever else lies between. Capitals stand
-# alone so that "PX" in a board stays two cells; phrases stay whole because attention over a game's
-# whole history costs the square of its tokens.
-_PIECES = (
-    r"`+|[A-Z]?[a-z]+(?:[ ,]+[a-z]+)*[:.,]? ?\(?|[A-Z](?![a-z])|[0-9]|[#_*]|"
-    r"\)?\n|[^A-Za-z0-9`\n#_*]+"
-)
+# The punctuation of sentences and coordinates, which may be one token with its spaces: ") (".
+_BETWEEN_WORDS = " ,:()"
 
 
-def build_tokenizer(corpus: Sequence[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
+def _pieces(cells: str) -> str:
+    """Return the expression whose matches may become one token each.
+
+    They are: a run of backticks; a letter in a run of cells; a phrase with the punctuation behind
+    it; a capital that no small letter follows; a digit; a line break; what stands between words;
+    any other symbol. Capitals, digits and symbols stand alone so that "PX"
+    or ".2" in a board stay two cells; phrases stay whole because attention over a game's whole
+    history costs the square of its tokens.
+
+    Args:
+        cells: what boards are written with. Small letters and ``_BETWEEN_WORDS`` among them stand
+            alone too: the letters where a whole run is cells ("x..x", not "box").
+    """
+    letters = "".join(sorted(cell for cell in set(cells) if "a" <= cell <= "z"))
+    between = "".join(symbol for symbol in _BETWEEN_WORDS if symbol not in cells)
+    alternatives = [
+        "`+",
+        rf"[{letters}A-Z](?=[{letters}A-Z]*(?![a-z]))" if letters else "",
+        r"[A-Z]?[a-z]+(?:[ ,]+[a-z]+)*[:.,]? ?\(?",
+        "[A-Z](?![a-z])",
+        "[0-9]",
+        r"\n" if ")" in cells else r"\)?\n",
+        rf"[{between}]+" if between else "",
+        r"[^A-Za-z0-9`\n]",
+    ]
+    return "|".join(filter(None, alternatives))
+
+
+def build_tokenizer(
+    corpus: Sequence[str], *, cells: str, vocab_size: int
+) -> PreTrainedTokenizerFast:
     """Return a lossless byte-level tokenizer where every board cell is one token.
 
     Args:
         corpus: texts of the games; frequent words become single tokens.
+        cells: the characters of their boards, in any order and number.
         vocab_size: most entries; at least 256 bytes and 3 special tokens are always there.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.Split(Regex(_pieces(cells)), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -69,6 +94,7 @@ def build_small_policy(
     directory: Path,
     *,
     corpus: Sequence[str],
+    cells: str,
     vocab_size: int,
     hidden_size: int,
     intermediate_size: int,
@@ -80,8 +106,11 @@ def build_small_policy(
     max_position_embeddings: int,
     seed: int,
 ) -> int:
-    """Write a randomly initialised Qwen3 model directory; return its number of parameters."""
-    tokenizer = build_tokenizer(corpus, vocab_size=vocab_size)
+    """Write a randomly initialised Qwen3 model directory; return its number of parameters.
+
+    Corpus, cells and vocabulary are those of ``build_tokenizer``.
+    """
+    tokenizer = build_tokenizer(corpus, cells=cells, vocab_size=vocab_size)
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cast_ray.costs import EXACT, INFINITE, UNKNOWN, cost_as_float
 from cast_ray.errors import TrajectoryError
-
-EXACT, INFINITE, UNKNOWN = "exact", "infinite", "unknown"
 
 
 def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
@@ -132,11 +131,13 @@ def with_costs(rollout: pa.RecordBatch, costs: np.ndarray) -> pa.RecordBatch:
     Raises:
         TrajectoryError: the number of costs is not the number of states.
     """
-    offsets = rollout.column("states").offsets
-    if len(costs) != offsets[-1].as_py() - offsets[0].as_py():
+    starts = rollout.column("states").offsets.to_numpy()
+    starts = starts - starts[0]  # a slice of a batch keeps the batch's
+    if len(costs) != starts[-1]:
         raise TrajectoryError(
-            f"{len(costs)} costs for {offsets[-1].as_py()} visited states: one for each is needed"
+            f"{len(costs)} costs for {starts[-1]} visited states: one for each is needed"
         )
+    offsets = pa.array(starts)
     exact = np.isfinite(costs)
     values = pa.array(np.where(exact, costs, 0).astype(np.int32), mask=~exact)
     status = pa.array(np.where(exact, EXACT, np.where(np.isnan(costs), UNKNOWN, INFINITE)))
@@ -146,13 +147,8 @@ def with_costs(rollout: pa.RecordBatch, costs: np.ndarray) -> pa.RecordBatch:
 
 def costs_of(row: dict[str, Any]) -> np.ndarray:
     """Return ``[T + 1]`` costs of one row as float64: ``inf`` = infinite, NaN = unknown."""
-    special = {INFINITE: np.inf, UNKNOWN: np.nan}
-    return np.array(
-        [
-            float(cost) if status == EXACT else special[status]
-            for cost, status in zip(row["cost_to_go"], row["cost_status"], strict=True)
-        ]
-    )
+    stored = zip(row["cost_to_go"], row["cost_status"], strict=True)
+    return np.array([cost_as_float(cost, status) for cost, status in stored])
 
 
 def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:

@@ -14,6 +14,7 @@ import ray
 from cast_ray.chat import ChatPieces, ChatTokenizer
 from cast_ray.rollout import EpisodeSpec, Generate, Sampling, play_episode
 from cast_ray.trajectory import to_rollout_batch
+from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
 from solver_actors.solver import Solver
 
@@ -22,7 +23,9 @@ from solver_actors.solver import Solver
 class OracleActor:
     """One oracle; the pool sends a puzzle always to the same one."""
 
-    def __init__(self, *, max_bytes: int) -> None:
+    def __init__(self, *, max_bytes: int, game: str) -> None:
+        compile_kernels([game])
+        self._compilations = CompilationCounter()
         self._oracle = Oracle(max_bytes=max_bytes)
 
     def solver(self, game: str, board: str) -> Solver:
@@ -34,8 +37,11 @@ class OracleActor:
         return self._oracle.score(rollout)
 
     def counters(self) -> dict[str, float]:
-        """Return what this oracle has done so far."""
-        return asdict(self._oracle.counters)
+        """Return what this oracle has done so far, and the compilations since it was ready."""
+        return {
+            **asdict(self._oracle.counters),
+            "num_compilations": self._compilations.num_compilations,
+        }
 
 
 @ray.remote
@@ -48,10 +54,15 @@ class EnvironmentActor:
         self._tokenizer = ChatTokenizer(Path(model_dir), pieces)
         self._make_generate = make_generate
         self._generate: Generate | None = None
+        self._compilations = CompilationCounter()
 
     async def pid(self) -> int:
         """Return the process of this actor, for whoever looks after it."""
         return os.getpid()
+
+    async def num_compilations(self) -> int:
+        """Return how many kernels this process had to compile."""
+        return self._compilations.num_compilations
 
     async def play_group(
         self, specs: list[EpisodeSpec], sampling: Sampling, solver: Solver | None

@@ -16,6 +16,7 @@ from cast_ray.chat import ChatPieces
 from cast_ray.errors import RemoteTimeout
 from cast_ray.rollout import EpisodeSpec, Generate, Sampling
 from solver_actors.actors import EnvironmentActor, OracleActor
+from solver_actors.solvers import get_solver_entry
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +34,26 @@ class RolloutPool:
         num_environment_actors: int,
         num_oracle_actors: int,
         oracle_max_bytes: int,
+        game: str,
         model_dir: str,
         pieces: ChatPieces,
         make_generate: Callable[[], Generate],
         deadlock_ends_episode: bool,
     ) -> None:
+        """Start the actors.
+
+        Args:
+            run_id: begins the names of all actors.
+            num_environment_actors: at least 1.
+            num_oracle_actors: at least 1.
+            oracle_max_bytes: bound of one oracle's solvers.
+            model_dir: holds the tokenizer.
+            pieces: the chat template's turn pieces.
+            make_generate: makes the way to the engines, inside an actor.
+            deadlock_ends_episode: whether an episode ends in a state that its solver proves lost.
+                Solvers travel to the environment actors for this alone, and of games that have
+                deadlocks alone.
+        """
         self._deadlock_ends_episode = deadlock_ends_episode
         self._environments: list[
             Any
@@ -59,7 +75,7 @@ class RolloutPool:
                 # A call to score waits for its rollout: the solvers of groups submitted after it
                 # must not wait behind it, or one group would be played after the other.
                 allow_out_of_order_execution=True,
-            ).remote(max_bytes=oracle_max_bytes)
+            ).remote(max_bytes=oracle_max_bytes, game=game)
             for index in range(num_oracle_actors)
         ]
         self.num_retries = 0
@@ -96,16 +112,25 @@ class RolloutPool:
                 pending[self._submit(again, sampling)] = again
 
     def counters(self, *, timeout_s: float = 30.0) -> dict[str, float]:
-        """Return the sum of the oracles' counters.
+        """Return the sum of the oracles' counters, compilations in all actors included.
 
         Raises:
-            RemoteTimeout: an oracle did not answer.
+            RemoteTimeout: an actor did not answer.
         """
+        oracles = [oracle.counters.remote() for oracle in self._oracles]
+        compilations = [actor.num_compilations.remote() for actor in self._environments]
         try:
-            each = ray.get([o.counters.remote() for o in self._oracles], timeout=timeout_s)
+            each = ray.get(oracles, timeout=timeout_s)
+            compiled = ray.get(compilations, timeout=timeout_s)
         except GetTimeoutError:
-            raise RemoteTimeout(f"the oracles did not answer within {timeout_s:.0f} s") from None
-        return {name: sum(counters[name] for counters in each) for name in each[0]}
+            raise RemoteTimeout(
+                f"the pool's actors did not answer within {timeout_s:.0f} s"
+            ) from None
+        summed: dict[str, float] = {
+            name: sum(counters[name] for counters in each) for name in each[0]
+        }
+        summed["num_compilations"] += sum(compiled)
+        return summed
 
     def close(self) -> None:
         """End this pool's actors."""
@@ -118,7 +143,7 @@ class RolloutPool:
         # The same puzzle always meets the same oracle: its table is there.
         oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
         solver = None
-        if self._deadlock_ends_episode:
+        if self._deadlock_ends_episode and get_solver_entry(first.puzzle.game).has_deadlocks:
             solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
         # The second time Ray itself asks again until the actor is back: as often as that takes,
         # because an actor that may restart no more is dead for good and ends it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import comb
 
 import numpy as np
@@ -16,6 +17,11 @@ from numba import njit
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.sokoban import Sokoban, SokobanLayout, SokobanState
+from solver_actors.action_costs import action_costs, best_action
+from solver_actors.layouts import check_layout
+from solver_actors.sokoban_grid import find_neighbors, number_floor
+from solver_actors.sokoban_search import SokobanSearchSolver
+from solver_actors.solver import Solver
 
 DEAD = -1
 DEFAULT_STATE_CAP = 2_000_000
@@ -53,22 +59,21 @@ def build_table(state: SokobanState, *, state_cap: int = DEFAULT_STATE_CAP) -> S
 
     Raises:
         PuzzleError: the layout has more states than that.
+        OverflowError: a state needs more than 32,767 steps.
     """
     layout = state.layout
-    is_floor = np.frombuffer(layout.walls, np.uint8) == 0
-    num_floor, num_boxes = int(is_floor.sum()), len(layout.targets)
-    num_states = comb(num_floor, num_boxes) * num_floor
-    if num_states > state_cap:
+    num_floor, num_boxes = layout.walls.count(0), len(layout.targets)
+    if _num_states(layout) > state_cap:
         raise PuzzleError(
             f"a {layout.rows} x {layout.cols} Sokoban board with {num_boxes} boxes on {num_floor} "
             f"floor cells has more states than the cap of {state_cap}: "
             "use a smaller board or raise state_cap"
         )
-    floor_numbers = np.where(is_floor, np.cumsum(is_floor) - 1, -1).astype(np.int32)
+    floor_numbers = number_floor(layout)
     targets = np.array(layout.targets, np.int32)
     binomials = _binomials(num_floor, num_boxes)
     costs = _reverse_search(
-        _neighbors(floor_numbers.reshape(layout.rows, layout.cols), num_floor),
+        find_neighbors(floor_numbers.reshape(layout.rows, layout.cols), num_floor),
         _box_sets(num_floor, num_boxes, comb(num_floor, num_boxes)),
         binomials,
         floor_numbers[targets],
@@ -109,45 +114,50 @@ class SokobanSolver:
         Raises:
             ValueError: a state belongs to another layout.
         """
-        layout = self._layout
-        for state in states:
-            if state.layout is not layout and state.layout != layout:
-                raise ValueError(
-                    f"this solver holds another layout than that of {_SOKOBAN.encode(state)!r}: "
-                    "build a table for it"
-                )
-        players = np.array([state.player for state in states], np.int32)
-        boxes = np.array([state.boxes for state in states], np.int32)
+        check_layout(_SOKOBAN, self._layout, states)
+        num_boxes = len(self.table.targets)
+        players = np.fromiter((state.player for state in states), np.int32, len(states))
+        cells = chain.from_iterable(state.boxes for state in states)
+        boxes = np.fromiter(cells, np.int32, len(states) * num_boxes)
         return _look_up(
             self.table.costs,
             self.table.floor_numbers,
             self.table.binomials,
             players,
-            boxes.reshape(len(states), len(layout.targets)),
+            boxes.reshape(len(states), num_boxes),
         )
 
     def action_costs(self, state: SokobanState) -> dict[str, float]:
         """Return N after each action that changes the state, in the order Up Down Left Right."""
-        actions = _SOKOBAN.scored_actions(state)
-        after = [_SOKOBAN.apply(state, action).state for action in actions]
-        return dict(zip(actions, self.cost_to_go(after).tolist(), strict=True))
+        return action_costs(_SOKOBAN, self.cost_to_go, state)
 
     def best_action(self, state: SokobanState) -> str | None:
         """Return the first action of least cost; None in a solved or dead state."""
-        cost = self.cost_to_go([state])[0]
-        if cost == 0 or np.isinf(cost):
-            return None
-        costs = self.action_costs(state)
-        return min(costs, key=costs.__getitem__)
+        return best_action(self.cost_to_go, self.action_costs, state)
 
     def is_dead(self, state: SokobanState) -> bool:
         """Return whether no sequence of actions solves the room from here."""
         return bool(np.isinf(self.cost_to_go([state])[0]))
 
 
-def solve_sokoban(state: SokobanState) -> SokobanSolver:
-    """Return the solver of a state's layout."""
-    return SokobanSolver(build_table(state))
+def solve_sokoban(state: SokobanState) -> Solver[SokobanState]:
+    """Return the solver of a state's layout: its table, or a search where no table holds it.
+
+    None does above ``DEFAULT_STATE_CAP``, and none in a maze where an N exceeds its 16 bits. Costs
+    are exact either way; only a search can leave one unknown.
+    """
+    if _num_states(state.layout) > DEFAULT_STATE_CAP:
+        return SokobanSearchSolver(state.layout)
+    try:
+        return SokobanSolver(build_table(state))
+    except OverflowError:
+        return SokobanSearchSolver(state.layout)
+
+
+def _num_states(layout: SokobanLayout) -> int:
+    """Return the size of a layout's table, ``B * F``."""
+    num_floor = layout.walls.count(0)
+    return comb(num_floor, len(layout.targets)) * num_floor
 
 
 @njit(cache=True)
@@ -159,27 +169,6 @@ def _binomials(num_floor: int, num_boxes: int) -> np.ndarray:
         for k in range(1, num_boxes + 1):
             table[n, k] = table[n - 1, k - 1] + table[n - 1, k]
     return table
-
-
-@njit(cache=True)
-def _neighbors(floor_numbers: np.ndarray, num_floor: int) -> np.ndarray:
-    """Return ``[F, 4]`` floor numbers above, below, left, right; -1 where a wall or the edge is."""
-    rows, cols = floor_numbers.shape
-    neighbors = np.full((num_floor, 4), -1, np.int32)
-    for row in range(rows):
-        for col in range(cols):
-            here = floor_numbers[row, col]
-            if here < 0:
-                continue
-            if row > 0:
-                neighbors[here, 0] = floor_numbers[row - 1, col]
-            if row + 1 < rows:
-                neighbors[here, 1] = floor_numbers[row + 1, col]
-            if col > 0:
-                neighbors[here, 2] = floor_numbers[row, col - 1]
-            if col + 1 < cols:
-                neighbors[here, 3] = floor_numbers[row, col + 1]
-    return neighbors
 
 
 @njit(cache=True)

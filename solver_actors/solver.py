@@ -19,7 +19,7 @@ class Solver(Protocol[State_contra]):
         ...
 
     def cost_to_go(self, states: Sequence[State_contra]) -> np.ndarray:
-        """Return ``[len(states)]`` float64 costs in moves; inf = dead, NaN = unknown."""
+        """Return ``[len(states)]`` float64 costs in moves; inf = infinite, NaN = unknown."""
         ...
 
     def action_costs(self, state: State_contra) -> dict[str, float]:
@@ -31,5 +31,5 @@ class Solver(Protocol[State_contra]):
         ...
 
     def is_dead(self, state: State_contra) -> bool:
-        """Return whether the cost is infinite; an unknown one is not."""
+        """Return whether the state is proven lost; an unknown cost is no proof."""
         ...

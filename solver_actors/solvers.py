@@ -6,8 +6,19 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from cast_ray.errors import ConfigError
+from cast_ray.games import get_plugin
+from solver_actors.measures import measure_minesweeper, measure_rush_hour, measure_sokoban
+from solver_actors.minesweeper import MinesweeperSolver, solve_minesweeper
+from solver_actors.rush_hour import rush_hour_layout_key, solve_rush_hour
+from solver_actors.rush_hour_search import confirm_length
 from solver_actors.sokoban import solve_sokoban
 from solver_actors.solver import Solver
+
+
+def _best_action(solver: Solver[Any], state: Any) -> str | None:
+    """Return ``solver.best_action(state)``, for solvers of any class. Any: as in SolverEntry."""
+    return solver.best_action(state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +29,54 @@ class SolverEntry:
     """Return the solver of a state's puzzle."""
     layout_key: Callable[[Any], Hashable]
     """Return what all states that share a solver have in common, exactly (no symmetries)."""
+    next_action: Callable[[Any, Any], str | None] = _best_action
+    """Return, from a solver and a state, what a player who follows the solver does there; None
+    where it has no advice. The best action, unless the solver plays on at an infinite cost."""
+    has_deadlocks: bool = True
+    """Whether play can come to a state that is proven lost while its own rules let it go on. Where
+    it cannot, no episode has to ask a solver whether it is over."""
+    measures: Callable[[Any, Any], dict[str, float]] | None = None
+    """Return the difficulty of a start state, given its solver; None = the cost says it all."""
+    confirm: Callable[[Any, float], None] | None = None
+    """Raise if another algorithm finds another cost of a start state; None = there is none."""
 
 
 SOLVERS: dict[str, SolverEntry] = {
-    "sokoban": SolverEntry(build=solve_sokoban, layout_key=lambda state: state.layout),
+    "sokoban": SolverEntry(
+        build=solve_sokoban,
+        layout_key=lambda state: state.layout,
+        measures=measure_sokoban,
+    ),
+    "minesweeper": SolverEntry(
+        build=solve_minesweeper,
+        layout_key=lambda state: state.layout,
+        next_action=MinesweeperSolver.next_action,  # an infinite K is no proof: it plays on
+        has_deadlocks=False,
+        measures=measure_minesweeper,
+    ),
+    "rush_hour": SolverEntry(
+        build=solve_rush_hour,
+        layout_key=rush_hour_layout_key,
+        has_deadlocks=False,  # every slide can be taken back
+        measures=measure_rush_hour,
+        confirm=confirm_length,
+    ),
 }
+"""Of the built-in games."""
+
+
+def get_solver_entry(game: str) -> SolverEntry:
+    """Return how a game is solved.
+
+    Raises:
+        ConfigError: there is no such game, or an added one is broken.
+    """
+    if game in SOLVERS:
+        return SOLVERS[game]
+    entry = get_plugin(game).solver
+    if not isinstance(entry, SolverEntry):
+        raise ConfigError(
+            f"the solver of {game} is of type {type(entry).__name__}: give its GamePlugin a "
+            "solver_actors.solvers.SolverEntry"
+        )
+    return entry

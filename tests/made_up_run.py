@@ -18,6 +18,7 @@ from cast_ray.puzzles import puzzle_id_of
 from cast_ray.run_directory import RunDirectory, write_table
 from cast_ray.trajectory import SCORED_SCHEMA, Trajectory, to_rollout_batch
 from solver_actors.oracle import Oracle
+from solver_actors.solvers import get_solver_entry
 
 ALPHA = 0.5
 
@@ -37,15 +38,17 @@ def play(
     *,
     turn_budget: int,
     oracle: Oracle,
+    game_name: str = "sokoban",
     step: int = 0,
     group: int = 0,
     episode: int = 0,
 ) -> Trajectory:
-    """Play one episode of Sokoban and return its record; every answer counts as two tokens."""
-    game = get_game("sokoban")
+    """Play one episode and return its record; every answer counts as two tokens."""
+    game = get_game(game_name)
     state = game.decode(board)
-    is_dead = oracle.solver("sokoban", board).is_dead
-    env = TextEnv(game, turn_budget=turn_budget, is_dead=is_dead)
+    solver = oracle.solver(game_name, board)
+    ends_dead = get_solver_entry(game_name).has_deadlocks
+    env = TextEnv(game, turn_budget=turn_budget, is_dead=solver.is_dead if ends_dead else None)
     env.reset(state)
     states, answers, turns = [board], [], []
     while not turns or not turns[-1].end_reason:
@@ -59,7 +62,7 @@ def play(
         group=group,
         episode=episode,
         attempt=0,
-        game="sokoban",
+        game=game_name,
         tier="mini",
         puzzle_id=puzzle_id_of(game, game.decode(board)),
         puzzle=board,
@@ -108,5 +111,5 @@ def write_step(run: RunDirectory, step: int, table: pa.Table) -> None:
 
 def new_run(path: Path, **settings: Any) -> RunDirectory:
     """Return a fresh run directory, whose configuration fits what ``write_step`` stores."""
-    config = TrainConfig(advantage=AdvantageConfig(alpha=ALPHA), **settings)
-    return RunDirectory.create(path, config)
+    credit = {"advantage": AdvantageConfig(alpha=ALPHA)}
+    return RunDirectory.create(path, TrainConfig(**credit | settings))

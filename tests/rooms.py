@@ -1,4 +1,4 @@
-"""Random Sokoban rooms as text, for tests: any shape, open borders, cut-off parts, dead starts."""
+"""Sokoban rooms as text, for tests: random ones of any shape, dead starts too; a very long one."""
 
 from __future__ import annotations
 
@@ -48,3 +48,31 @@ def symmetric_forms(text: str) -> list[str]:
         rows = ["".join(row[i] for row in reversed(rows)) for i in range(len(rows[0]))]
         forms += ["\n".join(rows), "\n".join(row[::-1] for row in rows)]
     return forms
+
+
+def long_way_round(*, num_stairs: int, num_folds: int) -> str:
+    """Return a maze where N is large: one box goes down a staircase, two turns a stair.
+
+    The box itself closes the way to the place from which it must be pushed next, around the corner
+    ahead. So at each turn the player walks all around, through ``num_folds`` (even) long corridors
+    below the stairs and up the left edge.
+    """
+    side = 4 * num_stairs
+    open_cells = {(0, col) for col in range(-4, 1)}
+    for top in range(0, side, 4):
+        corner = top + 4
+        open_cells |= {(top, top + i) for i in range(5)} | {(top + i, corner) for i in range(5)}
+        open_cells |= {(top - 1, corner), *((top + i, corner + 1) for i in (-1, 0, 1))}
+        if corner < side:
+            open_cells |= {(corner, corner - 1), *((corner + 1, corner + i) for i in (-1, 0, 1))}
+    bottom = side + 2 * num_folds + 2
+    open_cells |= {(side + 1, side)} | {(row, -4) for row in range(bottom + 1)}
+    for row in range(side + 2, bottom, 4):
+        open_cells |= {(row + i, col) for i in (0, 2) for col in range(-2, side + 1)}
+        open_cells |= {(row + 1, -2), (row + 3, side)}
+    open_cells |= {(bottom, col) for col in range(-4, side + 1)}
+    symbols = dict.fromkeys(open_cells, "_") | {(0, -1): "P", (0, 1): "X", (side - 1, side): "O"}
+    return "\n".join(
+        "".join(symbols.get((row, col), "#") for col in range(-4, side + 2))
+        for row in range(-1, bottom + 1)
+    )

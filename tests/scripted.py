@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cast_ray.chat import ChatPieces, ChatTokenizer
-from cast_ray.games.sokoban import ACTIONS, Sokoban
+from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
 from cast_ray.generation import Completion, GenerateRequest
 from cast_ray.rollout import EpisodeSpec, Generate, Sampling, play_episode
 from cast_ray.small_policy import build_small_policy, read_chat_pieces
@@ -32,6 +32,7 @@ def build_test_policy(directory: Path) -> ChatTokenizer:
     build_small_policy(
         directory,
         corpus=CORPUS,
+        cells=SYMBOLS,
         vocab_size=512,
         hidden_size=16,
         intermediate_size=16,
@@ -142,3 +143,8 @@ def scripted_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Gen
         return await policy(request, lane)
 
     return generate
+
+
+def silent_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Generate:
+    """Return a double that never names an action."""
+    return ScriptedPolicy(ChatTokenizer(Path(model_dir), pieces), in_turn("I pass."))

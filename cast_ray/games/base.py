@@ -6,6 +6,7 @@ puzzle is made of can be written as one text (``encode``) and read back (``decod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -63,12 +64,20 @@ class Tier:
     rows: int
     cols: int
     num_pieces: int
-    """Boxes, mines or vehicles."""
+    """Boxes, mines, vehicles, … : how full the board is, in the game's own pieces."""
     turn_budget: int
     min_cost: int
     """Least cost-to-go of a puzzle of this tier, in the game's moves."""
     max_cost: int
     """Largest cost-to-go of a puzzle of this tier, in the game's moves."""
+    cost_may_be_infinite: bool = False
+    """Whether boards of infinite cost are kept too: in Minesweeper it is no proof of a loss."""
+
+    def has_cost(self, cost: float) -> bool:
+        """Return whether puzzles of this cost belong here; ``inf`` = infinite, NaN = unknown."""
+        if math.isinf(cost):
+            return self.cost_may_be_infinite
+        return self.min_cost <= cost <= self.max_cost
 
 
 class Game(Protocol[StateT]):
@@ -80,7 +89,7 @@ class Game(Protocol[StateT]):
     tiers: Mapping[str, Tier]
 
     def decode(self, text: str) -> StateT:
-        """Read a state from its text.
+        """Read a state from its text; one line break at the end is allowed.
 
         Raises:
             PuzzleError: the text is no state of this game; row and column are named.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.base import Effect, ParseFailure, Status, Tier, Transition
+from cast_ray.games.grid import check_grid, smallest_form
 from cast_ray.games.parsing import last_fenced_block
 
 ACTIONS = ("Up", "Down", "Left", "Right")
@@ -88,7 +89,7 @@ class Sokoban:
                 player, no box, or not one target for each box; row and column are named.
         """
         lines = text.removesuffix("\n").split("\n")
-        _check_grid(lines)
+        check_grid(lines, SYMBOLS)
         grid = "".join(lines)
         cols = len(lines[0])
         players = _cells_of(grid, "PS")
@@ -171,32 +172,7 @@ class Sokoban:
 
     def canonical(self, state: SokobanState) -> str:
         """Return the smallest board text over the 8 symmetries of the square."""
-        lines = _lines(state)
-        transposed = ["".join(column) for column in zip(*lines, strict=True)]
-        texts: list[str] = []
-        for grid in (lines, transposed):
-            mirrored = [line[::-1] for line in grid]
-            texts += ("\n".join(rows) for rows in (grid, grid[::-1], mirrored, mirrored[::-1]))
-        return min(texts)
-
-
-def _check_grid(lines: list[str]) -> None:
-    """Raise PuzzleError unless the lines are a filled rectangle of known symbols."""
-    cols = len(lines[0])
-    if cols == 0:
-        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols a row")
-    for row, line in enumerate(lines):
-        if len(line) != cols:
-            raise PuzzleError(
-                f"the board is ragged at row {row}, column {min(len(line), cols)}: the row has "
-                f"{len(line)} cells and row 0 has {cols}; make all rows equally long"
-            )
-        unknown = line.strip(SYMBOLS)
-        if unknown:
-            raise PuzzleError(
-                f"unknown symbol {unknown[0]!r} at row {row}, column {line.index(unknown[0])}: "
-                f"use only {' '.join(SYMBOLS)}"
-            )
+        return smallest_form(_lines(state))
 
 
 def _check_pieces(

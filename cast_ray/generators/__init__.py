@@ -2,20 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.games import get_game
-from cast_ray.games.base import Tier
+from cast_ray.games import get_game, get_plugin
+from cast_ray.games.base import Status, Tier
+from cast_ray.generators.collection import PATIENCE, PuzzleCollector, SplitRule
+from cast_ray.generators.minesweeper import generate_minesweeper
+from cast_ray.generators.rush_hour import generate_rush_hour
 from cast_ray.generators.sokoban import generate_sokoban
-from cast_ray.puzzles import Puzzle, puzzle_id_of
+from cast_ray.puzzles import Puzzle, make_puzzle, puzzle_id_of
 from cast_ray.seeds import derive_seed
 
-GENERATORS: dict[str, Callable[[Tier, np.random.Generator], Any]] = {"sokoban": generate_sokoban}
-"""Any: each game has a state type of its own."""
+GENERATORS: dict[str, Callable[[Tier, np.random.Generator], Any]] = {
+    "sokoban": generate_sokoban,
+    "minesweeper": generate_minesweeper,
+    "rush_hour": generate_rush_hour,
+}
+"""Of the built-in games. Any: each game has a state type of its own."""
+
+
+def get_generator(game: str) -> Callable[[Tier, np.random.Generator], Any]:
+    """Return what makes a game's start states.
+
+    Raises:
+        ConfigError: there is no such game, or an added one is broken.
+    """
+    return GENERATORS[game] if game in GENERATORS else get_plugin(game).generate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PuzzleSource:
+    """Where puzzles come from: attempt i at it always gives the same."""
+
+    game: str
+    tier: str
+    seed: int
+
+    @property
+    def level(self) -> Tier:
+        """Return the tier's numbers.
+
+        Raises:
+            ConfigError: there is no such game or tier.
+        """
+        tiers = get_game(self.game).tiers
+        if self.tier not in tiers:
+            raise ConfigError(
+                f"tier of {self.game} must be one of {', '.join(tiers)}, got {self.tier!r}"
+            )
+        return tiers[self.tier]
+
+
+def draw_puzzle(
+    source: PuzzleSource,
+    attempt: int,
+    *,
+    solve: Callable[[Any], float],
+    measure: Callable[[Any], Mapping[str, float]] | None = None,
+    known: Set[str] = frozenset(),
+) -> Puzzle | None:
+    """Return the puzzle of one attempt, or None if its board is none of the tier.
+
+    The board is drawn by a generator whose seed follows from (seed, game, tier, attempt) alone and
+    is kept with the puzzle.
+
+    Args:
+        source: game, tier and seed.
+        attempt: counted from 0.
+        solve: gives N of a state; ``inf`` = infinite, NaN = unknown.
+        measure: gives the difficulty of a state that was just solved and is kept.
+        known: puzzle ids for which None may be returned unsolved.
+    """
+    rules, level = get_game(source.game), source.level
+    seed = derive_seed(source.seed, "puzzle", source.game, source.tier, attempt)
+    state = get_generator(source.game)(level, np.random.default_rng(seed))
+    if rules.status(state) is not Status.PLAYING or puzzle_id_of(rules, state) in known:
+        return None
+    cost = solve(state)
+    if not level.has_cost(cost):
+        return None
+    measures = measure(state) if measure else {}
+    return make_puzzle(rules, state, tier=level.name, cost=cost, seed=seed, measures=measures)
 
 
 def build_puzzles(
@@ -26,56 +98,39 @@ def build_puzzles(
     seed: int,
     solve: Callable[[Any], float],
     exclude: Set[str] = frozenset(),
-    attempts_per_puzzle: int = 50,
+    at_least: int | None = None,
+    patience: int = PATIENCE,
 ) -> list[Puzzle]:
     """Return ``count`` puzzles, no two equal up to symmetry, with N in the tier's range.
 
-    Attempt i draws from a generator whose seed follows from (seed, game, tier, i) alone and is
-    kept with the puzzle, so a smaller count gives the beginning of a larger one.
+    They come in order of attempt, so a smaller count gives the beginning of a larger one. All is
+    done in this process; ``cast_ray.jobs.build_puzzles`` makes large sets in several.
 
     Args:
         game: name of the game.
         tier: name of its tier.
         count: number of puzzles.
         seed: seed of the whole set.
-        solve: gives N of a state; a state of infinite or unknown cost is left out.
+        solve: gives N of a state.
         exclude: puzzle ids to leave out.
-        attempts_per_puzzle: gives up after this many times ``count`` boards.
+        at_least: so many will do where no more exist; None = ``count``.
+        patience: gives up after so many attempts without a new puzzle.
 
     Raises:
         ConfigError: there is no such game or tier.
         PuzzleError: too few distinct puzzles came up.
     """
-    rules = get_game(game)
-    if tier not in rules.tiers:
-        raise ConfigError(f"tier of {game} must be one of {', '.join(rules.tiers)}, got {tier!r}")
-    level = rules.tiers[tier]
-    seen = set(exclude)
-    puzzles: list[Puzzle] = []
-    for attempt in range(count * attempts_per_puzzle):
-        if len(puzzles) == count:
-            break
-        board_seed = derive_seed(seed, "puzzle", game, tier, attempt)
-        state = GENERATORS[game](level, np.random.default_rng(board_seed))
-        puzzle_id = puzzle_id_of(rules, state)
-        if puzzle_id in seen:
-            continue
-        seen.add(puzzle_id)
-        cost = solve(state)
-        if level.min_cost <= cost <= level.max_cost:
-            puzzles.append(
-                Puzzle(
-                    game=game,
-                    tier=tier,
-                    puzzle_id=puzzle_id,
-                    board=rules.encode(state),
-                    cost_to_go=int(cost),
-                    seed=board_seed,
-                )
-            )
-    if len(puzzles) < count:
+    source = PuzzleSource(game=game, tier=tier, seed=seed)
+    rule = SplitRule(num_test=count, num_train=0)
+    collector = PuzzleCollector(rule, exclude=exclude, patience=patience)
+    while not collector.is_finished:
+        attempt = collector.num_attempts
+        known = collector.puzzle_ids
+        collector.offer(draw_puzzle(source, attempt, solve=solve, known=known))
+    if len(collector.puzzles) < (count if at_least is None else at_least):
         raise PuzzleError(
-            f"only {len(puzzles)} of {count} distinct puzzles of {game}:{tier} came up in "
-            f"{count * attempts_per_puzzle} boards from seed {seed}: ask for fewer"
+            f"only {len(collector.puzzles)} of {count} distinct puzzles of {game}:{tier} came up "
+            f"in {collector.num_attempts:,} boards from seed {seed}, the last {patience:,} of them "
+            "brought no new one: ask for fewer"
         )
-    return puzzles
+    return collector.puzzles

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cast_ray.config import PuzzleConfig
 from cast_ray.errors import PuzzleError
 from cast_ray.generators import build_puzzles
+from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.puzzles import Puzzle, read_puzzles, write_puzzles
 from cast_ray.seeds import derive_seed
-from solver_actors.solvers import SOLVERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +25,16 @@ class Boards:
 
 
 def make_boards(game: str, tier: str, config: PuzzleConfig) -> Boards:
-    """Generate the sets, or read the training set from a file and generate the others.
+    """Generate the sets, read all from a data set, or only the training set from a file.
+
+    Where fewer distinct puzzles exist than wanted, the training set is what the others leave.
 
     Raises:
-        PuzzleError: the file is broken, of another game or tier, or repeats a puzzle; or too few
+        PuzzleError: a file is broken, of another game or tier, or repeats a puzzle; or too few
             distinct puzzles exist.
     """
-
-    def solve(state: Any) -> float:  # Any: each game has a state type of its own
-        return float(SOLVERS[game].build(state).cost_to_go([state])[0])
-
+    if config.file and Path(config.file).is_dir():
+        return _boards_of_data_set(game, tier, config)
     given = _given_puzzles(Path(config.file), game=game, tier=tier) if config.file else []
     num_test = config.num_held_out + config.num_validation
     puzzles = build_puzzles(
@@ -43,13 +42,47 @@ def make_boards(game: str, tier: str, config: PuzzleConfig) -> Boards:
         tier=tier,
         count=num_test + (0 if given else config.num_train),
         seed=config.seed,
-        solve=solve,
+        solve=StartSolver(game).cost,
         exclude={puzzle.puzzle_id for puzzle in given},
+        at_least=num_test + (0 if given else 1),
     )
     return Boards(
         held_out=puzzles[: config.num_held_out],
         validation=puzzles[config.num_held_out : num_test],
         train=given or puzzles[num_test:],
+    )
+
+
+def _boards_of_data_set(game: str, tier: str, config: PuzzleConfig) -> Boards:
+    """Return the sets of a directory that ``cast-ray data build`` made.
+
+    Its test puzzles are held out; validation puzzles are training puzzles, equally spaced in the
+    file and not trained on, because a small tier may have no puzzle beyond the data set.
+    """
+    directory = Path(config.file)
+    test = _given_puzzles(directory / "test.parquet", game=game, tier=tier)
+    train = _given_puzzles(directory / "train.parquet", game=game, tier=tier)
+    in_test = {puzzle.puzzle_id: row for row, puzzle in enumerate(test)}
+    for row, puzzle in enumerate(train):
+        if puzzle.puzzle_id in in_test:
+            raise PuzzleError(
+                f"{directory}: row {row} of train.parquet is row {in_test[puzzle.puzzle_id]} of "
+                "test.parquet, up to symmetry; remove it from one of them"
+            )
+    for key, wanted, path, most in (
+        ("num_held_out", config.num_held_out, "test.parquet", len(test)),
+        ("num_validation", config.num_validation, "train.parquet", len(train) - 1),
+    ):
+        if wanted > most:
+            raise PuzzleError(
+                f"{directory / path} is too small for puzzles.{key}={wanted}: set it to {most} or "
+                "less"
+            )
+    validation = {i * len(train) // config.num_validation for i in range(config.num_validation)}
+    return Boards(
+        held_out=test[: config.num_held_out],
+        validation=[puzzle for row, puzzle in enumerate(train) if row in validation],
+        train=[puzzle for row, puzzle in enumerate(train) if row not in validation],
     )
 
 

@@ -50,8 +50,8 @@ _FIX_TIMEOUT_S = 600
 
 _BUILD_OP = "from deepspeed.comm.torch import build_shm_op; assert build_shm_op() is not None"
 _WARM_KERNELS = (
-    "from solver_actors.oracle import Oracle; "
-    "Oracle(max_bytes=1 << 20).cost_to_go('sokoban', ['P_X_O'])"
+    "from cast_ray.games import GAMES; "
+    "from solver_actors.kernels import compile_kernels; compile_kernels(GAMES)"
 )
 
 

@@ -13,7 +13,8 @@ from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.boards import make_boards
-from cast_ray.jobs.workers import Workers, ray_session, reserved_cpus
+from cast_ray.jobs.ray_session import ray_session
+from cast_ray.jobs.workers import Workers, reserved_cpus
 from cast_ray.metrics import Success
 from cast_ray.progress import TrainProgress
 from cast_ray.run_directory import RunDirectory, write_table
@@ -30,14 +31,14 @@ class GameTier:
 
     @classmethod
     def parse(cls, text: str) -> GameTier:
-        """Read ``GAME`` or ``GAME:TIER``.
+        """Read ``GAME`` or ``GAME:TIER``; without a tier it is ``id``, or the first there is.
 
         Raises:
             ConfigError: there is no such game or tier.
         """
         name, _, tier = text.partition(":")
         tiers = get_game(name).tiers
-        tier = tier or DEFAULT_TIER
+        tier = tier or (DEFAULT_TIER if DEFAULT_TIER in tiers else next(iter(tiers)))
         if tier not in tiers:
             raise ConfigError(f"{name} has the tiers {', '.join(tiers)}; got {tier!r}")
         return cls(game=name, tier=tier)

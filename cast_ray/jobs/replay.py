@@ -39,6 +39,7 @@ from cast_ray.run_directory import RunDirectory
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
 from solver_actors.oracle import Oracle
+from solver_actors.solvers import get_solver_entry
 
 _SHOWN_DIFFERENCES = 40
 
@@ -193,15 +194,18 @@ class _Replay:
             *cost_mismatches(row, costs),
             *token_mismatches(row, replayed, self._tokenizer),
         ]
-        has_credit = file.step is not None
-        return found, credit_row(key, row, columns, replayed, costs) if has_credit else None
+        if file.step is None:
+            return found, None
+        rescue = self._config.advantage.rescue
+        return found, credit_row(key, row, columns, replayed, costs, rescue=rescue)
 
     def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
         rollout = self._config.rollout
         solver = self._oracle.solver(row.game, row.puzzle)
+        ends_dead = rollout.deadlock_ends_episode and get_solver_entry(row.game).has_deadlocks
         return replay_episode(
             row,
-            is_dead=solver.is_dead if rollout.deadlock_ends_episode else None,
+            is_dead=solver.is_dead if ends_dead else None,
             tokenizer=self._tokenizer,
             response_tokens=rollout.response_tokens,
         )

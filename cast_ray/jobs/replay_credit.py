@@ -6,6 +6,7 @@ another place. All that follows from stored values by single operations is compa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from cast_ray import advantages
 from cast_ray.config import AdvantageConfig
-from cast_ray.games.base import Effect
+from cast_ray.credit import shifted_advantages
 from cast_ray.jobs.replay_row import Mismatch, ReplayedEpisode, ScoredTrajectory
 from cast_ray.trajectory import costs_of
 
@@ -49,15 +50,18 @@ def credit_row(
     columns: dict[str, Any],  # Any: the row as Arrow gives it
     replayed: ReplayedEpisode,
     costs: Array,
+    *,
+    rescue: str,
 ) -> CreditRow:
     """Return what ``credit_mismatches`` needs of a well-formed row."""
-    stored = _shifted(costs_of(columns), row.effects)
+    shifted = functools.partial(shifted_advantages, game=row.game, puzzle=row.puzzle, rescue=rescue)
+    stored = shifted(costs_of(columns), row.effects)
     is_comparable = len(replayed.effects) == len(row.effects)
     return CreditRow(
         key=key,
         group=row.group,
         rewards=(row.reward, replayed.reward),
-        shifted_from=(stored, _shifted(costs, replayed.effects) if is_comparable else stored),
+        shifted_from=(stored, shifted(costs, replayed.effects) if is_comparable else stored),
         outcome=columns["outcome_advantage"],
         shifted=np.array(columns["shifted_advantages"], dtype=np.float64),
         solver=np.array(columns["solver_advantages"], dtype=np.float64),
@@ -162,11 +166,6 @@ def _solver(shifted: Array, config: AdvantageConfig) -> Array:
     if config.normalisation == "none":
         return transformed
     return advantages.rms_normalised(transformed, epsilon=config.epsilon)
-
-
-def _shifted(costs: Array, effects: Sequence[str]) -> Array:
-    has_effect = np.array([effect == Effect.CHANGED for effect in effects], dtype=bool)
-    return advantages.shifted_solver_advantage(costs, has_effect)
 
 
 def _is_same(stored: np.ndarray, expected: np.ndarray) -> np.ndarray:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from cast_ray.chat import ChatTokenizer
+from cast_ray.costs import EXACT, INFINITE, UNKNOWN, status_of, stored_cost
 from cast_ray.env import TextEnv
-from cast_ray.games import GAMES
+from cast_ray.games import get_game
 from cast_ray.games.base import Effect
 from cast_ray.puzzles import puzzle_id_of
 from cast_ray.seeds import derive_seed
-from cast_ray.trajectory import EXACT, INFINITE, UNKNOWN, Trajectory
+from cast_ray.trajectory import Trajectory
 
 _PER_TURN = (
     "turn_starts", "turn_ends", "turn_seeds", "weight_versions", "answers", "actions", "effects",
@@ -119,7 +120,7 @@ def replay_episode(
     Raises:
         PuzzleError: the stored puzzle is no open board of its game.
     """
-    game = GAMES[row.game]
+    game = get_game(row.game)
     env = TextEnv(game, turn_budget=row.turn_budget, is_dead=is_dead)
     messages = [env.reset(game.decode(row.puzzle))]
     states, actions, effects, end_reason = [row.puzzle], [], [], ""
@@ -152,7 +153,7 @@ def replay_episode(
 
 def game_mismatches(row: ScoredTrajectory, replayed: ReplayedEpisode) -> Iterator[Mismatch]:
     """Yield what differs in puzzle, turns, states, reward and end."""
-    game = GAMES[row.game]
+    game = get_game(row.game)
     puzzle_id = puzzle_id_of(game, game.decode(row.puzzle))
     if row.puzzle_id != puzzle_id:
         yield Mismatch.of(None, "puzzle_id", row.puzzle_id, puzzle_id)
@@ -179,8 +180,7 @@ def cost_mismatches(row: ScoredTrajectory, costs: np.ndarray) -> Iterator[Mismat
         costs: of the replayed states; ``inf`` = infinite, NaN = unknown.
     """
     for index, cost in enumerate(costs[: len(row.states)]):
-        status = UNKNOWN if np.isnan(cost) else INFINITE if np.isinf(cost) else EXACT
-        expected = (int(cost) if status == EXACT else None, status)
+        expected = (stored_cost(cost), status_of(cost))
         stored = (row.cost_to_go[index], row.cost_status[index])
         if stored != expected:
             yield Mismatch.of(
@@ -216,7 +216,7 @@ def _text_mismatches(
     row: ScoredTrajectory, replayed: ReplayedEpisode, tokenizer: ChatTokenizer
 ) -> Iterator[Mismatch]:
     """Yield answers that are not the text of their tokens, and other tokens between them."""
-    opening = tokenizer.opening(GAMES[row.game].rules, replayed.messages[0])
+    opening = tokenizer.opening(get_game(row.game).rules, replayed.messages[0])
     yield from _other_tokens(row, None, 0, row.turn_starts[0], opening)
     next_starts = [*row.turn_starts[1:], len(row.token_ids)]
     for turn, (start, end) in enumerate(zip(row.turn_starts, row.turn_ends, strict=True)):

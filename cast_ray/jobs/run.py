@@ -32,13 +32,13 @@ def open_run(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> R
     Raises:
         CastRayError: bad input; nothing was written.
     """
-    directory = _reopen(config) if resume else _create(config)
+    directory = _reopen(config) if resume else _create(config, progress)
     # Different for every start: a run that was killed may have left actors of its name behind.
     run_id = f"{directory.path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
     return Run(config, directory, progress, read_boards(directory.puzzles), run_id)
 
 
-def _create(config: TrainConfig) -> RunDirectory:
+def _create(config: TrainConfig, progress: TrainProgress) -> RunDirectory:
     """Check all input, then make the run directory: bad input leaves nothing behind."""
     tiers = get_game(config.game).tiers
     if config.tier not in tiers:
@@ -46,6 +46,11 @@ def _create(config: TrainConfig) -> RunDirectory:
     if config.policy.path:
         read_chat_pieces(Path(config.policy.path))
     boards = make_boards(config.game, config.tier, config.puzzles)
+    if not config.puzzles.file and len(boards.train) < config.puzzles.num_train:
+        progress.note(
+            f"no more than {len(boards.train)} of {config.puzzles.num_train} training puzzles of "
+            f"{config.game}:{config.tier} exist beside those held out; trained on all of them"
+        )
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = config.run_dir or f"runs/{config.game}-{config.tier}-{now}"
     directory = RunDirectory.create(Path(name), config)

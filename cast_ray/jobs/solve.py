@@ -7,36 +7,34 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.games import GAMES
+from cast_ray.jobs.solve_request import MAX_LINE_BYTES, SolveRequest, read_request
 from solver_actors.oracle import Oracle
-from solver_actors.solvers import SOLVERS
-
-MAX_LINE_BYTES = 1 << 20
-"""A longer line is refused unread: no board of any game comes near."""
-MAX_CELLS = 10_000
-"""A larger board is refused before the number of its states is worked out."""
+from solver_actors.solvers import get_solver_entry
 
 _CACHE_BYTES = 256 << 20
-_SHOWN_CHARACTERS = 40
+_BATCH_LINES = 1 << 14
+_BATCH_BYTES = 16 << 20
 
 
 def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
     """Answer every line of a file (DESIGN: command line) and return the number of bad lines.
 
     The output appears by rename when it is whole; one that exists is replaced. An output that is
-    no ordinary file (a terminal, a pipe, a link) is written as the answers come.
+    no ordinary file (a terminal, a pipe, a link) is written as the answers come, many at a time.
 
     Args:
-        input_path: one JSON object a line: ``{"game": "sokoban", "board": ["######", …]}``.
+        input_path: one JSON object a line, in a form that ``read_request`` knows.
         output_path: gets one object a line: ``cost``, ``best`` and, if wanted, ``q``; ``error``
             for a bad line.
-        with_q: also answer with the cost after each scored action.
+        with_q: also answer with the cost after each scored action; in Minesweeper after reveals
+            only, not after the lifting of flags.
 
     Raises:
         PuzzleError: the input cannot be read.
@@ -61,14 +59,24 @@ def _is_ordinary(path: Path) -> bool:
 def _solve_lines(source: IO[bytes], output: IO[str], *, with_q: bool) -> int:
     oracle = Oracle(max_bytes=_CACHE_BYTES)
     num_bad = 0
-    for line in _lines(source):
-        try:
-            answer = _solve_line(line, oracle, with_q=with_q)
-        except CastRayError as error:
-            num_bad += 1
-            answer = {"error": str(error)}
-        output.write(json.dumps(answer) + "\n")
+    for lines in _batches(source):
+        for answer in _answers(lines, oracle, with_q=with_q):
+            num_bad += "error" in answer
+            output.write(json.dumps(answer) + "\n")
     return num_bad
+
+
+def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines in lists: long enough that most states of a puzzle meet, yet bounded."""
+    batch: list[bytes] = []
+    num_bytes = 0
+    for line in _lines(source):
+        batch.append(line)
+        num_bytes += len(line)
+        if len(batch) == _BATCH_LINES or num_bytes > _BATCH_BYTES:
+            yield batch
+            batch, num_bytes = [], 0
+    yield batch
 
 
 def _lines(source: IO[bytes]) -> Iterator[bytes]:
@@ -80,96 +88,51 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
         yield line.removesuffix(b"\n")
 
 
-def _solve_line(line: bytes, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
+def _answers(lines: list[bytes], oracle: Oracle, *, with_q: bool) -> list[dict[str, Any]]:
+    """Return one answer a line, in their order. Any: goes into JSON.
+
+    Lines of one layout are solved together: a table of Rush Hour takes 2 ms and much of the cache.
+    """
+    answers: list[dict[str, Any]] = [{} for _ in lines]
+    alike: dict[Hashable, list[tuple[int, SolveRequest]]] = {}
+    for number, line in enumerate(lines):
+        try:
+            request = read_request(line)
+            key = (request.game, get_solver_entry(request.game).layout_key(request.state))
+        except CastRayError as error:
+            answers[number] = {"error": str(error)}
+        else:
+            alike.setdefault(key, []).append((number, request))
+    for number, request in chain.from_iterable(alike.values()):
+        try:
+            answers[number] = _answer(request, oracle, with_q=with_q)
+        except CastRayError as error:
+            answers[number] = {"error": str(error)}
+    return answers
+
+
+def _answer(request: SolveRequest, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
     """Return the answer to one line.
 
     Raises:
-        PuzzleError: the line is no JSON object, of no game, or its board is broken or too large.
+        PuzzleError: the board is too large for the game's solver.
     """
-    request = _read_object(line)
-    name = request.get("game")
-    if not isinstance(name, str) or name not in GAMES or name not in SOLVERS:
-        raise PuzzleError(
-            f'"game" is {_shown(name)}, which is not available here: use one of '
-            f"{', '.join(sorted(GAMES.keys() & SOLVERS.keys()))}"
-        )
-    board = _read_board(request)
-    state = GAMES[name].decode(board)
-    try:
-        solver = oracle.solver(name, board)
-    except OverflowError:  # a maze where N exceeds the table's 16 bits
-        raise PuzzleError(
-            "the board takes too many moves to be solved: use a smaller one"
-        ) from None
+    state = request.state
+    solver = oracle.solver_of(request.game, state)
     answer: dict[str, Any] = {
         "cost": _cost(float(solver.cost_to_go([state])[0])),
         "best": solver.best_action(state),
     }
     if with_q:
-        answer["q"] = {action: _cost(c) for action, c in solver.action_costs(state).items()}
+        answer["q"] = {
+            action: _cost(cost)
+            for action, cost in solver.action_costs(state).items()
+            if not (request.game == "minesweeper" and action.startswith("flag"))
+        }
     return answer
-
-
-def _read_object(line: bytes) -> dict[str, Any]:
-    """Return the line as a JSON object. Any: its values are not checked yet."""
-    if len(line) > MAX_LINE_BYTES:
-        raise PuzzleError(f"the line is longer than {MAX_LINE_BYTES} bytes: use a smaller board")
-    if not line.strip():
-        raise PuzzleError("the line is empty: give one JSON object a line")
-    try:
-        found = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise PuzzleError(f"the line is not UTF-8 text at byte {error.start}: re-save it") from None
-    except json.JSONDecodeError as error:
-        raise PuzzleError(
-            f"the line is not JSON at column {error.colno}: {error.msg}; give one object a line"
-        ) from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
-        raise PuzzleError("the line is too deeply nested or holds too long a number") from None
-    if not isinstance(found, dict):
-        raise PuzzleError(f"the line is {_shown(found)}, not a JSON object in braces")
-    return found
-
-
-def _read_board(request: dict[str, Any]) -> str:
-    """Return the board as ``Game.decode`` reads it.
-
-    Raises:
-        PuzzleError: it is missing, no list of texts, or larger than ``MAX_CELLS``.
-    """
-    if "board" not in request:
-        raise PuzzleError('"board" is missing: give a list of rows, each a text')
-    rows = request["board"]
-    if not isinstance(rows, list):
-        raise PuzzleError(f'"board" is {_shown(rows)}: give a list of rows, each a text')
-    for number, row in enumerate(rows):
-        if not isinstance(row, str):
-            raise PuzzleError(f"row {number} of the board is {_shown(row)}: give a text")
-        if "\n" in row:
-            raise PuzzleError(
-                f"unknown symbol {chr(10)!r} at row {number}, column {row.index(chr(10))}: give "
-                "each row as a text of its own"
-            )
-    num_cells = sum(map(len, rows))
-    if num_cells > MAX_CELLS:
-        raise PuzzleError(f"the board has {num_cells} cells, more than {MAX_CELLS}: use less")
-    # With a line break at the end, an empty last row stays a row and is found ragged.
-    return "\n".join([*rows, ""])
 
 
 def _cost(value: float) -> int | str:
     if math.isnan(value):
         return "unknown"
     return "dead" if math.isinf(value) else int(value)
-
-
-def _shown(value: object) -> str:
-    """Return a JSON value in a few characters."""
-    if value is None:
-        return "missing or null"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -13,10 +13,23 @@ from cast_ray.small_policy import read_chat_pieces
 
 
 def engine_model(run: Run) -> Path:
-    """Return the model directory that engines and warm start begin with, built if need be."""
+    """Return the model directory that engines and warm start begin with, built if need be.
+
+    Raises:
+        ConfigError: its tokenizer writes an action of the game in more tokens than an answer has.
+    """
+    model_dir = Path(run.config.policy.path) if run.config.policy.path else _initial_model(run)
+    warm_start.check_answers_fit(
+        run.boards.train[0],
+        tokenizer=ChatTokenizer(model_dir, read_chat_pieces(model_dir)),
+        max_answer_tokens=run.config.rollout.max_answer_tokens,
+    )
+    return model_dir
+
+
+def _initial_model(run: Run) -> Path:
+    """Return the untrained small policy of the run, built on first use."""
     config, directory = run.config, run.directory
-    if config.policy.path:
-        return Path(config.policy.path)
     if not directory.initial_model.is_dir():
         turn_budget = get_game(config.game).tiers[config.tier].turn_budget
         run.progress.phase("building the small policy")

@@ -19,16 +19,11 @@ import ray
 from cast_ray.config import TrainConfig
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.boards import PuzzleSampler
+from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.run import Run, open_run
 from cast_ray.jobs.start_model import engine_model, start_model
 from cast_ray.jobs.training_step import Stopwatch, credit, step_metrics, update
-from cast_ray.jobs.workers import (
-    SyncResult,
-    Workers,
-    ray_session,
-    reserved_cpus,
-    start_learner,
-)
+from cast_ray.jobs.workers import SyncResult, Workers, reserved_cpus, start_learner
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
 from cast_ray.progress import TrainProgress

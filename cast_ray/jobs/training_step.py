@@ -14,7 +14,7 @@ import ray
 from cast_ray.batching import flat_column, split_into_mini_batches
 from cast_ray.config import TrainConfig
 from cast_ray.credit import CreditSummary, add_advantages
-from cast_ray.env import DEADLOCK
+from cast_ray.env import DEADLOCK, LOST
 from cast_ray.games.base import Effect
 from cast_ray.learner import UpdateStats
 from cast_ray.learner_actor import LearnerGroup
@@ -43,6 +43,7 @@ def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Tabl
         alpha=advantage.alpha,
         transform=advantage.transform,
         normalisation=advantage.normalisation,
+        rescue=advantage.rescue,
         std=advantage.std,
         delta=advantage.delta,
         epsilon=advantage.epsilon,
@@ -112,7 +113,7 @@ def step_metrics(
         tokens_per_s=tokens / max(seconds["generation"], 1e-9),
         invalid_fraction=float(np.isin(effects, no_action).mean()),
         ineffective_fraction=float((effects == Effect.INEFFECTIVE.value).mean()),
-        deadlock_fraction=float((end_reasons == DEADLOCK).mean()),
+        lost_fraction=float(np.isin(end_reasons, [DEADLOCK, LOST]).mean()),
         progress_fraction=credit_summary.share_progress,
         harmful_fraction=credit_summary.share_harmful,
         shifted_advantage_mean=credit_summary.shifted_mean,
@@ -127,10 +128,14 @@ def step_metrics(
         staleness_max=step - int(versions.min()),
         weight_version=int(versions.max()),
         oracle_hit_fraction=oracle["num_hits"] / look_ups if look_ups else 0.0,
+        oracle_misses=int(oracle["num_misses"]),
+        oracle_bytes=int(oracle_after["memory_bytes"]),
+        kernel_compilations=int(oracle["num_compilations"]),
         seconds_total=seconds["total"],
         seconds_generation=seconds["generation"],
         seconds_environment=float(frame["seconds_environment"].sum()),
         seconds_solver=oracle["seconds_building"] + oracle["seconds_scoring"],
+        seconds_solver_build=oracle["seconds_building"],
         seconds_learner=seconds["learner"],
         seconds_sync=seconds["sync"],
         seconds_validation=seconds["validation"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,14 @@ from cast_ray.chat import ChatTokenizer
 from cast_ray.config import PolicyConfig, WarmStartConfig
 from cast_ray.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.env import TextEnv
+from cast_ray.errors import ConfigError
 from cast_ray.games import get_game
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import build_small_policy
 from solver_actors.oracle import Oracle
+from solver_actors.solvers import get_solver_entry
 
 _CORPUS_PUZZLES = 200
 _WARM_UP_SHARE = 0.1
@@ -42,10 +45,28 @@ def build_initial_model(
     return build_small_policy(
         directory,
         corpus=_corpus(game, turn_budget, puzzles[:_CORPUS_PUZZLES]),
+        cells="".join(puzzle.board for puzzle in puzzles[:_CORPUS_PUZZLES]),
         max_position_embeddings=max_tokens,
         seed=derive_seed(seed, "initial model"),
         **shape,
     )
+
+
+def check_answers_fit(puzzle: Puzzle, *, tokenizer: ChatTokenizer, max_answer_tokens: int) -> None:
+    """Make sure that a policy has the tokens to name every action of a puzzle.
+
+    Raises:
+        ConfigError: an action takes more; every such answer would be cut off and earn nothing.
+    """
+    game = get_game(puzzle.game)
+    actions = game.actions(game.decode(puzzle.board))
+    lengths = {action: len(tokenizer.answer(f"```{action}```")) for action in actions}
+    longest = max(lengths, key=lengths.__getitem__)
+    if lengths[longest] > max_answer_tokens:
+        raise ConfigError(
+            f"rollout.max_answer_tokens must be >= {lengths[longest]} for {puzzle.game}, got "
+            f"{max_answer_tokens}: so many tokens has the answer ```{longest}``` with its end"
+        )
 
 
 def demonstrations(
@@ -64,12 +85,12 @@ def demonstrations(
         config: how many, and how good.
         tokenizer: writes them as token ids.
         turn_budget: most turns of one.
-        ends_dead: whether one ends in a deadlock, as episodes do.
+        ends_dead: whether one ends in a deadlock, if the game has them, as episodes do.
         seed: of boards and mistakes.
     """
     rng = np.random.default_rng(derive_seed(seed, "demonstrations"))
     oracle = Oracle(max_bytes=2**28)
-    game = get_game(puzzles[0].game)
+    game, entry = get_game(puzzles[0].game), get_solver_entry(puzzles[0].game)
     num_careful = (config.steps - config.careless_steps) * config.trajectories_per_step
     drawn = rng.integers(len(puzzles), size=config.steps * config.trajectories_per_step)
     talks = []
@@ -81,8 +102,8 @@ def demonstrations(
             demonstrate(
                 puzzle,
                 game=game,
-                best_action=solver.best_action,
-                is_dead=solver.is_dead if ends_dead else None,
+                next_action=partial(entry.next_action, solver),
+                is_dead=solver.is_dead if ends_dead and entry.has_deadlocks else None,
                 turn_budget=turn_budget,
                 mistake_probability=(
                     config.mistake_probability

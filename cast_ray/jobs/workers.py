@@ -7,12 +7,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import ray
 
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError
@@ -31,7 +27,6 @@ logger = logging.getLogger(__name__)
 _STALL_TIMEOUT_S = 60.0
 _PROBE_TIMEOUT_S = 30.0
 _BLOCK_SIZE = 32
-_OBJECT_STORE_BYTES = 512 * 2**20
 _VERSIONS_KEPT = 2
 
 
@@ -47,32 +42,6 @@ class SyncResult:
     def layer_error(self) -> float:
         """Largest relative error of any layer in any engine."""
         return max(receipt.worst_relative_error for receipt in self.receipts)
-
-
-@contextmanager
-def ray_session(*, num_cpus: float) -> Iterator[None]:
-    """Use the cluster named by RAY_ADDRESS, or start Ray on this machine; leave it at the end.
-
-    Args:
-        num_cpus: what the run reserves. A local Ray is told so many, whatever the machine has:
-            the parts of a step take turns, so that reservations may exceed the cores.
-    """
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(log_to_driver=False)
-    else:
-        ray.init(
-            address="local",
-            num_cpus=int(-(-num_cpus // 1)),
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 class Workers:
@@ -123,6 +92,7 @@ class Workers:
             run_id=run_id,
             num_environment_actors=rollout.environment_actors,
             num_oracle_actors=rollout.oracle_actors,
+            game=config.game,
             oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
             model_dir=str(model_dir.absolute()),
             pieces=pieces,

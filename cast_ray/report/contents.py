@@ -63,8 +63,8 @@ def read_run(run: RunDirectory) -> RunContents:
         config_text=run.config.read_text(),
         steps=steps,
         groups=tuple(_group_counts(path) for path in run.trajectory_files()),
-        before=_evaluation(run.evaluations / "before.parquet", summary.get("before"), config.seed),
-        after=_evaluation(run.evaluations / "after.parquet", summary.get("after"), config.seed),
+        before=_evaluation(run, "before", summary, config),
+        after=_evaluation(run, "after", summary, config),
         is_finished=summary.get("after") is not None and summary["steps"] >= config.steps,
         seconds=summary.get("seconds", so_far),
     )
@@ -81,16 +81,20 @@ def _read_summary(path: Path) -> dict[str, Any]:  # Any: a JSON object
         ) from None
 
 
-def _evaluation(path: Path, stored: dict[str, Any] | None, seed: int) -> Evaluation | None:
+def _evaluation(
+    run: RunDirectory, name: str, summary: dict[str, Any], config: TrainConfig
+) -> Evaluation | None:
     """Return an evaluation; its success rate as the summary has it, else from the games."""
-    episodes = read_episodes(path)
+    stored = summary.get(name)
+    path = run.evaluations / f"{name}.parquet"
+    episodes = read_episodes(path, rescue=config.advantage.rescue)
     if stored is None and not episodes:
         return None
     if stored is None:
         success = success_rate(
             [episode.puzzle_id for episode in episodes],
             [float(episode.is_solved) for episode in episodes],
-            seed=seed,
+            seed=config.seed,
         )
     else:
         success = Success(**stored)

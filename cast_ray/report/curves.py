@@ -12,8 +12,9 @@ from cast_ray.report.bars import Part, stacked_bars
 from cast_ray.report.comparison import Showcase
 from cast_ray.report.contents import GroupCounts
 from cast_ray.report.episodes import Episode, Evaluation, share_solved
+from cast_ray.report.game_words import GameWords, words_of
 from cast_ray.report.line_chart import Line, line_chart
-from cast_ray.report.phrasing import infinite, percent, signed
+from cast_ray.report.phrasing import percent, signed
 
 _SMALL = (330, 180)
 _NAN = float("nan")
@@ -30,7 +31,7 @@ class Figure:
     chart: Markup
 
 
-def learning_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
+def learning_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]:
     """Return the large charts: success, and the solver's signal."""
     last = steps[-1]
     return [
@@ -56,8 +57,8 @@ def learning_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
             latest=f"{percent(last.progress_fraction)} progress, "
             f"{percent(last.harmful_fraction)} harmful",
             caption=(
-                "Progress: the turn brought the board closer to its goal. Harmful: it led away "
-                "from it, or lost it for good. The rest changed nothing."
+                "Progress: the turn brought the board closer to its goal. Harmful: "
+                f"{words.harmful}. The rest left the distance as it was."
             ),
             chart=line_chart(
                 [
@@ -72,15 +73,22 @@ def learning_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
     ]
 
 
-def turn_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
+def turn_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]:
     """Return the small charts about episodes and turns."""
+    failures = _small(
+        steps,
+        "Episodes lost for good",
+        lambda row: row.lost_fraction,
+        lambda value: percent(value, digits=1),
+        words.failures,
+    )
     return [
         _small(
             steps,
             "Mean shifted advantage",
             lambda row: row.shifted_advantage_mean,
             lambda value: signed(value, digits=2),
-            "Moves gained by a turn; 1 would be optimal play.",
+            words.mean_advantage,
         ),
         _small(
             steps,
@@ -89,19 +97,13 @@ def turn_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
             lambda value: f"{value:.1f}",
             "Mean over the step; a solved board ends early.",
         ),
-        _small(
-            steps,
-            "Episodes lost for good",
-            lambda row: row.deadlock_fraction,
-            lambda value: percent(value, digits=1),
-            "Ended because the solver proved that no win is left.",
-        ),
+        *([failures] if words.failures else []),
         _small(
             steps,
             "Turns without effect",
             lambda row: row.ineffective_fraction,
             lambda value: percent(value, digits=1),
-            "Valid actions that met a wall, a second box, …",
+            "Valid actions that changed nothing: something was in the way.",
         ),
         _small(
             steps,
@@ -194,7 +196,9 @@ def group_figure(groups: Sequence[GroupCounts]) -> Figure:
     )
 
 
-def distance_figure(before: Evaluation | None, after: Evaluation | None) -> Figure | None:
+def distance_figure(
+    before: Evaluation | None, after: Evaluation | None, words: GameWords
+) -> Figure | None:
     """Return success by the distance of the start board; None without at least two distances."""
     lines = [
         Line(label=name, style=style, points=_by_distance(evaluation.episodes))
@@ -206,11 +210,11 @@ def distance_figure(before: Evaluation | None, after: Evaluation | None) -> Figu
     return Figure(
         title="Success by distance",
         latest="",
-        caption="Held-out boards by N of their start: the moves that the best player needs.",
+        caption=f"Held-out boards by {words.letter} of their start: {words.of_start}",
         chart=line_chart(
             lines,
             title="Success on held-out boards by distance to the goal, before and after",
-            x_name="N of the start board, in moves",
+            x_name=f"{words.letter} of the start board, in {words.unit}s",
             write=percent,
             size=(500, 220),
         ),
@@ -218,7 +222,8 @@ def distance_figure(before: Evaluation | None, after: Evaluation | None) -> Figu
 
 
 def cost_chart(showcase: Showcase) -> Markup:
-    """Return N along the shown games."""
+    """Return the cost-to-go along the shown games."""
+    words = words_of(showcase.game)
     games = [("before", "b", showcase.before), ("after", "a", showcase.after)]
     lines = [
         Line(label=name, style=style, points=tuple(enumerate(episode.costs)))
@@ -227,10 +232,10 @@ def cost_chart(showcase: Showcase) -> Markup:
     ]
     return line_chart(
         lines,
-        title="Cost-to-go N after each turn of the shown games",
+        title=f"Cost-to-go {words.letter} after each turn of the shown games",
         x_name="turn",
         write=lambda value: f"{value:.3g}",
-        infinite=infinite(showcase.game),
+        infinite=words.infinite,
         size=(1020, 200),
     )
 

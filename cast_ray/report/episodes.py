@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cast_ray.advantages import shifted_solver_advantage
+from cast_ray.credit import shifted_advantages
 from cast_ray.errors import RunDirectoryError
-from cast_ray.games.base import Effect
 from cast_ray.metrics import Success
 from cast_ray.trajectory import SCORED_SCHEMA, check_schema, costs_of
 
-_COLUMNS = ["puzzle_id", "game", "answers", "actions", "effects", "states"]
+_COLUMNS = ["puzzle_id", "puzzle", "game", "answers", "actions", "effects", "states"]
 _COLUMNS += ["reward", "end_reason", "cost_to_go", "cost_status"]
 
 
@@ -67,8 +65,12 @@ class Evaluation:
         return attempts
 
 
-def read_episodes(path: Path) -> tuple[Episode, ...]:
+def read_episodes(path: Path, *, rescue: str) -> tuple[Episode, ...]:
     """Return the episodes of an evaluation; none where the file does not exist.
+
+    Args:
+        path: of the table.
+        rescue: the run's ``advantage.rescue``.
 
     Raises:
         RunDirectoryError: the file is no Parquet.
@@ -83,7 +85,7 @@ def read_episodes(path: Path) -> tuple[Episode, ...]:
         raise RunDirectoryError(
             f"{path} cannot be read ({error}); move it away to write the report without it"
         ) from None
-    return tuple(_episode(row) for row in table.to_pylist())
+    return tuple(_episode(row, rescue=rescue) for row in table.to_pylist())
 
 
 def share_solved(episodes: Sequence[Episode]) -> float:
@@ -91,10 +93,11 @@ def share_solved(episodes: Sequence[Episode]) -> float:
     return sum(episode.is_solved for episode in episodes) / len(episodes)
 
 
-def _episode(row: dict[str, Any]) -> Episode:  # Any: a row as Arrow hands it out
+def _episode(row: dict[str, Any], *, rescue: str) -> Episode:  # Any: a row as Arrow hands it out
     costs = costs_of(row)
-    has_effect = np.array([effect == Effect.CHANGED for effect in row["effects"]], dtype=bool)
-    credit = shifted_solver_advantage(costs, has_effect)
+    credit = shifted_advantages(
+        costs, row["effects"], game=row["game"], puzzle=row["puzzle"], rescue=rescue
+    )
     turns = zip(
         row["states"][:-1],
         costs[:-1].tolist(),

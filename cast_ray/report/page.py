@@ -16,6 +16,7 @@ from cast_ray.report.board import board_legend, draw_board
 from cast_ray.report.comparison import choose_showcase, gain
 from cast_ray.report.contents import RunContents, read_run
 from cast_ray.report.episodes import Evaluation
+from cast_ray.report.game_words import words_of
 from cast_ray.report.time_split import time_split
 from cast_ray.run_directory import RunDirectory
 
@@ -53,19 +54,21 @@ def _render(contents: RunContents) -> str:
         credit=phrasing.credit,
         end_reason=phrasing.end_reason,
     )
-    environment.tests.update(dead=math.isinf, unknown=math.isnan)
+    environment.tests.update(infinite=math.isinf, unknown=math.isnan)
     environment.globals.update(count=phrasing.count, draw_board=draw_board)
     return environment.get_template("page.html").render(_view(contents))
 
 
 def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template reads by name
     before, after = contents.before, contents.after
+    words = words_of(contents.config.game)
     showcase = choose_showcase(before, after)
     return {
         "run": contents,
+        "words": words,
         "change": gain(before, after, seed=contents.config.seed) if before and after else None,
         "rates": _rates(before, after),
-        "distance": curves.distance_figure(before, after),
+        "distance": curves.distance_figure(before, after, words),
         "endings": _endings(before, after),
         "showcase": showcase,
         "cost_chart": curves.cost_chart(showcase) if showcase else None,
@@ -76,13 +79,13 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
 
 def _step_view(contents: RunContents) -> dict[str, Any]:
     """Return what is drawn over the steps; nothing before the first one."""
-    steps = contents.steps
+    steps, words = contents.steps, words_of(contents.config.game)
     if not steps:
         return {"split": None, "columns": []}
     split = time_split(steps)
     return {
-        "learning": curves.learning_figures(steps),
-        "turns": curves.turn_figures(steps),
+        "learning": curves.learning_figures(steps, words),
+        "turns": curves.turn_figures(steps, words),
         "health": curves.health_figures(steps),
         "groups": curves.group_figure(contents.groups) if contents.groups else None,
         "split": split,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 
+from cast_ray.report.game_words import words_of
+
 END_REASONS = {
     "solved": "solved",
     "deadlock": "deadlock",
     "turn_budget": "out of turns",
     "token_budget": "out of tokens",
     "truncated": "answer cut off",
-    "lost": "lost by the rules",
 }
-"""The words for ``Trajectory.end_reason``; an unlisted reason is shown as it is stored."""
-
-_INFINITE = {"minesweeper": "solver loses"}
-_DEAD = "dead"
+"""The words for ``Trajectory.end_reason``, but ``lost``; others are shown as they are stored."""
 
 
 def percent(share: float, *, digits: int = 0) -> str:
@@ -52,12 +50,7 @@ def cost(cost_to_go: float, game: str) -> str:
     """Return a cost-to-go: a number of moves, the game's word for infinite, or ``unknown``."""
     if math.isnan(cost_to_go):
         return "unknown"
-    return infinite(game) if math.isinf(cost_to_go) else f"{cost_to_go:.0f}"
-
-
-def infinite(game: str) -> str:
-    """Return the word for an infinite cost: a proof for most games, less for Minesweeper."""
-    return _INFINITE.get(game, _DEAD)
+    return words_of(game).infinite if math.isinf(cost_to_go) else f"{cost_to_go:.0f}"
 
 
 def credit(shifted_advantage: float) -> str:
@@ -65,8 +58,10 @@ def credit(shifted_advantage: float) -> str:
     return "unknown" if math.isnan(shifted_advantage) else signed(shifted_advantage)
 
 
-def end_reason(reason: str) -> str:
-    """Return why an episode ended, in words."""
+def end_reason(reason: str, game: str) -> str:
+    """Return why an episode ended, in the game's words."""
+    if reason == "lost":
+        return words_of(game).lost
     return END_REASONS.get(reason, reason)
 
 

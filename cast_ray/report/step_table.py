@@ -49,10 +49,10 @@ _COLUMNS = (
     ),
     Column(
         group="episodes",
-        name="dead",
+        name="lost",
         width=5,
         style="",
-        write=lambda row: percent(row.deadlock_fraction),
+        write=lambda row: percent(row.lost_fraction),
     ),
     Column(
         group="turns, by the solver",
@@ -117,7 +117,7 @@ _COLUMNS = (
         group="", name="tokens/s", width=10, style="", write=lambda row: f"{row.tokens_per_s:,.0f}"
     ),
 )
-_FIRST_TO_GO = ("no-op", "tokens/s", "dead", "valid.", "turns", "sync", "solver")
+_FIRST_TO_GO = ("no-op", "tokens/s", "lost", "valid.", "turns", "sync", "solver")
 """Columns that a narrow terminal does without, in this order."""
 _STEP_WIDTH = 8
 _ETA_WIDTH = 11
@@ -163,7 +163,7 @@ def step_sentence(row: StepMetrics, *, total_steps: int, seconds_left: float) ->
     )
     return (
         f"step {row.step}/{total_steps}: solved {percent(row.success, digits=1)}{validation}, "
-        f"{row.turns_mean:.1f} turns, dead {percent(row.deadlock_fraction)} | "
+        f"{row.turns_mean:.1f} turns, lost {percent(row.lost_fraction)} | "
         f"progress {percent(row.progress_fraction)}, harmful {percent(row.harmful_fraction)}, "
         f"no effect {percent(row.ineffective_fraction + row.invalid_fraction)}, "
         f"credit {signed(row.shifted_advantage_mean, digits=2)} | "

@@ -103,6 +103,42 @@ def test_infinite_to_infinite_earns_nothing() -> None:
     assert shifted([inf, inf]) == [0]
 
 
+def test_infinite_to_finite_earns_the_cost_it_leads_to() -> None:
+    assert shifted([inf, 4]) == [4]
+
+
+def test_infinite_to_a_win_earns_what_is_given_for_it() -> None:
+    costs, has_effect = np.array([inf, 0]), np.array([True])
+    found = advantages.shifted_solver_advantage(costs, has_effect, win_from_infinite=29)
+    assert found.tolist() == [29]
+
+
+def test_rescues_earn_nothing_where_the_configuration_says_so() -> None:
+    costs, has_effect = np.array([inf, 4, inf, 0]), np.array([True, True, True])
+    found = advantages.shifted_solver_advantage(
+        costs, has_effect, rescue="zero", win_from_infinite=29
+    )
+    assert found.tolist() == [0, -4, 0]
+
+
+def test_unknown_rule_for_rescues_is_an_error() -> None:
+    with pytest.raises(ValueError, match="rescue must be cost or zero, got 'half'"):
+        advantages.shifted_solver_advantage(np.zeros(2), np.ones(1, dtype=bool), rescue="half")
+
+
+@pytest.mark.parametrize(("rescue", "credit"), [("cost", 22), ("zero", 0)])
+def test_win_from_infinite_earns_the_safe_cells_of_its_board(rescue: str, credit: float) -> None:
+    board = "+....\n.1...\nF....\n.....\n..+.."  # 25 cells, 3 mines
+    row = replace(
+        trajectory(group=0, episode=0, effects=("changed",), reward=1.0),
+        game="minesweeper",
+        puzzle=board,
+        states=(board, board),
+    )
+    batch, _ = add_advantages(scored((row, [inf, 0])), alpha=1.0, rescue=rescue)
+    assert batch["shifted_advantages"].to_pylist() == [[credit]]
+
+
 def test_invalid_turn_earns_nothing() -> None:
     assert shifted([4, 4], [False]) == [0]
 

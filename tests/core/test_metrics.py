@@ -28,6 +28,14 @@ def test_rows_survive_the_file_and_null_stays_null(tmp_path: Path) -> None:
     ]
 
 
+def test_deadlocks_of_an_older_file_are_read_as_losses(tmp_path: Path) -> None:
+    rows = [_row(1, lost_fraction=0.25)]
+    write_metrics(tmp_path / "new.parquet", rows)
+    older = pl.read_parquet(tmp_path / "new.parquet").rename({"lost_fraction": "deadlock_fraction"})
+    older.write_parquet(tmp_path / "old.parquet")
+    assert read_metrics(tmp_path / "old.parquet") == rows
+
+
 def test_no_file_means_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "metrics.parquet") == []
 

@@ -34,7 +34,7 @@ def row(step: int, *, validation_success: float | None = None) -> StepMetrics:
         success=0.415,
         validation_success=validation_success,
         turns_mean=8.25,
-        deadlock_fraction=0.08,
+        lost_fraction=0.08,
         progress_fraction=0.44,
         harmful_fraction=0.18,
         ineffective_fraction=0.15,
@@ -95,7 +95,7 @@ def test_step_in_a_file_tells_success_signal_time_and_what_is_left() -> None:
         progress.step(row(2, validation_success=0.44), 12)
     (line,) = file.getvalue().splitlines()
     assert line == (
-        "[00:00] step 2/12: solved 41.5%, validation 44.0%, 8.2 turns, dead 8% | "
+        "[00:00] step 2/12: solved 41.5%, validation 44.0%, 8.2 turns, lost 8% | "
         "progress 44%, harmful 18%, no effect 17%, credit −0.12 | "
         "10.5 s: generation 6.0 (solver beside it 0.3), learner 3.5, sync 0.4, other 0.6 | "
         "1,234 tokens/s, 1 min 55 s left"
@@ -165,7 +165,7 @@ def test_terminal_keeps_phases_results_and_a_row_for_each_step() -> None:
     assert "✓ starting Ray  0.0 s" in text
     assert "✓ warm start 300/300, loss 0.41" in text
     assert "● held-out before training: 33.4% solved" in text
-    assert text.count("solved valid. turns dead") == 1
+    assert text.count("solved valid. turns lost") == 1
     assert "1/2     42%          8.2   8%       44%  18%   17%  −0.12" in text
     assert "2/2     42%    44%   8.2   8%" in text
     assert "runs/one/report.html" in text

@@ -15,7 +15,14 @@ from cast_ray.games.base import Tier
 from cast_ray.games.sokoban import Sokoban, SokobanState
 from cast_ray.generators import build_puzzles
 from cast_ray.generators.sokoban import generate_sokoban
-from cast_ray.puzzles import PUZZLE_SCHEMA, Puzzle, puzzle_id_of, read_puzzles, write_puzzles
+from cast_ray.puzzles import (
+    PUZZLE_SCHEMA,
+    Puzzle,
+    puzzle_id_of,
+    read_puzzle_metadata,
+    read_puzzles,
+    write_puzzles,
+)
 from tests.rooms import symmetric_forms
 from tests.solvers.brute_force_sokoban import brute_force
 
@@ -39,6 +46,7 @@ def puzzle(board: str = "PXO") -> Puzzle:
         puzzle_id=puzzle_id_of(GAME, GAME.decode(board)),
         board=board,
         cost_to_go=1,
+        cost_status="exact",
         seed=7,
     )
 
@@ -68,6 +76,29 @@ def test_file_without_puzzles_is_read_as_none(tmp_path: Path) -> None:
     assert read_puzzles(tmp_path / "none.parquet") == []
 
 
+def test_file_keeps_every_status_the_measures_and_its_own_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "kinds.parquet"
+    puzzles = [
+        replace(puzzle(), measures={"pushes": 1.0, "boxes": 0.5}),
+        replace(puzzle(), cost_to_go=None, cost_status="infinite"),
+        replace(puzzle(), cost_to_go=None, cost_status="unknown"),
+    ]
+    write_puzzles(path, puzzles, metadata={"seed": "3"})
+    assert read_puzzles(path) == puzzles
+    np.testing.assert_equal([each.cost for each in puzzles], [1.0, np.inf, np.nan])
+    assert read_puzzle_metadata(path) == {"seed": "3"}
+
+
+def test_equal_puzzles_give_equal_bytes_whatever_the_order_of_their_measures(
+    tmp_path: Path,
+) -> None:
+    measures = {"pushes": 1.0, "boxes": 0.5}
+    backwards = dict(reversed(measures.items()))
+    write_puzzles(tmp_path / "a.parquet", [replace(puzzle(), measures=measures)])
+    write_puzzles(tmp_path / "b.parquet", [replace(puzzle(), measures=backwards)])
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
 def test_reader_of_the_old_file_is_not_disturbed_by_a_new_one(tmp_path: Path) -> None:
     path = tmp_path / "mini.parquet"
     write_puzzles(path, [puzzle()])
@@ -94,6 +125,10 @@ def test_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
         (replace(puzzle(), tier="easy"), "tier must be one of id.*, got 'easy'"),
         (replace(puzzle(), board="P_XO"), "puzzle_id is '.*' but the board's is '.*'"),
         (replace(puzzle(), cost_to_go=-1), "cost_to_go must be >= 0, got -1"),
+        (replace(puzzle(), cost_status="dead"), "cost_status must be exact, .*, got 'dead'"),
+        (replace(puzzle(), cost_to_go=None), "cost_to_go is None and cost_status exact"),
+        (replace(puzzle(), cost_status="infinite"), "cost_to_go is 1 and cost_status infinite"),
+        (replace(puzzle(), measures={"pushes": np.nan}), "measure pushes must be a finite number"),
     ],
 )
 def test_broken_row_is_refused_with_file_and_row(
@@ -108,7 +143,8 @@ def test_broken_row_is_refused_with_file_and_row(
 def test_null_is_refused_with_file_and_row(tmp_path: Path) -> None:
     path = tmp_path / "null.parquet"
     nullable = pa.schema([field.with_nullable(True) for field in PUZZLE_SCHEMA])
-    row = {"game": "sokoban", "tier": "mini", "puzzle_id": "0", "cost_to_go": 1, "seed": 0}
+    row = {"game": "sokoban", "tier": "mini", "puzzle_id": "0", "cost_to_go": 1}
+    row |= {"cost_status": "exact", "seed": 0, "measures": []}
     pq.write_table(pa.Table.from_pylist([row], schema=nullable), path)
     with pytest.raises(PuzzleError, match=r"null.parquet, row 0: board is null"):
         read_puzzles(path)
@@ -163,9 +199,24 @@ def test_states_of_infinite_or_unknown_cost_are_left_out() -> None:
     assert [p.cost_to_go for p in mini_puzzles(2, solve=lambda state: next(costs))] == [2, 6]
 
 
+def test_infinite_costs_are_kept_where_the_tier_has_them() -> None:
+    tier = GAME.tiers["mini"]
+    assert not tier.has_cost(np.inf)
+    lenient = replace(tier, cost_may_be_infinite=True)
+    assert [lenient.has_cost(cost) for cost in (np.inf, np.nan, 1, 2, 6, 7)] == [
+        True, False, False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_fewer_puzzles_will_do_where_that_is_said() -> None:
+    costs = iter([2.0, 3.0])
+    few = mini_puzzles(5, solve=lambda state: next(costs, np.inf), patience=50, at_least=2)
+    assert [each.cost_to_go for each in few] == [2, 3]
+
+
 def test_too_few_distinct_puzzles_is_an_error() -> None:
     with pytest.raises(PuzzleError, match="only 0 of 5 distinct puzzles of sokoban:mini"):
-        mini_puzzles(5, solve=lambda state: np.inf)
+        mini_puzzles(5, solve=lambda state: np.inf, patience=50)
 
 
 def test_unknown_tier_is_refused() -> None:

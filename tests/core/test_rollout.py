@@ -34,6 +34,7 @@ def spec(*, board: str = BOARD, turn_budget: int = 6, seed: int = 11) -> Episode
         puzzle_id=puzzle_id_of(GAME, GAME.decode(board)),
         board=board,
         cost_to_go=3,
+        cost_status="exact",
         seed=0,
     )
     return EpisodeSpec(

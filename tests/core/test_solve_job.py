@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cast_ray.errors import EnvironmentSetupError, PuzzleError
-from cast_ray.games import GAMES
-from cast_ray.jobs.solve import MAX_CELLS, MAX_LINE_BYTES, solve_file
-from solver_actors.solvers import SOLVERS
-from tests.rooms import FIXED, rooms
+from cast_ray.games import game_names
+from cast_ray.jobs.bench_solve import make_lines
+from cast_ray.jobs.solve import solve_file
+from cast_ray.jobs.solve_request import MAX_CELLS, MAX_LINE_BYTES
+from tests.rooms import FIXED, long_way_round, rooms
 from tests.solvers.brute_force_sokoban import brute_force
 
 ROOM = ["######", "#____#", "#_X__#", "#__O_#", "#P___#", "######"]
@@ -117,14 +118,15 @@ def test_broken_board_is_named_by_row_and_column(
         ('{"game": NaN}', '"game" is nan'),
         ('{"game": "\\ud800"}', "not available here"),
         ('{"game": "sokoban"}', '"board" is missing'),
-        ('{"game": "sokoban", "board": "PXO"}', "\"board\" is 'PXO': give a list"),
+        ('{"game": "sokoban", "board": null}', '"board" is missing'),
+        ('{"game": "sokoban", "board": 7}', '"board" is 7: give one text or a list of rows'),
         ('{"game": "sokoban", "board": {"0": "PXO"}}', '"board" is an object'),
         ('{"game": "sokoban", "board": [["P"]]}', "row 0 of the board is a list"),
         ("[" * 100_000, "too deeply nested"),
         ("9" * 5000, "too long a number"),
         ("{" + '"a":' * 3, "not JSON"),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_broken_line_is_an_error_in_words(tmp_path: Path, text: str, message: str) -> None:
     assert message in error(tmp_path, text)
@@ -136,7 +138,7 @@ def test_line_that_is_no_text_is_an_error(tmp_path: Path) -> None:
 
 def test_game_without_a_solver_is_not_available(tmp_path: Path) -> None:
     message = error(tmp_path, '{"game": "chess", "board": []}')
-    available = ", ".join(sorted(GAMES.keys() & SOLVERS.keys()))
+    available = ", ".join(game_names())
     assert message == f"\"game\" is 'chess', which is not available here: use one of {available}"
 
 
@@ -147,12 +149,31 @@ def test_line_beyond_the_limit_is_refused_and_the_next_one_read(tmp_path: Path) 
     assert "longer than" in found[0]["error"]
 
 
-def test_board_with_too_many_states_is_refused_at_once(tmp_path: Path) -> None:
-    rows = ["X" * 40 + "O" * 40, "P" + "_" * 79]
-    assert "more states than the cap" in error(tmp_path, line(rows))
+def test_board_too_large_for_a_table_gets_its_cost(tmp_path: Path) -> None:
+    board = ["P" + "_" * 99, "__XO__XO__XO" + "_" * 88, *["_" * 100] * 98]
+    assert answers(tmp_path, line(board), with_q=True) == [
+        {"cost": 15, "best": "Down", "q": {"Down": 14, "Right": 14}}
+    ]
 
 
-def test_board_with_too_many_cells_is_refused_before_states_are_counted(tmp_path: Path) -> None:
+def test_board_too_large_for_a_table_may_be_dead_by_proof(tmp_path: Path) -> None:
+    board = ["X" * 40 + "O" * 40, "P" + "_" * 79]
+    assert answers(tmp_path, line(board)) == [{"cost": "dead", "best": None}]
+
+
+def test_board_too_hard_to_solve_is_unknown_beside_boards_with_a_cost(tmp_path: Path) -> None:
+    free = ["_" * 100] * 47
+    hard = ["P" + "_" * 99, "_" * 100, "_X" * 5 + "_" * 90, *free, *free, "O_" * 5 + "_" * 90]
+    text = "\n".join([line(["P_X_O"]), line(hard), line(["PXO"])])
+    assert [answer["cost"] for answer in answers(tmp_path, text)] == [3, "unknown", 1]
+
+
+def test_maze_of_very_many_steps_gets_its_cost(tmp_path: Path) -> None:
+    board = long_way_round(num_stairs=19, num_folds=8).split("\n")
+    assert answers(tmp_path, line(board)) == [{"cost": 36_189, "best": "Right"}]
+
+
+def test_board_with_too_many_cells_is_refused(tmp_path: Path) -> None:
     rows = ["X" * MAX_CELLS, "O" * MAX_CELLS]
     assert f"more than {MAX_CELLS}" in error(tmp_path, line(rows))
 
@@ -167,6 +188,42 @@ def test_costs_equal_brute_force(tmp_path_factory: pytest.TempPathFactory, board
         assert answer["q"][answer["best"]] == answer["cost"] - 1
 
 
+def test_rush_hour_board_is_one_text(tmp_path: Path) -> None:
+    board = "............AA.B.....B.............."
+    text = json.dumps({"game": "rush_hour", "board": board})
+    assert answers(tmp_path, text) == [{"cost": 2, "best": "B-2"}]
+
+
+def test_minesweeper_q_holds_reveals_and_no_lifting_of_flags(tmp_path: Path) -> None:
+    mines = {"rows": 1, "cols": 4, "mines": [[0, 2]], "revealed": ["1000"]}
+    found = answers(tmp_path, minefield(**mines, flags=["0100"]), with_q=True)
+    lifted = answers(tmp_path, minefield(**mines), with_q=True)
+    # K with the flag: lift it, reveal it, then the last cell.
+    assert found == [{"cost": 3, "best": "flag 0 1", "q": {"reveal 0 2": "dead", "reveal 0 3": 2}}]
+    assert lifted[0]["q"] == {"reveal 0 1": 1, "reveal 0 2": "dead", "reveal 0 3": 1}
+
+
+def test_lost_minesweeper_state_is_dead(tmp_path: Path) -> None:
+    text = minefield(rows=1, cols=3, mines=[[0, 2]], revealed=["001"])
+    assert answers(tmp_path, text, with_q=True) == [{"cost": "dead", "best": None, "q": {}}]
+
+
+def test_minesweeper_board_beyond_the_solver_is_an_error(tmp_path: Path) -> None:
+    text = minefield(rows=9, cols=9, mines=[[0, 0]], first_click=[8, 8])
+    assert "the solver takes at most 64" in error(tmp_path, text)
+
+
+def test_states_in_random_order_get_the_answers_that_they_get_alone(tmp_path: Path) -> None:
+    lines = make_lines(num_states=60, states_per_puzzle=5)
+    together = answers(tmp_path, "\n".join(lines), with_q=True)
+    assert together == [answers(tmp_path, text, with_q=True)[0] for text in lines]
+    assert len({answer["cost"] for answer in together}) > 10
+
+
+def minefield(**keys: object) -> str:
+    return json.dumps({"game": "minesweeper", **keys})
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
@@ -174,7 +231,16 @@ JSON = st.recursive(
 )
 BOARDS = JSON | st.lists(st.text("#_OX*PS\n ?", max_size=6) | JSON, max_size=6)
 REQUESTS = JSON | st.fixed_dictionaries(
-    {}, optional={"game": st.just("sokoban") | JSON, "board": BOARDS, "q": JSON}
+    {},
+    optional={
+        "game": st.sampled_from(["sokoban", "minesweeper", "rush_hour"]) | JSON,
+        "board": BOARDS,
+        "rows": st.integers(1, 3) | JSON,
+        "cols": st.integers(1, 3) | JSON,
+        "mines": st.lists(st.lists(st.integers(0, 2), max_size=2), max_size=3) | JSON,
+        "revealed": st.lists(st.text("01", max_size=3), max_size=3) | JSON,
+        "first_click": st.lists(st.integers(0, 2), max_size=2) | JSON,
+    },
 )
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,8 +21,8 @@ from cast_ray.rollout import EpisodeSpec, Sampling
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
 from solver_actors.pool import RolloutPool
-from solver_actors.solvers import SOLVERS
-from tests.scripted import build_test_policy, scripted_engine
+from solver_actors.solvers import get_solver_entry
+from tests.scripted import build_test_policy, scripted_engine, silent_engine
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
@@ -42,17 +42,18 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_pool(model_dir: Path) -> Iterator:
     pools: list[RolloutPool] = []
 
-    def make(latency_s: float = 0.0, **options: object) -> RolloutPool:
+    def make(latency_s: float = 0.0, make_engine: Callable = scripted_engine) -> RolloutPool:
         pieces = read_chat_pieces(model_dir)
         pools.append(
             RolloutPool(
                 run_id=f"pool-{time.monotonic_ns()}",
+                game="sokoban",
                 num_environment_actors=2,
                 num_oracle_actors=2,
                 oracle_max_bytes=2**24,
                 model_dir=str(model_dir),
                 pieces=pieces,
-                make_generate=functools.partial(scripted_engine, str(model_dir), pieces, latency_s),
+                make_generate=functools.partial(make_engine, str(model_dir), pieces, latency_s),
                 deadlock_ends_episode=True,
             )
         )
@@ -63,11 +64,11 @@ def make_pool(model_dir: Path) -> Iterator:
         pool.close()
 
 
-def _groups(count: int, attempts: int = 8) -> list[list[EpisodeSpec]]:
+def _groups(count: int, attempts: int = 8, *, game: str = "sokoban") -> list[list[EpisodeSpec]]:
     def solve(state: object) -> float:
-        return float(SOLVERS["sokoban"].build(state).cost_to_go([state])[0])
+        return float(get_solver_entry(game).build(state).cost_to_go([state])[0])
 
-    puzzles = build_puzzles(game="sokoban", tier="mini", count=count, seed=3, solve=solve)
+    puzzles = build_puzzles(game=game, tier="mini", count=count, seed=3, solve=solve)
     return episode_groups(puzzles, attempts=attempts, step=1, seed=7, purpose="test")
 
 
@@ -118,6 +119,15 @@ def test_a_groups_rollouts_meet_one_table(make_pool) -> None:
     assert counters["num_misses"] == 6
     # Eight trajectories are scored one by one; the table was built for the deadlock rule.
     assert counters["num_hits"] == 6 * 8
+
+
+@pytest.mark.parametrize("game", ["minesweeper", "rush_hour"])
+def test_no_solver_travels_where_a_game_has_no_deadlocks(make_pool, game: str) -> None:
+    pool = make_pool(make_engine=silent_engine)
+    list(pool.play(_groups(3, game=game), SAMPLING, timeout_s=60))
+    counters = pool.counters()
+    assert counters["num_misses"] == 3
+    assert counters["num_hits"] == 3 * 8 - 3  # each look-up is a trajectory that was scored
 
 
 def test_a_killed_environment_actor_costs_one_retry_and_no_episode(make_pool) -> None:

@@ -100,6 +100,12 @@ def test_the_weights_changed_in_every_step_and_the_model_is_the_last(
     assert start != end
 
 
+def test_no_step_waits_for_a_compiler(finished: RunDirectory) -> None:
+    metrics = pl.read_parquet(finished.metrics)
+    assert metrics["kernel_compilations"].to_list() == [0, 0, 0]
+    assert (metrics["oracle_misses"] > 0).any()  # and solvers were built
+
+
 def test_replay_finds_no_difference(finished: RunDirectory) -> None:
     result = replay_run(finished.path)
     assert result.differences == ()

@@ -11,8 +11,13 @@ import pytest
 from cast_ray.config import PuzzleConfig
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
+from cast_ray.generators import PuzzleSource
+from cast_ray.generators.collection import SplitRule
 from cast_ray.jobs.boards import Boards, make_boards
-from cast_ray.puzzles import Puzzle, puzzle_id_of, write_puzzles
+from cast_ray.jobs.build_progress import BuildProgress
+from cast_ray.jobs.build_puzzles import BuildSettings, build_data_set
+from cast_ray.jobs.chunk_workers import this_process
+from cast_ray.puzzles import Puzzle, puzzle_id_of, read_puzzles, write_puzzles
 
 SIZES = PuzzleConfig(num_train=20, num_validation=5, num_held_out=10)
 
@@ -70,3 +75,43 @@ def test_file_that_repeats_a_puzzle_in_a_mirror_is_refused_with_both_rows(tmp_pa
 
     with pytest.raises(PuzzleError, match="row 3: the same puzzle as row 1"):
         make_boards("sokoban", "mini", replace(SIZES, file=str(file)))
+
+
+@pytest.fixture(scope="module")
+def data_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("data")
+    settings = BuildSettings(
+        source=PuzzleSource(game="sokoban", tier="mini", seed=0),
+        rule=SplitRule(num_test=10, num_train=25),
+    )
+    with this_process() as workers, BuildProgress() as progress:
+        build_data_set(settings, out, workers=workers, progress=progress)
+    return out / "sokoban/mini"
+
+
+def test_data_set_holds_out_its_test_puzzles_and_validates_on_spaced_training_puzzles(
+    data_set: Path,
+) -> None:
+    made = make_boards("sokoban", "mini", replace(SIZES, file=str(data_set), num_held_out=8))
+    train = read_puzzles(data_set / "train.parquet")
+    assert made.held_out == read_puzzles(data_set / "test.parquet")[:8]
+    assert made.validation == train[::5]
+    assert made.train == [puzzle for row, puzzle in enumerate(train) if row % 5]
+
+
+def test_data_set_that_is_too_small_is_refused_with_the_key_to_change(data_set: Path) -> None:
+    with pytest.raises(PuzzleError, match=r"test.parquet .*num_held_out=11: set it to 10 or less"):
+        make_boards("sokoban", "mini", replace(SIZES, file=str(data_set), num_held_out=11))
+    with pytest.raises(PuzzleError, match=r"train.parquet .*num_validation=25: set it to 24"):
+        make_boards("sokoban", "mini", replace(SIZES, file=str(data_set), num_validation=25))
+
+
+def test_data_set_whose_sets_share_a_mirrored_puzzle_is_refused(
+    tmp_path: Path, data_set: Path
+) -> None:
+    test = read_puzzles(data_set / "test.parquet")
+    train = read_puzzles(data_set / "train.parquet")
+    write_puzzles(tmp_path / "test.parquet", test)
+    write_puzzles(tmp_path / "train.parquet", [*train[:3], turned(test[4])])
+    with pytest.raises(PuzzleError, match=r"row 3 of train.parquet is row 4 of test.parquet"):
+        make_boards("sokoban", "mini", replace(SIZES, file=str(tmp_path)))

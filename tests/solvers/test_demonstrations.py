@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,12 @@ from cast_ray.chat import ChatTokenizer, Conversation
 from cast_ray.config import PuzzleConfig, WarmStartConfig
 from cast_ray.demonstrations import demonstrate
 from cast_ray.games import get_game
+from cast_ray.games.base import Status
 from cast_ray.games.sokoban import SokobanState
 from cast_ray.jobs.boards import make_boards
 from cast_ray.jobs.warm_start import demonstrations
 from cast_ray.puzzles import Puzzle
+from solver_actors.minesweeper import MinesweeperSolver
 from solver_actors.oracle import Oracle
 from tests.scripted import build_test_policy
 
@@ -55,13 +57,31 @@ def shown(
     return demonstrate(
         puzzle,
         game=GAME,
-        best_action=solver.best_action,
+        next_action=solver.best_action,
         is_dead=solver.is_dead if ends_dead else None,
         turn_budget=BUDGET,
         mistake_probability=mistakes,
         tokenizer=tokenizer,
         rng=np.random.default_rng(0),
     )
+
+
+def answers_of(row: dict[str, list[int]], tokenizer: ChatTokenizer) -> list[str]:
+    """Return the texts of a demonstration that are in the loss, one an answer."""
+    answers: list[str] = []
+    pairs = zip(row["loss_mask"], row["token_ids"], strict=True)
+    for in_loss, part in groupby(pairs, key=lambda pair: pair[0]):
+        if in_loss:
+            answers.append(tokenizer.text([token for _, token in part]))
+    return answers
+
+
+def test_player_who_cannot_move_walks_into_walls_until_the_turns_are_over(
+    tokenizer: ChatTokenizer,
+) -> None:
+    walled_in = replace(puzzles()[0], board="#P#X\n###O")
+    talk = shown(walled_in, tokenizer, mistakes=0.0, ends_dead=False)
+    assert len(talk.turn_starts) == BUDGET
 
 
 def test_without_mistakes_every_puzzle_is_solved_in_its_cost(tokenizer: ChatTokenizer) -> None:
@@ -106,6 +126,27 @@ def test_careless_demonstrations_are_the_last_ones(tokenizer: ChatTokenizer) -> 
     same = [table.slice(row, 1).equals(perfect.slice(row, 1)) for row in range(30)]
     assert all(same[:20])
     assert not all(same[20:])
+
+
+def test_minesweeper_is_shown_as_its_solver_plays_it_even_to_a_mine(
+    tokenizer: ChatTokenizer,
+) -> None:
+    game, board = get_game("minesweeper"), "....+\n+.+21\n++210\n22100\n00000"
+    puzzle = replace(puzzles()[0], game="minesweeper", board=board)
+    config = replace(CONFIG, steps=1, careless_steps=0, mistake_probability=0.0)
+    table = demonstrations(
+        [puzzle], config, tokenizer=tokenizer, turn_budget=12, ends_dead=True, seed=1
+    )
+    solver = ORACLE.solver("minesweeper", board)
+    assert isinstance(solver, MinesweeperSolver)
+    state = game.decode(board)
+    expected = []
+    while (action := solver.next_action(state)) is not None:
+        expected.append(action)
+        state = game.apply(state, action).state
+    assert game.status(state) is Status.LOST
+    for row in table.to_pylist():
+        assert answers_of(row, tokenizer) == [f"```{action}```" for action in expected]
 
 
 def test_the_answers_are_in_the_loss_and_nothing_else(tokenizer: ChatTokenizer) -> None:

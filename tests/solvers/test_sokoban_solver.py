@@ -12,9 +12,10 @@ from hypothesis import given
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.base import Status
-from cast_ray.games.sokoban import Sokoban
+from cast_ray.games.sokoban import Sokoban, SokobanState
 from solver_actors.sokoban import SokobanSolver, build_table, solve_sokoban
-from solver_actors.solvers import SOLVERS
+from solver_actors.solver import Solver
+from solver_actors.solvers import get_solver_entry
 from tests.rooms import FIXED, random_room, rooms, symmetric_forms
 from tests.solvers.brute_force_sokoban import brute_force
 
@@ -35,7 +36,7 @@ ROOM = "\n".join(
 )
 
 
-def solver_of(text: str) -> SokobanSolver:
+def solver_of(text: str) -> Solver[SokobanState]:
     return solve_sokoban(GAME.decode(text))
 
 
@@ -143,7 +144,7 @@ def test_table_is_read_only() -> None:
 
 
 def test_layout_key_is_shared_by_the_states_of_a_room_only() -> None:
-    key = SOLVERS["sokoban"].layout_key
+    key = get_solver_entry("sokoban").layout_key
     moved = ROOM.replace("#P___#", "#__P_#")
     other = ROOM.replace("#__O_#", "#_O__#")
     assert key(GAME.decode(ROOM)) == key(GAME.decode(moved)) != key(GAME.decode(other))

@@ -1,0 +1,30 @@
+"""What a cost-to-go can be: exact, infinite or unknown, and how each is stored.
+
+Stored, a cost is an integer beside its status, null where the status is not ``exact``. In
+calculations it is one float: ``inf`` = infinite, NaN = unknown.
+"""
+
+from __future__ import annotations
+
+import math
+
+EXACT, INFINITE, UNKNOWN = "exact", "infinite", "unknown"
+
+
+def status_of(cost: float) -> str:
+    """Return ``EXACT``, ``INFINITE`` or ``UNKNOWN`` for a cost as a float."""
+    if math.isnan(cost):
+        return UNKNOWN
+    return INFINITE if math.isinf(cost) else EXACT
+
+
+def stored_cost(cost: float) -> int | None:
+    """Return a cost as it is stored beside its status: None where it is not exact."""
+    return int(cost) if math.isfinite(cost) else None
+
+
+def cost_as_float(stored: int | None, status: str) -> float:
+    """Return a stored cost as one float: ``inf`` = infinite, NaN = unknown."""
+    if status == EXACT and stored is not None:
+        return float(stored)
+    return math.inf if status == INFINITE else math.nan

@@ -1,0 +1,97 @@
+"""Any game as a Gymnasium environment of texts: messages to the policy, answers from it."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+import gymnasium
+from gymnasium import spaces
+
+from cast_ray.env import SOLVED, TURN_BUDGET, TextEnv
+from cast_ray.games.base import Game, StateT, Tier
+from cast_ray.gymnasium_envs.starts import Starts
+from cast_ray.puzzles import Puzzle
+
+MAX_ANSWER_CHARS = 4096
+"""Longest answer that the action space samples; ``step`` takes longer ones too."""
+MAX_MESSAGE_CHARS = 4096
+
+
+class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
+    """Observations are user messages (empty once the episode has ended), actions whole answers.
+
+    ``info["board"]`` is the state as ``Game.encode`` writes it, after ``reset`` and every turn. It
+    is for whoever runs the episode, not for the policy: in a game with hidden parts it holds them.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+    observation_space = spaces.Text(MAX_MESSAGE_CHARS, min_length=0, charset=string.printable)
+    action_space = spaces.Text(MAX_ANSWER_CHARS, min_length=0, charset=string.printable)
+
+    def __init__(
+        self,
+        game: Game[StateT],
+        *,
+        tier: str = "id",
+        puzzles: Sequence[Puzzle] = (),
+        size: Callable[[StateT], tuple[int, int]] | None = None,
+        is_dead: Callable[[StateT], bool] | None = None,
+    ) -> None:
+        """Set up an environment of one tier.
+
+        Args:
+            game: the rules.
+            tier: gives the size of the board and the turn budget.
+            puzzles: drawn from at random by ``reset``; without any, a board is generated from its
+                seed.
+            size: rows and columns of a state, held against the tier's; None accepts every size.
+            is_dead: as for ``TextEnv``.
+
+        Raises:
+            ConfigError: there is no such tier.
+            PuzzleError: a puzzle is broken, decided, or not of the tier's size.
+        """
+        self._game = game
+        self._starts = Starts(game, tier=tier, puzzles=puzzles, size=size, prepare=_state_as_it_is)
+        budget = self._starts.tier.turn_budget
+        self._episode = TextEnv(game, turn_budget=budget, is_dead=is_dead)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Begin an episode, on ``options["board"]`` if given, and return its first message.
+
+        Raises:
+            ConfigError: there is neither a board nor a puzzle nor a generator.
+            PuzzleError: that board is broken, decided or of another size.
+        """
+        super().reset(seed=seed)
+        state = self._starts.draw(self.np_random, (options or {}).get("board"))
+        return self._episode.reset(state), {"board": self._game.encode(state)}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Play one turn with an answer, which may be any text.
+
+        Returns:
+            Message, reward (1 at success, else 0), terminated, truncated (by the turn budget),
+            and info: ``action`` in canonical spelling, ``effect``, ``end_reason``, ``board``.
+
+        Raises:
+            RuntimeError: there is no episode, or it has ended.
+        """
+        turn = self._episode.step(action)
+        truncated = turn.end_reason == TURN_BUDGET
+        info = {
+            "action": turn.action,
+            "effect": turn.effect.value,
+            "end_reason": turn.end_reason,
+            "board": self._game.encode(turn.state),
+        }
+        reward = 1.0 if turn.end_reason == SOLVED else 0.0
+        return turn.message, reward, bool(turn.end_reason) and not truncated, truncated, info
+
+
+def _state_as_it_is(state: StateT, tier: Tier) -> StateT:
+    return state

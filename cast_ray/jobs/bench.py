@@ -1,0 +1,27 @@
+"""The benchmarks by name, each a function that gives its figures under plain names with units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cast_ray.errors import ConfigError
+from cast_ray.jobs.bench_gym import bench_gym
+from cast_ray.jobs.bench_solve import bench_solve
+from cast_ray.jobs.bench_solvers import bench_solvers
+
+BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
+    "gym": bench_gym,
+    "solve": bench_solve,
+    "solvers": bench_solvers,
+}
+
+
+def run_benchmark(what: str) -> Mapping[str, float]:
+    """Return the figures of one benchmark, measured on this machine now.
+
+    Raises:
+        ConfigError: there is no such benchmark.
+    """
+    if what not in BENCHMARKS:
+        raise ConfigError(f"the benchmark must be one of {', '.join(BENCHMARKS)}, got {what!r}")
+    return BENCHMARKS[what]()

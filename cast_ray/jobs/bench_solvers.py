@@ -1,0 +1,130 @@
+"""How long the oracle takes for a scored state, as the training loop asks it.
+
+A batch is what a step plays: 16 puzzles, 8 episodes each. The oracle starts empty for every batch,
+reads the states as text, and scores a puzzle's episodes in one call. Times are of the CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cast_ray.games import GAMES, get_game
+from cast_ray.games.base import Status
+from cast_ray.generators import build_puzzles
+from cast_ray.jobs.start_solver import StartSolver
+from cast_ray.puzzles import Puzzle
+from solver_actors.kernels import compile_kernels
+from solver_actors.oracle import Oracle
+from solver_actors.solver import Solver
+from solver_actors.solvers import get_solver_entry
+
+TIERS = ("id", "unseen")
+NUM_BATCHES = 6
+NUM_PUZZLES = 16
+NUM_EPISODES = 8
+SHARE_OF_BEST_ACTIONS = 0.6
+"""The other actions are drawn from all that change the state."""
+SEED = 0
+_CACHE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """One puzzle's episodes, scored. Times in microseconds a state."""
+
+    num_states: int
+    building: float
+    scoring: float
+
+
+def bench_solvers() -> dict[str, float]:
+    """Return microseconds a scored state, for every built-in game on ID and Unseen puzzles.
+
+    ``…_us_scoring`` leaves the building of solvers out, ``…_us`` has it in; median and p95 over
+    puzzles, mean over all states of the batches.
+    """
+    compile_kernels(GAMES)
+    figures: dict[str, float] = {}
+    for game in GAMES:
+        for tier in TIERS:
+            groups = _scored_groups(game, tier)
+            figures |= _figures(f"{game}_{tier}", groups)
+    return figures
+
+
+def _scored_groups(game: str, tier: str) -> list[_Group]:
+    solver = StartSolver(game)
+    puzzles = build_puzzles(
+        game=game, tier=tier, count=NUM_BATCHES * NUM_PUZZLES, seed=SEED, solve=solver.cost
+    )
+    rng = np.random.default_rng(SEED)
+    visited = [_visited_states(puzzle, rng) for puzzle in puzzles]
+    groups: list[_Group] = []
+    for batch in range(NUM_BATCHES):
+        oracle = Oracle(max_bytes=_CACHE_BYTES)
+        for boards in visited[batch * NUM_PUZZLES : (batch + 1) * NUM_PUZZLES]:
+            groups.append(_scored(oracle, game, boards))
+    return groups
+
+
+def _visited_states(puzzle: Puzzle, rng: np.random.Generator) -> list[str]:
+    """Return the states of a puzzle's episodes, start states included, as a group visits them."""
+    game = get_game(puzzle.game)
+    start = game.decode(puzzle.board)
+    solver = get_solver_entry(puzzle.game).build(start)
+    budget = game.tiers[puzzle.tier].turn_budget
+    boards: list[str] = []
+    for _ in range(NUM_EPISODES):
+        state = start
+        boards.append(puzzle.board)
+        for _ in range(budget):
+            action = _action(game.scored_actions, solver, state, rng)
+            state = game.apply(state, action).state
+            boards.append(game.encode(state))
+            if game.status(state) is not Status.PLAYING or solver.is_dead(state):
+                break
+    return boards
+
+
+def _action(
+    scored_actions: Callable[[Any], tuple[str, ...]],  # Any: any game's state
+    solver: Solver[Any],
+    state: Any,
+    rng: np.random.Generator,
+) -> str:
+    best = solver.best_action(state) if rng.random() < SHARE_OF_BEST_ACTIONS else None
+    choices = scored_actions(state)
+    return choices[rng.integers(len(choices))] if best is None else best
+
+
+def _scored(oracle: Oracle, game: str, boards: list[str]) -> _Group:
+    started = time.process_time()
+    oracle.solver(game, boards[0])
+    built = time.process_time()
+    oracle.cost_to_go(game, boards)
+    scored = time.process_time()
+    per_state = 1e6 / len(boards)
+    return _Group(
+        num_states=len(boards),
+        building=(built - started) * per_state,
+        scoring=(scored - built) * per_state,
+    )
+
+
+def _figures(name: str, groups: list[_Group]) -> dict[str, float]:
+    scoring = np.array([group.scoring for group in groups])
+    both = scoring + np.array([group.building for group in groups])
+    num_states = np.array([group.num_states for group in groups])
+    return {
+        f"{name}_us_scoring_median": round(float(np.median(scoring)), 2),
+        f"{name}_us_scoring_p95": round(float(np.percentile(scoring, 95)), 2),
+        f"{name}_us_median": round(float(np.median(both)), 2),
+        f"{name}_us_p95": round(float(np.percentile(both, 95)), 2),
+        f"{name}_us_mean": round(float(np.average(both, weights=num_states)), 2),
+        f"{name}_states": int(num_states.sum()),
+    }

@@ -1,0 +1,40 @@
+"""Ray for the length of one job."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+
+_OBJECT_STORE_BYTES = 512 * 2**20
+
+
+@contextmanager
+def ray_session(*, num_cpus: float) -> Iterator[None]:
+    """Use the cluster named by RAY_ADDRESS, or start Ray on this machine; leave it at the end.
+
+    Args:
+        num_cpus: what the run reserves. A local Ray is told so many, whatever the machine has:
+            the parts of a step take turns, so that reservations may exceed the cores.
+    """
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    if os.environ.get("RAY_ADDRESS"):
+        # Kernels of any node go where they are of this version.
+        kernels = {"NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]}
+        ray.init(log_to_driver=False, runtime_env={"env_vars": kernels})
+    else:
+        ray.init(
+            address="local",
+            num_cpus=int(-(-num_cpus // 1)),
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,124 @@
+"""A line of ``solve`` read: from bytes to a state of a game, or to one sentence that says why not.
+
+A line is whatever somebody wrote. Keys that no form has are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cast_ray.errors import PuzzleError
+from cast_ray.games import game_names, get_game
+from cast_ray.jobs.solve_minefield import MINEFIELD_KEYS, read_minefield, shown
+
+MAX_LINE_BYTES = 1 << 20
+"""A longer line is refused unread: no board of any game comes near."""
+MAX_CELLS = 10_000
+"""A larger board is refused: up to here each cost takes a second or two at worst, or is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolveRequest:
+    """What one line asks about."""
+
+    game: str
+    state: Any
+    """Any: each game has a state type of its own."""
+
+
+def read_request(line: bytes) -> SolveRequest:
+    """Return the state that one line asks about.
+
+    Args:
+        line: without its line break.
+
+    Raises:
+        PuzzleError: the line is no JSON object, of no game, or its board is broken or too large.
+        ConfigError: the game was added by a package that is broken.
+    """
+    request = _read_object(line)
+    name = request.get("game")
+    if not isinstance(name, str) or name not in game_names():
+        raise PuzzleError(
+            f'"game" is {shown(name)}, which is not available here: use one of '
+            f"{', '.join(game_names())}"
+        )
+    form = _FORMS.get(name)
+    given = [key for key in form.keys if request.get(key) is not None] if form else []
+    if form is None or not given:
+        state = get_game(name).decode(_read_board(request, form))
+    elif request.get("board") is not None:
+        raise PuzzleError(f'"board" and "{given[0]}" are both given: leave one of them out')
+    else:
+        state = form.read(request)
+    return SolveRequest(game=name, state=state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How the boards of a game can be written beside ``board``."""
+
+    keys: tuple[str, ...]
+    read: Callable[[dict[str, Any]], Any]
+    """Return the state that a JSON object describes. Any: its values are not checked yet."""
+
+
+_FORMS = {"minesweeper": _Form(keys=MINEFIELD_KEYS, read=read_minefield)}
+
+
+def _read_object(line: bytes) -> dict[str, Any]:
+    """Return the line as a JSON object. Any: its values are not checked yet."""
+    if len(line) > MAX_LINE_BYTES:
+        raise PuzzleError(f"the line is longer than {MAX_LINE_BYTES} bytes: use a smaller board")
+    if not line.strip():
+        raise PuzzleError("the line is empty: give one JSON object a line")
+    try:
+        found = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise PuzzleError(f"the line is not UTF-8 text at byte {error.start}: re-save it") from None
+    except json.JSONDecodeError as error:
+        raise PuzzleError(
+            f"the line is not JSON at column {error.colno}: {error.msg}; give one object a line"
+        ) from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
+        raise PuzzleError("the line is too deeply nested or holds too long a number") from None
+    if not isinstance(found, dict):
+        raise PuzzleError(f"the line is {shown(found)}, not a JSON object in braces")
+    return found
+
+
+def _read_board(request: dict[str, Any], other: _Form | None) -> str:
+    """Return the board as ``Game.decode`` reads it: one text as it is, or rows joined.
+
+    Raises:
+        PuzzleError: it is missing, neither a text nor a list of texts, or has more than
+            ``MAX_CELLS``.
+    """
+    board = request.get("board")
+    if board is None:
+        keys = f", or {', '.join(other.keys)}" if other else ""
+        raise PuzzleError(f'"board" is missing: give one text or a list of rows{keys}')
+    if isinstance(board, str):
+        _check_num_cells(len(board) - board.count("\n"))
+        return board
+    if not isinstance(board, list):
+        raise PuzzleError(f'"board" is {shown(board)}: give one text or a list of rows')
+    for number, row in enumerate(board):
+        if not isinstance(row, str):
+            raise PuzzleError(f"row {number} of the board is {shown(row)}: give a text")
+        if "\n" in row:
+            raise PuzzleError(
+                f"unknown symbol {chr(10)!r} at row {number}, column {row.index(chr(10))}: give "
+                "each row as a text of its own"
+            )
+    _check_num_cells(sum(map(len, board)))
+    # With a line break at the end, an empty last row stays a row and is found ragged.
+    return "\n".join([*board, ""])
+
+
+def _check_num_cells(num_cells: int) -> None:
+    if num_cells > MAX_CELLS:
+        raise PuzzleError(f"the board has {num_cells} cells, more than {MAX_CELLS}: use less")
