@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numba.core import event
 
+from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.generators import get_generator
 from cast_ray.kernel_cache import kernel_cache_dir
@@ -39,10 +40,15 @@ def compile_kernels(games: Iterable[str]) -> None:
     """Solve a puzzle of each game: numba compiles its kernels and keeps them on disk.
 
     Processes of one machine wait for each other, so that one compiles and the others load.
+
+    Raises:
+        EnvironmentSetupError: there is no place to keep them.
     """
     folder = kernel_cache_dir()
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
+    with refusals_named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "lock").touch()
+    with open(folder / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # goes with the process, however that ends
         oracle = Oracle(max_bytes=_CACHE_BYTES)
         for name in games:
