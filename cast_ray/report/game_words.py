@@ -55,12 +55,15 @@ _GAMES = {
             "the reveals that the peek-free solver needs. Boards on which it loses are left out."
         ),
         one_away="a flag on a safe cell",
-        to_infinite="; a turn that hits a mine, or after which the solver loses, costs all of K",
+        to_infinite="; a turn to a mine, or to a board on which the solver loses, costs all of K",
         from_infinite=(
             "; a guess that comes out well where the solver loses earns the K it leads to, and "
             "if it wins the number of safe cells"
         ),
-        harmful="it put a flag on a safe cell, hit a mine, or left a board where the solver loses",
+        harmful=(
+            "it put a flag on a safe cell, or led from where the solver wins to a mine or to where "
+            "it loses"
+        ),
         mean_advantage="Reveals gained by a turn; the solver’s own play gains 1.",
         failures="Ended because a mine was hit.",
     ),
