@@ -253,6 +253,7 @@ def _reverse_search(slots: np.ndarray, geometry: Geometry) -> np.ndarray:
     movers = np.empty(MAX_SLIDES, np.int8)
     costs = np.full(len(slots), DEAD, np.int16)
     queue = np.empty(len(slots), np.int32)
+    came_by = np.full(len(slots), NO_VEHICLE, np.int8)
     length = 0
     for slot in range(len(slots)):
         if slots[slot] != NO_KEY and is_won(slots[slot], geometry):
@@ -262,13 +263,15 @@ def _reverse_search(slots: np.ndarray, geometry: Geometry) -> np.ndarray:
     head = 0
     while head < length:
         cost = costs[queue[head]] + 1
-        count = write_slides(int(slots[queue[head]]), geometry, NO_VEHICLE, after, movers)
+        # Other slides of the vehicle that led here lead to states found before.
+        count = write_slides(int(slots[queue[head]]), geometry, came_by[head], after, movers)
         head += 1
         for i in range(count):
             slot = find_slot(slots, after[i])
             if costs[slot] == DEAD:
                 costs[slot] = cost
                 queue[length] = slot
+                came_by[length] = movers[i]
                 length += 1
     return costs
 
