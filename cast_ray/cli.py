@@ -184,6 +184,12 @@ def main() -> None:
     except CastRayError as error:
         print(f"cast-ray: {error}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A place that nobody had reason to expect trouble from: a name too long, a closed folder.
+        print(f"cast-ray: {error.filename}: {error.strerror}; give another", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

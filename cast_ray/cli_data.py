@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from cast_ray.errors import ConfigError
+from cast_ray.games.base import Tier
 
 _PLAIN_WIDTH = 132  # of a table that goes to a file or a pipe
 
@@ -78,7 +79,7 @@ def build(
     for game_name, tier_name in available_tiers(game, tier):
         source = PuzzleSource(game=game_name, tier=tier_name, seed=seed)
         is_even = sample is Sample.EVEN_COST
-        within = _cost_range(cost_range)
+        within = _cost_range(cost_range, source.level)
         if within is None and is_even:
             within = (source.level.min_cost, source.level.max_cost)
         rule = SplitRule(num_test=num_test, num_train=num_train, cost_range=within, is_even=is_even)
@@ -166,11 +167,17 @@ def stats(
         raise typer.Exit(1)
 
 
-def _cost_range(text: str | None) -> tuple[int, int] | None:
-    """Read ``LOW:HIGH``."""
+def _cost_range(text: str | None, level: Tier) -> tuple[int, int] | None:
+    """Read ``LOW:HIGH`` and return what of it the tier has."""
     if text is None:
         return None
     low, _, high = text.partition(":")
     if not (low.isdecimal() and high.isdecimal() and int(low) <= int(high)):
         raise ConfigError(f"--cost-range must be LOW:HIGH, e.g. 6:8, got {text!r}")
-    return int(low), int(high)
+    within = max(int(low), level.min_cost), min(int(high), level.max_cost)
+    if within[0] > within[1]:
+        raise ConfigError(
+            f"--cost-range {text}: {level.name} has costs from {level.min_cost} to "
+            f"{level.max_cost}, give a range among these"
+        )
+    return within

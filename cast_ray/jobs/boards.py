@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +25,18 @@ class Boards:
     held_out: list[Puzzle]
 
 
-def make_boards(game: str, tier: str, config: PuzzleConfig) -> Boards:
+def make_boards(
+    game: str, tier: str, config: PuzzleConfig, *, exclude: Set[str] = frozenset()
+) -> Boards:
     """Generate the sets, read all from a data set, or only the training set from a file.
 
     Where fewer distinct puzzles exist than wanted, the training set is what the others leave.
+
+    Args:
+        game: name of the game.
+        tier: name of its tier.
+        config: how many, and from where.
+        exclude: ids of puzzles that are not to be generated.
 
     Raises:
         PuzzleError: a file is broken, of another game or tier, or repeats a puzzle; or too few
@@ -43,7 +52,7 @@ def make_boards(game: str, tier: str, config: PuzzleConfig) -> Boards:
         count=num_test + (0 if given else config.num_train),
         seed=config.seed,
         solve=StartSolver(game).cost,
-        exclude={puzzle.puzzle_id for puzzle in given},
+        exclude=exclude | {puzzle.puzzle_id for puzzle in given},
         at_least=num_test + (0 if given else 1),
     )
     return Boards(
@@ -89,6 +98,8 @@ def _boards_of_data_set(game: str, tier: str, config: PuzzleConfig) -> Boards:
 def _given_puzzles(file: Path, *, game: str, tier: str) -> list[Puzzle]:
     """Return the puzzles of a file if they are what the run is of, each of them once."""
     puzzles = read_puzzles(file)
+    if not puzzles:
+        raise PuzzleError(f"{file} holds no puzzle: give a file with at least one")
     rows: dict[str, int] = {}
     for row, puzzle in enumerate(puzzles):
         if (puzzle.game, puzzle.tier) != (game, tier):

@@ -22,7 +22,7 @@ from cast_ray.jobs.build_progress import BuildProgress
 from cast_ray.jobs.chunk_workers import ChunkWorkers
 from cast_ray.jobs.chunks import Chunk, ChunkStore, differences
 from cast_ray.jobs.start_solver import StartSolver
-from cast_ray.puzzles import read_puzzle_metadata, write_puzzles
+from cast_ray.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, write_puzzles
 from solver_actors.solvers import SOLVERS
 
 SETTINGS, SPLIT, VERSION, ROLE = (
@@ -112,7 +112,8 @@ def build_data_set(
         return
     store = ChunkStore(directory / UNFINISHED, settings.source)
     progress.begin(settings.name, settings.rule.num_wanted)
-    collector = PuzzleCollector(settings.rule, reserved=_sibling_tests(settings))
+    reserved = _sibling_tests(settings) | _sibling_ids(settings, out, "test.parquet")
+    collector = PuzzleCollector(settings.rule, reserved=reserved)
     for chunk in _chunks(settings.source, store, workers):
         for outcome in chunk.outcomes():
             if not collector.is_finished:
@@ -121,6 +122,7 @@ def build_data_set(
         if collector.is_finished:
             break
     split = collector.split()
+    _refuse_trained_tests(settings, out, split.test)
     train = by_cost(split.train) if settings.order == "by-cost" else split.train
     for path, role, puzzles in ((test_file, "test", split.test), (train_file, "train", train)):
         write_puzzles(path, puzzles, metadata=_metadata(settings, split, role))
@@ -179,6 +181,24 @@ def _sibling_tests(settings: BuildSettings) -> set[str]:
             at_least=0,
         )
     }
+
+
+def _sibling_ids(settings: BuildSettings, out: Path, name: str) -> set[str]:
+    """Return the ids in the files of that name of the sibling tiers below ``out``."""
+    files = [out / settings.source.game / tier / name for tier in settings.siblings]
+    return {puzzle.puzzle_id for file in files if file.exists() for puzzle in read_puzzles(file)}
+
+
+def _refuse_trained_tests(settings: BuildSettings, out: Path, test: list[Puzzle]) -> None:
+    """Raise PuzzleError if a test puzzle stands in a sibling's training file below ``out``."""
+    trained = _sibling_ids(settings, out, "train.parquet")
+    num_shared = sum(puzzle.puzzle_id in trained for puzzle in test)
+    if num_shared:
+        raise PuzzleError(
+            f"{settings.name}: {num_shared} of the test puzzles are in a training file of "
+            f"{' or '.join(settings.siblings)} in {out}, which was built with another --num-test "
+            "or --seed: give the same, or another --out"
+        )
 
 
 def _is_there(path: Path, settings: BuildSettings) -> bool:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cast_ray.errors import CastRayError, PuzzleError
-from cast_ray.files import written_aside
+from cast_ray.files import refusals_named, written_aside
 from cast_ray.generators import PuzzleSource, draw_puzzle
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, write_puzzles
@@ -64,7 +64,8 @@ class ChunkStore:
         self._made_from = source_text(source)
         label = directory / "source.json"
         if not label.exists():
-            directory.mkdir(parents=True, exist_ok=True)
+            with refusals_named(directory):
+                directory.mkdir(parents=True, exist_ok=True)
             with written_aside(label) as aside:
                 aside.write_text(self._made_from)
         elif (found := label.read_text()) != self._made_from:
@@ -115,7 +116,10 @@ def source_text(source: PuzzleSource) -> str:
 
 def differences(found: str, wanted: str) -> str:
     """Return in words how two JSON objects of settings differ."""
-    there, here = json.loads(found), json.loads(wanted)
+    try:
+        there, here = json.loads(found), json.loads(wanted)
+    except ValueError:
+        return "they cannot be read"
     return ", ".join(
         f"{key} {there.get(key)} and not {here.get(key)}"
         for key in sorted(there.keys() | here.keys())

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cast_ray.config import TrainConfig
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
+from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.jobs import evaluate
-from cast_ray.jobs.boards import make_boards
+from cast_ray.jobs.boards import make_boards, read_boards
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.workers import Workers, reserved_cpus
 from cast_ray.metrics import Success
 from cast_ray.progress import TrainProgress
+from cast_ray.puzzles import Puzzle
 from cast_ray.run_directory import RunDirectory, write_table
 
 DEFAULT_TIER = "id"
@@ -75,12 +77,11 @@ def evaluate_model(
     if out.exists():
         raise RunDirectoryError(f"{out} exists already; give another --out")
     boards = {
-        str(which): make_boards(
-            which.game, which.tier, replace(config.puzzles, num_held_out=limit, num_train=1)
-        ).held_out
+        str(which): evaluation_boards(which, config, limit=limit, seen=seen_in_training(model))
         for which in games
     }
-    out.mkdir(parents=True)
+    with refusals_named(out):
+        out.mkdir(parents=True)
     results: dict[str, Success] = {}
     with ray_session(num_cpus=reserved_cpus(config)):
         progress.phase("starting the engine")
@@ -119,6 +120,28 @@ def markdown_table(results: dict[str, Success], *, attempts: int) -> str:
         for name, result in results.items()
     ]
     return "\n".join(lines)
+
+
+def evaluation_boards(
+    which: GameTier, config: TrainConfig, *, limit: int, seen: Set[str]
+) -> list[Puzzle]:
+    """Return puzzles of a game and tier, none of them seen in training up to symmetry."""
+    is_own = (which.game, which.tier) == (config.game, config.tier)
+    settings = replace(
+        config.puzzles,
+        num_held_out=limit,
+        num_train=1,
+        file=config.puzzles.file if is_own else "",  # the file has the run's own tier alone
+    )
+    return make_boards(which.game, which.tier, settings, exclude=seen).held_out
+
+
+def seen_in_training(model: Path) -> set[str]:
+    """Return the ids of the puzzles that a run trained and validated on; none for a mere model."""
+    if not (model / "config.yaml").is_file():
+        return set()
+    boards = read_boards(RunDirectory.existing(model).puzzles)
+    return {puzzle.puzzle_id for puzzle in (*boards.train, *boards.validation)}
 
 
 def _model_dir(model: Path) -> Path:

@@ -20,12 +20,16 @@ from cast_ray.costs import cost_as_float
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.base import Tier
+from cast_ray.games.minesweeper_start import start_state
 
 _BOARD_COLUMNS = ("board", "board_config")
 _MINE_COLUMNS = ("mines", "mine_positions")
 _COST_COLUMNS = ("cost_to_go", "optimal_moves", "min_moves_optimal")
 _FROM_XSB = str.maketrans("@+$. -", "PSXO__")
 """The usual Sokoban symbols in ours; ``#`` and ``*`` mean the same in both, no other is in both."""
+
+
+_SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,7 @@ def _given_cost(row: Mapping[str, Any], column: str | None, game: str) -> float 
     if column is None:
         return None
     cost = row[column]
-    if "cost_status" in row:  # a file of ours
+    if "cost_status" in row and isinstance(cost, int | None):  # a file of ours
         return cost_as_float(cost, row["cost_status"])
     if isinstance(cost, int | float) and not math.isnan(cost):
         return float(cost)
@@ -201,22 +205,8 @@ def _opened_board(
     """Return a Minesweeper board as text, its first click opened by the rules of the game."""
     if not (isinstance(rows, int) and isinstance(cols, int) and rows > 0 and cols > 0):
         raise PuzzleError(f"rows and cols must be positive numbers, got {rows!r} and {cols!r}")
-    grid = [["."] * cols for _ in range(rows)]
-    for name, (row, col) in [("mine", mine) for mine in mines] + [("first click", first_click)]:
-        if not (0 <= row < rows and 0 <= col < cols):
-            raise PuzzleError(
-                f"the {name} at row {row}, column {col} is not on the board of {rows} x {cols} "
-                "cells, counted from 0"
-            )
-        if grid[row][col] == "+":
-            raise PuzzleError(
-                f"the {name} at row {row}, column {col} stands on a mine: leave one of them out"
-            )
-        if name == "mine":
-            grid[row][col] = "+"
-    game = get_game("minesweeper")
-    closed = game.decode("\n".join("".join(line) for line in grid))
-    return game.encode(game.apply(closed, f"reveal {first_click[0]} {first_click[1]}").state)
+    state = start_state(rows, cols, mines=mines, first_click=first_click)
+    return get_game("minesweeper").encode(state)
 
 
 def _plain(value: object, column: str) -> Any:  # Any: lists of somebody's file, checked by _pair
@@ -225,8 +215,10 @@ def _plain(value: object, column: str) -> Any:  # Any: lists of somebody's file,
         return value
     try:
         return json.loads(value)
-    except json.JSONDecodeError as error:
-        raise PuzzleError(f"{column} is {value!r}, which is no list: give [row, column]") from error
+    except (ValueError, RecursionError):  # no JSON, thousands of digits, thousands of brackets
+        raise PuzzleError(
+            f"{column} is {value[:_SHOWN_CHARACTERS]!r}, which is no list: give [row, column]"
+        ) from None
 
 
 def _pairs(value: object, column: str) -> list[tuple[int, int]]:

@@ -11,8 +11,10 @@ from typing import Any
 
 from cast_ray.costs import INFINITE, UNKNOWN, status_of
 from cast_ray.errors import PuzzleError
+from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.games.base import Game, Status, Tier
+from cast_ray.games.minesweeper import MinesweeperState
 from cast_ray.generators import PuzzleSource
 from cast_ray.jobs.build_progress import BuildProgress
 from cast_ray.jobs.given_boards import GivenBoard, read_given_boards
@@ -89,7 +91,8 @@ def import_puzzles(
         progress.advance(number, number)
     is_written = bool(importer.puzzles) and (skip_broken or not importer.faults)
     if is_written:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        with refusals_named(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
         metadata = {"cast_ray.imported_from": file.name, "cast_ray.version": version("cast-ray")}
         write_puzzles(out, importer.puzzles, metadata=metadata)
     return ImportReport(
@@ -150,8 +153,11 @@ class _Importer:
             return self._refuse(given, "broken", str(error))
         form = _form(self._game, state)
         wanted = (self._tier.rows, self._tier.cols, self._tier.num_pieces)
-        if form != wanted:
+        if form not in (None, wanted):
             return self._refuse(given, "of another size", _form_reason(form, self._tier))
+        if isinstance(state, MinesweeperState) and (state.flags or not state.revealed):
+            reason = "a start has its first click open and no flag: open a cell, take flags away"
+            return self._refuse(given, "not at its start", reason)
         if self._game.status(state) is not Status.PLAYING:
             return self._refuse(given, "over at the start", "the game is over before it starts")
         first = self._places.setdefault(puzzle_id_of(self._game, state), given.place)
@@ -183,8 +189,10 @@ class _Importer:
         self.faults.append(Fault(place=given.place, kind=kind, reason=reason))
 
 
-def _form(game: Game[Any], state: Any) -> tuple[int, int, int]:
-    """Return rows, columns and number of pieces of a board."""
+def _form(game: Game[Any], state: Any) -> tuple[int, int, int] | None:
+    """Return rows, columns and number of pieces of a board; None in a game of somebody else."""
+    if game.name not in _COUNT_PIECES:
+        return None
     board = game.encode(state)
     lines = board.split("\n")
     if game.name == "rush_hour":
@@ -194,7 +202,8 @@ def _form(game: Game[Any], state: Any) -> tuple[int, int, int]:
     return rows, cols, _COUNT_PIECES[game.name](board)
 
 
-def _form_reason(form: tuple[int, int, int], tier: Tier) -> str:
+def _form_reason(form: tuple[int, int, int] | None, tier: Tier) -> str:
+    assert form is not None
     return (
         f"{form[0]} x {form[1]} cells with {form[2]} pieces, and {tier.name} has "
         f"{tier.rows} x {tier.cols} with {tier.num_pieces} (boxes, mines or vehicles)"

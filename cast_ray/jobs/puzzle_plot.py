@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cast_ray.errors import ConfigError
-from cast_ray.files import written_aside
+from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
 from cast_ray.jobs.puzzle_stats import PuzzleFile
 
@@ -41,7 +41,8 @@ def plot_costs(files: Sequence[PuzzleFile], path: Path) -> None:
     in_order = sorted(panels, key=lambda key: (key[0], list(get_game(key[0]).tiers).index(key[1])))
     for place, key in enumerate(in_order, start=1):
         _draw_panel(figure.add_subplot(rows, columns, place), key, panels[key])
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with refusals_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(path) as aside:
         figure.savefig(aside, format=path.suffix[1:].lower(), dpi=120)
 

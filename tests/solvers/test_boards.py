@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from cast_ray.config import PuzzleConfig
+from cast_ray.config import PuzzleConfig, TrainConfig
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.generators import PuzzleSource
 from cast_ray.generators.collection import SplitRule
-from cast_ray.jobs.boards import Boards, make_boards
+from cast_ray.jobs.boards import Boards, make_boards, write_boards
 from cast_ray.jobs.build_progress import BuildProgress
 from cast_ray.jobs.build_puzzles import BuildSettings, build_data_set
 from cast_ray.jobs.chunk_workers import this_process
+from cast_ray.jobs.evaluate_model import GameTier, evaluation_boards, seen_in_training
 from cast_ray.puzzles import Puzzle, puzzle_id_of, read_puzzles, write_puzzles
+from cast_ray.run_directory import RunDirectory
 
 SIZES = PuzzleConfig(num_train=20, num_validation=5, num_held_out=10)
 
@@ -115,3 +117,22 @@ def test_data_set_whose_sets_share_a_mirrored_puzzle_is_refused(
     write_puzzles(tmp_path / "train.parquet", [*train[:3], turned(test[4])])
     with pytest.raises(PuzzleError, match=r"row 3 of train.parquet is row 4 of test.parquet"):
         make_boards("sokoban", "mini", replace(SIZES, file=str(tmp_path)))
+
+
+def test_file_without_puzzles_is_refused_and_not_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "puzzles.parquet"
+    write_puzzles(file, [])
+    with pytest.raises(PuzzleError, match=r"puzzles\.parquet holds no puzzle"):
+        make_boards("sokoban", "mini", replace(SIZES, file=str(file)))
+
+
+def test_evaluation_never_plays_what_a_run_was_trained_on(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", TrainConfig(puzzles=SIZES))
+    write_boards(boards(), run.puzzles)
+    config = TrainConfig(puzzles=SIZES)
+    seen = seen_in_training(run.path)
+    own = evaluation_boards(GameTier(game="sokoban", tier="mini"), config, limit=30, seen=seen)
+    assert own[:10] == boards().held_out
+    assert len(own) == 30
+    assert not ids(own) & (ids(boards().train) | ids(boards().validation))
+    assert seen_in_training(tmp_path) == set()  # a mere model directory

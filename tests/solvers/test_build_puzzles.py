@@ -19,7 +19,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.errors import ConfigError, EnvironmentSetupError, PuzzleError
 from cast_ray.generators import PuzzleSource, build_puzzles
 from cast_ray.generators.collection import SplitRule
 from cast_ray.jobs.build_progress import BuildProgress
@@ -271,3 +271,26 @@ def test_tier_is_looked_up_before_anything_is_built() -> None:
         available_tiers("sokoban", "easy")
     with pytest.raises(ConfigError, match="--tier id needs the --game"):
         available_tiers(None, "id")
+
+
+def test_tiers_of_one_form_stay_apart_also_with_other_numbers(tmp_path: Path) -> None:
+    def settings(tier: str, num_test: int, num_train: int) -> BuildSettings:
+        source = PuzzleSource(game="sokoban", tier=tier, seed=0)
+        return BuildSettings(source=source, rule=SplitRule(num_test=num_test, num_train=num_train))
+
+    many_tests = settings("mini-unseen", 400, 1)
+    build(tmp_path / "a", many_tests)
+    build(tmp_path / "a", settings("id", 20, 1500))
+    test = read_puzzles(tmp_path / "a/sokoban/mini-unseen/test.parquet")
+    train = read_puzzles(tmp_path / "a/sokoban/id/train.parquet")
+    assert not {p.puzzle_id for p in test} & {p.puzzle_id for p in train}
+
+    build(tmp_path / "b", settings("id", 20, 1500))
+    with pytest.raises(PuzzleError, match=r"test puzzles are in a training file of id"):
+        build(tmp_path / "b", many_tests)
+
+
+def test_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentSetupError, match="cannot be written"):
+        build(tmp_path / "file")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from cast_ray.errors import PuzzleError
+from cast_ray.errors import EnvironmentSetupError, PuzzleError
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.base import Tier
 from cast_ray.generators import PuzzleSource
@@ -255,9 +255,9 @@ def test_minesweeper_null_is_an_infinite_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"mines": [[0, 0], [5, 1]]}, "the mine at row 5, column 1 is not on the board of 5 x 5"),
-        ({"mines": [[0, 0], [0, 0]]}, "the mine at row 0, column 0 stands on a mine"),
-        ({"first_click": [0, 0]}, "the first click at row 0, column 0 stands on a mine"),
+        ({"mines": [[0, 0], [5, 1]]}, "row 5, column 1 is not on the board: rows are 0 to 4"),
+        ({"mines": [[0, 0], [0, 0]]}, "the mine at row 0, column 0 is given twice"),
+        ({"first_click": [0, 0]}, "the first click at row 0, column 0 hits a mine"),
         ({"first_click": [1, 2, 3]}, "first_click holds [1, 2, 3]: give [row, column]"),
         ({"mines": None}, "mines is None: give a list of [row, column]"),
     ],
@@ -266,3 +266,49 @@ def test_minesweeper_faults_are_named(tmp_path: Path, change: dict[str, Any], fa
     row = {"mines": [[0, 0]], "first_click": [2, 2]} | change
     (board,) = given(parquet(tmp_path, [row]), "minesweeper")
     assert board.fault.startswith(fault)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[" * 5000, "9" * 5001, "[[0, 0], [1e999999999, 0]]"],
+    ids=["brackets", "digits", "exponent"],
+)
+def test_mines_that_nobody_can_read_are_a_fault_of_their_row(tmp_path: Path, value: str) -> None:
+    row = {"mines": value, "first_click": "[2, 2]"}
+    (board,) = given(parquet(tmp_path, [row]), "minesweeper")
+    assert "mines" in board.fault
+
+
+def test_size_beyond_every_board_is_a_fault_of_its_row(tmp_path: Path) -> None:
+    row = {"rows": 10**9, "cols": 10**9, "mines": [[0, 0]], "first_click": [2, 2]}
+    (board,) = given(parquet(tmp_path, [row]), "minesweeper")
+    assert "rows" in board.fault
+
+
+@pytest.mark.parametrize(
+    "board", ["++...\n++...\n.....\n.....\n.....", "++200\n++200\n221f0\n00000\n00000"]
+)
+def test_minesweeper_board_in_play_or_untouched_is_no_start(tmp_path: Path, board: str) -> None:
+    path = text(tmp_path, board)
+    source = PuzzleSource(game="minesweeper", tier="mini", seed=0)
+    report = import_puzzles(
+        path,
+        source,
+        out=tmp_path / "out.parquet",
+        skip_broken=False,
+        progress=BuildProgress(Console(file=StringIO())),
+    )
+    assert [fault.kind for fault in report.faults] == ["not at its start"]
+
+
+def test_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    file = parquet(tmp_path, [{"board": ROOM}])
+    source = PuzzleSource(game="sokoban", tier="mini", seed=0)
+    with pytest.raises(EnvironmentSetupError, match="cannot be written"):
+        import_puzzles(
+            file,
+            source,
+            out=file / "out.parquet",
+            skip_broken=False,
+            progress=BuildProgress(Console(file=StringIO())),
+        )
