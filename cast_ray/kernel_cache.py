@@ -20,6 +20,11 @@ ROOMS = (
 """The packages with kernels in them, or with what kernels are made of."""
 
 
+def user_cache() -> Path:
+    """Return where this user's programs keep what they can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
 def kernel_cache_dir() -> Path:
     """Return the folder for the kernels as they are written now, in the user's own cache."""
     digest = hashlib.sha256()
@@ -28,8 +33,7 @@ def kernel_cache_dir() -> Path:
         assert spec is not None and spec.origin is not None
         for module in sorted(Path(spec.origin).parent.glob("*.py")):
             digest.update(module.read_bytes())
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "cast_ray" / f"kernels-{digest.hexdigest()[:16]}"
+    return user_cache() / "cast_ray" / f"kernels-{digest.hexdigest()[:16]}"
 
 
 def use_kernel_cache() -> None:

@@ -58,7 +58,8 @@ def compile_kernels(games: Iterable[str]) -> None:
             solver = oracle.solver(name, game.encode(state))
             solver.cost_to_go([state])
             solver.best_action(state)
-            _ELSEWHERE.get(name, lambda state: None)(state)
+            if name in _ELSEWHERE:
+                _ELSEWHERE[name](state)
 
 
 def _solve_mines(state: Any) -> None:

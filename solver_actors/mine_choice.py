@@ -26,7 +26,7 @@ from solver_actors.mine_constraints import (
     score,
     without,
 )
-from solver_actors.mine_probability import PartCounts, count_layouts, count_parts
+from solver_actors.mine_probability import MineCounts, PartCounts, count_layouts, count_parts
 from solver_actors.mine_search import (
     EXHAUSTED,
     OUT_OF_BUDGET,
@@ -147,15 +147,8 @@ def _least_likely(
     parts = count_parts(frontier, num_constraints, num_groups, search)
     if parts.num_parts < 0:
         return UNKNOWN, False
-    interior = board.all_cells & ~(revealed | mined)
-    for group in range(num_groups):
-        interior = without(interior, frontier.group_cells[group])
-    counts = count_layouts(
-        frontier,
-        parts,
-        popcount(interior),
-        popcount(board.mines) - popcount(mined),
-    )
+    undecided = board.all_cells & ~(revealed | mined)
+    interior, counts = _count_all(board, undecided, mined, frontier, num_groups, parts)
     least, tied = counts.total, NONE
     for group in range(num_groups):
         if counts.of_group[group] < least:
@@ -171,6 +164,23 @@ def _least_likely(
         num_left = _without_proven_mines(frontier, parts, num_constraints, num_groups)
         return _first_in_order(frontier, num_left, tied), bool(least > NONE)
     return lowest(tied), bool(least > NONE)
+
+
+@njit(cache=True)
+def _count_all(
+    board: MineBoard,
+    undecided: np.uint64,
+    mined: np.uint64,
+    frontier: Frontier,
+    num_groups: int,
+    parts: PartCounts,
+) -> tuple[np.uint64, MineCounts]:
+    """Return the undecided cells that no number touches, and the counts of the layouts."""
+    interior = undecided
+    for group in range(num_groups):
+        interior = without(interior, frontier.group_cells[group])
+    num_mines = popcount(board.mines) - popcount(mined)
+    return interior, count_layouts(frontier, parts, popcount(interior), num_mines)
 
 
 @njit(cache=True)
@@ -232,15 +242,8 @@ def mine_counts(board: MineBoard, revealed: np.uint64, work: Work) -> tuple[np.u
     parts = count_parts(frontier, num_constraints, num_groups, search)
     if parts.num_parts < 0:
         return NONE, counts
-    interior = board.all_cells & ~(revealed | mined | safe)
-    for group in range(num_groups):
-        interior = without(interior, frontier.group_cells[group])
-    layouts = count_layouts(
-        frontier,
-        parts,
-        popcount(interior),
-        popcount(board.mines) - popcount(mined),
-    )
+    undecided = board.all_cells & ~(revealed | mined | safe)
+    interior, layouts = _count_all(board, undecided, mined, frontier, num_groups, parts)
     for cell in range(len(counts)):
         if mined & bit(cell):
             counts[cell] = layouts.total

@@ -16,14 +16,13 @@ from typing import Literal
 
 from cast_ray.errors import ConfigError, PuzzleError, RemoteTimeout
 from cast_ray.games import GAMES, get_game
-from cast_ray.generators import GENERATORS, PuzzleSource, build_puzzles
+from cast_ray.generators import PuzzleSource, build_puzzles
 from cast_ray.generators.collection import PATIENCE, PuzzleCollector, Split, SplitRule, by_cost
 from cast_ray.jobs.build_progress import BuildProgress
 from cast_ray.jobs.chunk_workers import ChunkWorkers
 from cast_ray.jobs.chunks import Chunk, ChunkStore, differences
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, write_puzzles
-from solver_actors.solvers import SOLVERS
 
 SETTINGS, SPLIT, VERSION, ROLE = (
     "cast_ray.settings",
@@ -85,7 +84,7 @@ def available_tiers(game: str | None = None, tier: str | None = None) -> list[tu
     if game is None:
         if tier is not None:
             raise ConfigError(f"--tier {tier} needs the --game that it is a tier of")
-        games = [name for name in GAMES if name in GENERATORS and name in SOLVERS]
+        games = list(GAMES)
     else:
         get_game(game)
         games = [game]

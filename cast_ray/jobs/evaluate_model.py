@@ -76,9 +76,9 @@ def evaluate_model(
     model_dir = _model_dir(model)
     if out.exists():
         raise RunDirectoryError(f"{out} exists already; give another --out")
+    seen = seen_in_training(model)
     boards = {
-        str(which): evaluation_boards(which, config, limit=limit, seen=seen_in_training(model))
-        for which in games
+        str(which): evaluation_boards(which, config, limit=limit, seen=seen) for which in games
     }
     with refusals_named(out):
         out.mkdir(parents=True)

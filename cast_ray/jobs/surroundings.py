@@ -13,6 +13,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from cast_ray.kernel_cache import user_cache
+
 _DISTRIBUTION = "cast-ray"
 _OPERATOR = "deepspeed_shm_comm"
 
@@ -52,7 +54,7 @@ def operator_path() -> Path:
     """Return where torch keeps the compiled operator."""
     home = os.environ.get("TORCH_EXTENSIONS_DIR")
     version = f"py{sys.version_info.major}{sys.version_info.minor}_cpu"
-    root = Path(home) if home else _user_cache() / "torch_extensions" / version
+    root = Path(home) if home else user_cache() / "torch_extensions" / version
     return root / _OPERATOR / f"{_OPERATOR}.so"
 
 
@@ -69,7 +71,7 @@ def kernel_caches() -> list[Path]:
     """Return where numba looks for compiled kernels, in its order."""
     if os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(os.environ["NUMBA_CACHE_DIR"])]
-    return [*{s.parent / "__pycache__" for s in solver_sources()}, _user_cache() / "numba"]
+    return [*{s.parent / "__pycache__" for s in solver_sources()}, user_cache() / "numba"]
 
 
 def is_compiled(source: Path, caches: list[Path]) -> bool:
@@ -83,10 +85,6 @@ def is_writable(folder: Path) -> bool:
     """Return whether a folder can be written, or made."""
     existing = next((p for p in (folder, *folder.parents) if p.exists()), None)
     return existing is not None and os.access(existing, os.W_OK)
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def available_memory() -> int:

@@ -1,36 +1,24 @@
-"""The rules of Minesweeper, its text, its parser, its generator, and what they refuse."""
+"""The rules of Minesweeper and what the policy sees."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cast_ray.errors import PuzzleError
-from cast_ray.games import GAMES, get_game
-from cast_ray.games.base import Effect, ParseFailure, Status
+from cast_ray.games.base import Effect, Status
 from cast_ray.games.minesweeper import Minesweeper
-from cast_ray.games.minesweeper_start import start_state
-from cast_ray.generators import GENERATORS
-from cast_ray.generators.minesweeper import generate_minesweeper
 from tests.minefields import boards
-from tests.rooms import FIXED, symmetric_forms
+from tests.play import board_after
+from tests.rooms import FIXED
 
 GAME = Minesweeper()
 
 
-def after(text: str, *actions: str) -> str:
-    """Return the board after some actions, each of which must change it."""
-    state = GAME.decode(text)
-    for action in actions:
-        transition = GAME.apply(state, action)
-        assert (transition.effect, transition.feedback) == (Effect.CHANGED, "")
-        state = transition.state
-    return GAME.encode(state)
+after = partial(board_after, GAME)
 
 
 def test_reveal_of_a_number_opens_that_cell_only() -> None:
@@ -192,222 +180,3 @@ def test_observation_is_equal_for_all_mines_that_agree_with_what_is_open(
     text = "".join(cells.values())
     other = "\n".join(text[start : start + cols] for start in range(0, len(text), cols))
     assert GAME.observe(GAME.decode(other)) == GAME.observe(GAME.decode(board))
-
-
-@pytest.mark.parametrize(
-    ("content", "action"),
-    [
-        ("reveal 1 2", "reveal 1 2"),
-        ("flag 0 5", "flag 0 5"),
-        ("REVEAL 1 2", "reveal 1 2"),
-        ("Flag\n 1\t2", "flag 1 2"),
-        ("action\nreveal 1 2", "reveal 1 2"),
-        ("I reveal 1 2, then flag 3 4.", "reveal 1 2"),
-        ("reveal one, reveal 3 4", "reveal 3 4"),
-        ("reveal 007 00", "reveal 7 0"),
-        ("reveal 99 100", "reveal 99 100"),
-    ],
-)
-def test_first_action_inside_the_last_block_counts(content: str, action: str) -> None:
-    assert GAME.parse(f"```flag 9 9```\nI go.\n```{content}```") == action
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["reveal", "reveal 1", "reveal 1,2", "reveal -1 2", "unreveal 1 2", "reveal ١ ٢", "open 1 2"],
-)
-def test_other_content_is_an_unknown_action(content: str) -> None:
-    failure = GAME.parse(f"```{content}```")
-    assert isinstance(failure, ParseFailure)
-    assert failure.feedback.startswith("Unknown action. End with ```reveal R C```")
-
-
-def test_answer_without_a_fence_has_no_action() -> None:
-    failure = GAME.parse("reveal 1 2")
-    assert isinstance(failure, ParseFailure)
-    assert failure.feedback.startswith("No action found. End with ```reveal R C```")
-
-
-def test_numbers_of_thousands_of_digits_are_off_the_board() -> None:
-    action = GAME.parse(f"```reveal {'9' * 20_000} {'0' * 20_000}1```")
-    assert isinstance(action, str)
-    assert action == f"reveal {'9' * 20_000} 1"
-    transition = GAME.apply(GAME.decode("+."), action)
-    assert transition.effect is Effect.ILLEGAL
-    assert len(transition.feedback) < 100
-
-
-@FIXED
-@given(st.text(st.sampled_from("` \nrevalfgREVALFG0123-,\0")) | st.text(st.characters()))
-def test_parsing_never_raises_and_gives_canonical_actions_only(answer: str) -> None:
-    action = GAME.parse(answer)
-    if not isinstance(action, ParseFailure):
-        GAME.apply(GAME.decode("+."), action)
-
-
-@FIXED
-@given(boards())
-def test_decode_reads_back_what_encode_writes(board: str) -> None:
-    state = GAME.decode(board)
-    assert GAME.encode(state) == board
-    again = GAME.decode(GAME.encode(state))
-    assert again == state
-    assert hash(again) == hash(state)
-
-
-@FIXED
-@given(boards(), st.lists(st.integers(0, 49), max_size=30))
-def test_play_keeps_the_mines_and_every_state_can_be_written(
-    board: str, choices: list[int]
-) -> None:
-    state = GAME.decode(board)
-    for choice in choices:
-        actions = GAME.actions(state)
-        action = actions[choice % len(actions)]
-        transition = GAME.apply(state, action)
-        assert (transition.effect is Effect.CHANGED) == (transition.state != state)
-        if action.startswith("reveal"):
-            assert (transition.effect is Effect.CHANGED) == (action in GAME.scored_actions(state))
-        assert transition.state.layout is state.layout
-        assert not transition.state.revealed & transition.state.flags
-        assert not state.revealed & ~transition.state.revealed
-        state = transition.state
-        assert GAME.decode(GAME.encode(state)) == state
-
-
-@FIXED
-@given(boards())
-def test_canonical_text_is_equal_for_all_symmetric_forms_and_is_one_of_them(board: str) -> None:
-    unflagged = board.translate(str.maketrans("fF", ".+"))
-    forms = symmetric_forms(unflagged)
-    assert {GAME.canonical(GAME.decode(form)) for form in forms} == {min(forms)}
-    assert GAME.canonical(GAME.decode(board)) == min(forms)
-
-
-def test_canonical_text_tells_open_cells_and_mines_apart() -> None:
-    texts = ("+..", "+1.", ".+.", "1+.")
-    assert len({GAME.canonical(GAME.decode(text)) for text in texts}) == len(texts)
-
-
-def test_a_newline_at_the_end_is_allowed() -> None:
-    assert GAME.decode("+.\n") == GAME.decode("+.")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "the board is empty at row 0, column 0"),
-        ("\n", "the board is empty at row 0, column 0"),
-        ("+..\n..", "ragged at row 1, column 2: the row has 2 cells and row 0 has 3"),
-        ("+..\n....", "ragged at row 1, column 3"),
-        ("+..\n\n", "ragged at row 1, column 0"),
-        ("+..\n.? ", "unknown symbol '?' at row 1, column 1"),
-        ("+..\n.9.", "unknown symbol '9' at row 1, column 1"),
-        ("+..\r\n...", "unknown symbol '\\r' at row 0, column 3"),
-        ("+..\n.2.", "the count 2 at row 1, column 1 is wrong: the number of mines around it is 1"),
-        ("...\n.F1\n..0", "the count 0 at row 2, column 2 is wrong"),
-        ("*.\n.*", "a second mine that was hit (*) at row 1, column 1"),
-        ("+F\n+*", "the board has no safe cell in rows 0 to 1, columns 0 to 1"),
-    ],
-)
-def test_broken_board_is_refused_with_row_and_column(text: str, message: str) -> None:
-    with pytest.raises(PuzzleError, match=re.escape(message)):
-        GAME.decode(text)
-
-
-def test_start_opens_the_first_click_by_flood_fill() -> None:
-    state = start_state(3, 4, mines=[(0, 3), (2, 0)], first_click=(0, 0))
-    assert GAME.encode(state) == "001+\n111.\n+..."
-    number = start_state(3, 4, mines=[(0, 3), (2, 0)], first_click=(1, 1))
-    assert GAME.encode(number) == "...+\n.1..\n+..."
-
-
-@pytest.mark.parametrize(
-    ("shape", "mines", "first_click", "message"),
-    [
-        ((0, 4), [], (0, 0), "a board of 0 rows and 4 columns has no cell"),
-        ((2, 2), [(2, 0)], (0, 0), "row 2, column 0 is not on the board"),
-        ((2, 2), [(0, -1)], (0, 0), "row 0, column -1 is not on the board"),
-        ((2, 2), [(1, 1)], (0, 2), "row 0, column 2 is not on the board"),
-        ((2, 2), [(1, 1), (1, 1)], (0, 0), "the mine at row 1, column 1 is given twice"),
-        ((2, 2), [(1, 1)], (1, 1), "the first click at row 1, column 1 hits a mine"),
-        ((1, 2), [(0, 0), (0, 1), (0, 0)], (0, 0), "the mine at row 0, column 0 is given twice"),
-    ],
-)
-def test_impossible_start_is_refused_with_row_and_column(
-    shape: tuple[int, int],
-    mines: list[tuple[int, int]],
-    first_click: tuple[int, int],
-    message: str,
-) -> None:
-    with pytest.raises(PuzzleError, match=re.escape(message)):
-        start_state(*shape, mines=mines, first_click=first_click)
-
-
-def test_rules_are_short_and_name_every_symbol_and_action() -> None:
-    words = {word.strip(".,;:`") for word in GAME.rules.split()}
-    assert len(GAME.rules.split()) <= 100
-    assert {"F", "0", "8", "*", "reveal", "flag"} <= words
-    assert ". hidden" in GAME.rules
-    assert GAME.parse(GAME.rules) == "reveal 3 2"
-
-
-def test_tiers_are_those_of_the_specification() -> None:
-    sizes = {
-        name: (tier.rows, tier.cols, tier.num_pieces, tier.turn_budget)
-        for name, tier in GAME.tiers.items()
-    }
-    assert sizes == {
-        "id": (6, 6, 7, 30),
-        "unseen": (7, 7, 10, 40),
-        "mini": (5, 5, 4, 14),
-        "mini-unseen": (5, 5, 5, 14),
-    }
-    assert all(tier.min_cost == 1 for tier in GAME.tiers.values())
-    assert all(tier.max_cost == tier.turn_budget for tier in GAME.tiers.values())
-
-
-def test_game_and_generator_are_found_by_name() -> None:
-    assert get_game("minesweeper") is GAMES["minesweeper"]
-    assert GENERATORS["minesweeper"] is generate_minesweeper
-
-
-def test_generated_boards_have_the_mines_of_the_tier_and_are_open_to_play() -> None:
-    tier = GAME.tiers["mini"]
-    states = [generate_minesweeper(tier, np.random.default_rng(seed)) for seed in range(300)]
-    assert {state.layout.mines.bit_count() for state in states} == {tier.num_pieces}
-    assert {GAME.status(state) for state in states} == {Status.PLAYING}
-    assert {state.flags for state in states} == {0}
-
-
-def test_generated_clicks_open_a_zero_and_mines_are_uniform_outside_its_zone() -> None:
-    tier = GAME.tiers["id"]
-    num_boards = 2000
-    states = [generate_minesweeper(tier, np.random.default_rng(seed)) for seed in range(num_boards)]
-    assert all("0" in GAME.encode(state) for state in states)
-    places = [divmod(cell, 6) for cell in range(36)]
-    outside = np.array(
-        [[max(abs(r - i), abs(c - j)) > 1 for r, c in places] for i, j in places]
-    )  # [click, cell]
-    expected = (outside * tier.num_pieces / outside.sum(axis=1, keepdims=True)).mean(axis=0)
-    found = [sum(state.layout.mines >> cell & 1 for state in states) for cell in range(36)]
-    # Five standard deviations of a binomial of 2,000 draws at 0.2 are 0.045.
-    np.testing.assert_allclose(np.array(found) / num_boards, expected, atol=0.045)
-
-
-def test_same_seed_gives_the_same_board() -> None:
-    tier = GAME.tiers["id"]
-    first, second = (generate_minesweeper(tier, np.random.default_rng(7)) for _ in range(2))
-    assert first == second
-
-
-def test_tier_without_space_for_its_mines_is_refused() -> None:
-    tier = replace(GAME.tiers["mini"], num_pieces=17)
-    with pytest.raises(PuzzleError, match="tier mini: 17 mines do not fit on 5 x 5 cells"):
-        generate_minesweeper(tier, np.random.default_rng(0))
-
-
-def test_tier_that_every_click_wins_is_refused() -> None:
-    tier = replace(GAME.tiers["mini"], num_pieces=0)
-    with pytest.raises(PuzzleError, match="the first click won each of 1000 boards"):
-        generate_minesweeper(tier, np.random.default_rng(0))

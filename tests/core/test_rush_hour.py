@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.base import Effect, ParseFailure, Status
 from cast_ray.games.rush_hour import RushHour
+from tests.play import board_after
 from tests.rooms import FIXED
 from tests.rush_hour_boards import boards, relabelled
 
@@ -26,14 +28,7 @@ BOARD = (
 )
 
 
-def after(text: str, *actions: str) -> str:
-    """Return the board after some slides, each of which must change it."""
-    state = GAME.decode(text)
-    for action in actions:
-        transition = GAME.apply(state, action)
-        assert (transition.effect, transition.feedback) == (Effect.CHANGED, "")
-        state = transition.state
-    return GAME.encode(state)
+after = partial(board_after, GAME)
 
 
 def rows(text: str) -> list[str]:

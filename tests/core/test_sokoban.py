@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,19 +13,13 @@ from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.base import Effect, ParseFailure, Status
 from cast_ray.games.sokoban import ACTIONS, Sokoban
+from tests.play import board_after
 from tests.rooms import FIXED, rooms, symmetric_forms
 
 GAME = Sokoban()
 
 
-def after(text: str, *actions: str) -> str:
-    """Return the board after some actions, each of which must change it."""
-    state = GAME.decode(text)
-    for action in actions:
-        transition = GAME.apply(state, action)
-        assert (transition.effect, transition.feedback) == (Effect.CHANGED, "")
-        state = transition.state
-    return GAME.encode(state)
+after = partial(board_after, GAME)
 
 
 def test_player_walks_in_all_directions() -> None:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cast_ray.games.base import Status
 from cast_ray.games.rush_hour import RushHour, RushHourState
 from cast_ray.games.rush_hour_keys import geometry_of, keys_of
 from solver_actors.rush_hour import RushHourSolver, build_table, solve_rush_hour
 from solver_actors.rush_hour_search import MAX_LENGTH, Outcome, lower_bound, shortest_length
 from solver_actors.solvers import SOLVERS
+from tests.play import check_best_play
 from tests.rooms import FIXED
 from tests.rush_hour_boards import boards, random_board, relabelled
 from tests.solvers.brute_force_rush_hour import brute_force
@@ -327,11 +327,4 @@ def test_a_slide_changes_the_cost_by_at_most_one(board: str) -> None:
 @given(boards())
 def test_playing_best_actions_solves_the_board_in_n_turns(board: str) -> None:
     state = GAME.decode(board)
-    solver = solve_rush_hour(state)
-    cost = solver.cost_to_go([state])[0]
-    while (action := solver.best_action(state)) is not None:
-        state = GAME.apply(state, action).state
-        assert solver.cost_to_go([state])[0] == cost - 1
-        cost -= 1
-    assert (GAME.status(state) is Status.WON) == (cost == 0)
-    assert cost == 0 or np.isinf(cost)
+    check_best_play(GAME, solve_rush_hour(state), state)

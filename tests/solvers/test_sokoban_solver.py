@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.base import Status
 from cast_ray.games.sokoban import Sokoban, SokobanState
 from solver_actors.sokoban import SokobanSolver, build_table, solve_sokoban
 from solver_actors.solver import Solver
 from solver_actors.solvers import get_solver_entry
+from tests.play import check_best_play
 from tests.rooms import FIXED, random_room, rooms, symmetric_forms
 from tests.solvers.brute_force_sokoban import brute_force
 
@@ -173,11 +173,4 @@ def test_an_action_lowers_the_cost_by_at_most_one_and_a_walk_raises_it_by_at_mos
 @given(rooms())
 def test_playing_best_actions_solves_the_room_in_n_turns(room: str) -> None:
     state = GAME.decode(room)
-    solver = solve_sokoban(state)
-    cost = solver.cost_to_go([state])[0]
-    while (action := solver.best_action(state)) is not None:
-        state = GAME.apply(state, action).state
-        assert solver.cost_to_go([state])[0] == cost - 1
-        cost -= 1
-    assert (GAME.status(state) is Status.WON) == (cost == 0)
-    assert cost == 0 or np.isinf(cost)
+    check_best_play(GAME, solve_sokoban(state), state)
