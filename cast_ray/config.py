@@ -1,7 +1,8 @@
 """The configuration of a training run: the only place with defaults.
 
 The default is the quickstart: a small policy on small boards, on two CPU cores. What the paper
-used stands in ``configs/train/paper_sokoban.yaml``; a default that differs from it says so.
+used stands in ``configs/train/paper_sokoban.yaml``; a default that differs from it says so. What
+concerns advantages, objective and learner stands in ``config_learning``.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cast_ray.config_learning import (
+    AdvantageConfig,
+    AlgorithmName,
+    DistillationConfig,
+    LearnerConfig,
+    ObjectiveConfig,
+    contradictions,
+    require,
+)
 from cast_ray.errors import ConfigError
-
-
-def _require(condition: bool, key: str, rule: str, value: object) -> None:
-    if not condition or value in (float("inf"), float("-inf")):
-        raise ConfigError(f"{key} must be {rule}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +39,9 @@ class PuzzleConfig:
     """Seed of the generated boards; kept apart from the run's seed so that runs share boards."""
 
     def __post_init__(self) -> None:
-        _require(self.num_train >= 1, "puzzles.num_train", ">= 1", self.num_train)
-        _require(self.num_validation >= 1, "puzzles.num_validation", ">= 1", self.num_validation)
-        _require(self.num_held_out >= 1, "puzzles.num_held_out", ">= 1", self.num_held_out)
+        require(self.num_train >= 1, "puzzles.num_train", ">= 1", self.num_train)
+        require(self.num_validation >= 1, "puzzles.num_validation", ">= 1", self.num_validation)
+        require(self.num_held_out >= 1, "puzzles.num_held_out", ">= 1", self.num_held_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +62,14 @@ class PolicyConfig:
     state says all that matters, and so small a policy learns faster without its past."""
 
     def __post_init__(self) -> None:
-        _require(self.vocab_size >= 300, "policy.vocab_size", ">= 300", self.vocab_size)
-        _require(
+        require(self.vocab_size >= 300, "policy.vocab_size", ">= 300", self.vocab_size)
+        require(
             self.num_heads % self.num_kv_heads == 0,
             "policy.num_kv_heads",
             f"a divisor of num_heads ({self.num_heads})",
             self.num_kv_heads,
         )
-        _require(self.sliding_window >= 0, "policy.sliding_window", ">= 0", self.sliding_window)
+        require(self.sliding_window >= 0, "policy.sliding_window", ">= 0", self.sliding_window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,32 +91,42 @@ class WarmStartConfig:
     careless_mistake_probability: float = 0.8
 
     def __post_init__(self) -> None:
-        _require(self.steps >= 0, "warm_start.steps", ">= 0", self.steps)
-        _require(
+        require(self.steps >= 0, "warm_start.steps", ">= 0", self.steps)
+        require(
             self.trajectories_per_step >= 1,
             "warm_start.trajectories_per_step",
             ">= 1",
             self.trajectories_per_step,
         )
-        _require(
+        require(
             0 <= self.careless_steps <= self.steps or self.steps == 0,
             "warm_start.careless_steps",
             f"between 0 and warm_start.steps ({self.steps})",
             self.careless_steps,
         )
-        _require(self.lr > 0, "warm_start.lr", "> 0", self.lr)
+        require(self.lr > 0, "warm_start.lr", "> 0", self.lr)
         for name in ("mistake_probability", "careless_mistake_probability"):
             value = getattr(self, name)
-            _require(0 <= value <= 1, f"warm_start.{name}", "between 0 and 1", value)
+            require(0 <= value <= 1, f"warm_start.{name}", "between 0 and 1", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
-    """How a step's trajectories are played. Temperature and top-p are 1, always."""
+    """How a step's trajectories are played."""
 
     puzzles_per_step: int = 16
     group_size: int = 8
     """Episodes of each puzzle (the paper's G)."""
+    temperature: float = 1.0
+    """Must stay 1: the ratio is that of probabilities at temperature 1."""
+    top_p: float = 1.0
+    """Must stay 1: a cut-off tail falsifies the ratio's denominator."""
+    dynamic_sampling: int = 0
+    """Most further draws of puzzles in a step, each in place of the groups that all solve or none
+    (DAPO's dynamic sampling; the paper: off). 0 = off."""
+    truncated: Literal["skip", "execute"] = "skip"
+    """What becomes of an answer that the token budget cut off: it is not executed, or its action
+    counts if one can be read (the reference implementation)."""
     max_answer_tokens: int = 8
     """Most tokens of one answer (the paper: bounded by the episode's budget alone)."""
     prompt_tokens: int = 2048
@@ -131,9 +146,12 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         for name in ("puzzles_per_step", "group_size", "max_answer_tokens", "environment_actors"):
             value = getattr(self, name)
-            _require(value >= 1, f"rollout.{name}", ">= 1", value)
-        _require(self.oracle_actors >= 1, "rollout.oracle_actors", ">= 1", self.oracle_actors)
-        _require(self.timeout_s > 0, "rollout.timeout_s", "> 0", self.timeout_s)
+            require(value >= 1, f"rollout.{name}", ">= 1", value)
+        require(self.oracle_actors >= 1, "rollout.oracle_actors", ">= 1", self.oracle_actors)
+        require(self.timeout_s > 0, "rollout.timeout_s", "> 0", self.timeout_s)
+        require(
+            self.dynamic_sampling >= 0, "rollout.dynamic_sampling", ">= 0", self.dynamic_sampling
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,77 +177,8 @@ class EngineConfig:
     update_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
-        _require(self.num_engines >= 1, "engine.num_engines", ">= 1", self.num_engines)
-        _require(self.kv_cache_gib >= 1, "engine.kv_cache_gib", ">= 1", self.kv_cache_gib)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnerConfig:
-    """DeepSpeed."""
-
-    num_ranks: int = 2
-    """Processes that share each update. On CPU two of one thread beat one of two: small layers
-    leave a second thread idle (an update of the warm start: 0.56 s against 0.73 s)."""
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Of weights and activations; beside bfloat16 the optimizer keeps float32 weights."""
-    zero_stage: Literal[0, 1, 2, 3] = 1
-    """DeepSpeed ZeRO; bfloat16 needs at least 1."""
-    lr: float = 2e-4
-    """Constant learning rate of the policy updates (the paper: 1e-6 for a 4 B model)."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW (the paper: 0.9, 0.999; a short run needs the shorter memory)."""
-    weight_decay: float = 0.01
-    max_grad_norm: float = 1.0
-    mini_batches: int = 2
-    """Optimizer updates per step, each on whole groups."""
-    tokens_per_micro_batch: int = 4096
-    """Padded tokens of one forward and backward pass; bounds memory, changes no result."""
-    num_threads: int = 1
-    """Torch threads of one rank on CPU."""
-    timeout_s: float = 600.0
-
-    def __post_init__(self) -> None:
-        _require(self.num_ranks >= 1, "learner.num_ranks", ">= 1", self.num_ranks)
-        _require(self.lr > 0, "learner.lr", "> 0", self.lr)
-        _require(self.mini_batches >= 1, "learner.mini_batches", ">= 1", self.mini_batches)
-        _require(self.max_grad_norm > 0, "learner.max_grad_norm", "> 0", self.max_grad_norm)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdvantageConfig:
-    """CAST's credit (paper, eq:final_advantage)."""
-
-    alpha: float = 1.0
-    """Weight of the solver's signal (the paper: 0.1; a short run of a small policy wants more)."""
-    transform: Literal["asinh", "identity", "signed_log"] = "asinh"
-    normalisation: Literal["rms", "none"] = "rms"
-    rescue: Literal["cost", "zero"] = "cost"
-    """Credit of a turn from an infinite cost to a finite one (Minesweeper: a guess that came out
-    well): the cost it leads to, the number of safe cells if it wins; or nothing."""
-    std: Literal["population", "sample"] = "population"
-    delta: float = 1e-6
-    epsilon: float = 1e-8
-    permute_credit: bool = False
-    """A control: shuffle the solver's credit among the turns of the step."""
-
-    def __post_init__(self) -> None:
-        _require(self.alpha >= 0, "advantage.alpha", ">= 0", self.alpha)
-        _require(self.delta >= 0, "advantage.delta", ">= 0", self.delta)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveConfig:
-    """DAPO: token-mean, higher upper clip, dual clip (paper, tab:hp_algo)."""
-
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    dual_clip: float = 3.0
-    """Largest multiple of -A in the loss of a turn with negative advantage."""
-
-    def __post_init__(self) -> None:
-        _require(0 < self.clip_low < 1, "objective.clip_low", "between 0 and 1", self.clip_low)
-        _require(self.clip_high > 0, "objective.clip_high", "> 0", self.clip_high)
-        _require(self.dual_clip > 1, "objective.dual_clip", "> 1", self.dual_clip)
+        require(self.num_engines >= 1, "engine.num_engines", ">= 1", self.num_engines)
+        require(self.kv_cache_gib >= 1, "engine.kv_cache_gib", ">= 1", self.kv_cache_gib)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,21 +194,21 @@ class EvaluationConfig:
     top_p: float = 0.95
 
     def __post_init__(self) -> None:
-        _require(self.every >= 0, "evaluation.every", ">= 0", self.every)
-        _require(
+        require(self.every >= 0, "evaluation.every", ">= 0", self.every)
+        require(
             self.validation_attempts >= 1,
             "evaluation.validation_attempts",
             ">= 1",
             self.validation_attempts,
         )
-        _require(
+        require(
             self.held_out_attempts >= 1,
             "evaluation.held_out_attempts",
             ">= 1",
             self.held_out_attempts,
         )
-        _require(self.temperature > 0, "evaluation.temperature", "> 0", self.temperature)
-        _require(0 < self.top_p <= 1, "evaluation.top_p", "in (0, 1]", self.top_p)
+        require(self.temperature > 0, "evaluation.temperature", "> 0", self.temperature)
+        require(0 < self.top_p <= 1, "evaluation.top_p", "in (0, 1]", self.top_p)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +221,7 @@ class SyncConfig:
     """Stop the run at so many times."""
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             1 < self.warn_ratio <= self.stop_ratio,
             "sync.warn_ratio",
             f"between 1 and sync.stop_ratio ({self.stop_ratio})",
@@ -284,6 +233,9 @@ class SyncConfig:
 class TrainConfig:
     """One training run."""
 
+    algorithm: AlgorithmName = "cast"
+    """Which values ``objective``, ``advantage`` and ``distillation`` start from
+    (``config_learning.ALGORITHMS``): naming it on the command line replaces those of a file."""
     run_dir: str = ""
     """Directory of the run; empty = runs/<game>-<tier>-<UTC time>."""
     seed: int = 0
@@ -302,16 +254,45 @@ class TrainConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    distillation: DistillationConfig = field(default_factory=DistillationConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     sync: SyncConfig = field(default_factory=SyncConfig)
 
     def __post_init__(self) -> None:
-        _require(self.steps >= 0, "steps", ">= 0", self.steps)
-        _require(self.checkpoint_every >= 1, "checkpoint_every", ">= 1", self.checkpoint_every)
-        _require(self.checkpoints_kept >= 1, "checkpoints_kept", ">= 1", self.checkpoints_kept)
-        _require(
+        require(self.steps >= 0, "steps", ">= 0", self.steps)
+        require(self.checkpoint_every >= 1, "checkpoint_every", ">= 1", self.checkpoint_every)
+        require(self.checkpoints_kept >= 1, "checkpoints_kept", ">= 1", self.checkpoints_kept)
+        require(
             self.rollout.puzzles_per_step >= self.learner.mini_batches,
             "learner.mini_batches",
             f"at most rollout.puzzles_per_step ({self.rollout.puzzles_per_step})",
             self.learner.mini_batches,
         )
+        found = (
+            contradictions(
+                learner=self.learner,
+                advantage=self.advantage,
+                objective=self.objective,
+                distillation=self.distillation,
+            )
+            + self._contradictions()
+        )
+        if found:
+            raise ConfigError("; ".join(found))
+
+    def _contradictions(self) -> list[str]:
+        """Return what cannot go together beyond the learning itself, one sentence each."""
+        rollout = self.rollout
+        found = []
+        for name in ("temperature", "top_p"):
+            if getattr(rollout, name) != 1:
+                found.append(
+                    f"rollout.{name} must be 1 in training, got {getattr(rollout, name)}: anything "
+                    "else falsifies the ratio (evaluation has a value of its own)"
+                )
+        if rollout.dynamic_sampling and rollout.group_size == 1:
+            found.append(
+                "rollout.dynamic_sampling needs rollout.group_size >= 2: a group of one is always "
+                "all solved or all lost"
+            )
+        return found

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from cast_ray.config import TrainConfig
+from cast_ray.config_learning import ALGORITHMS
 from cast_ray.errors import ConfigError
 from cast_ray.files import written_aside
 
@@ -18,37 +19,60 @@ from cast_ray.files import written_aside
 def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
     """Return defaults, then the YAML file, then ``key=value`` overrides, checked.
 
+    The values of an algorithm (``config_learning.ALGORITHMS``) stand right below what names it.
+
     Raises:
         ConfigError: an unreadable file, an unknown key or a bad value; key, value and what is
             allowed are named.
     """
-    merged = OmegaConf.structured(TrainConfig)
+    layers: list[tuple[DictConfig, str]] = []
     if file is not None:
-        if not file.is_file():
-            raise ConfigError(f"the configuration file {file} does not exist")
-        try:
-            layer = OmegaConf.load(file)
-        except (YAMLError, OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file} is not valid YAML: {_one_line(error)}") from None
-        if not isinstance(layer, DictConfig):
-            raise ConfigError(f"{file} must hold key: value lines, not a list or a single value")
-        merged = _merge(merged, layer, origin=str(file))
-    for override in overrides:
-        if "=" not in override:
-            raise ConfigError(f"{override!r} is not of the form key=value")
-        try:
-            layer = OmegaConf.from_dotlist([override])
-        except YAMLError as error:
-            raise ConfigError(
-                f"{override}: the value is not valid YAML: {_one_line(error)}"
-            ) from None
-        merged = _merge(merged, layer, origin=override)
+        layers.append((_read(file), str(file)))
+    layers += [(_parse(override), override) for override in overrides]
+    in_file = 1 if file is not None else 0
+    merged = OmegaConf.structured(TrainConfig)
+    named_in = [i for i, (layer, _) in enumerate(layers) if "algorithm" in layer]
+    # An algorithm stands below the place that names it: a file's own values win over it, and the
+    # command line's algorithm wins over the file's values.
+    position = min(named_in[-1], in_file) if named_in else 0
+    for i, (layer, origin) in enumerate(layers):
+        if named_in and i == position:
+            merged = _with_algorithm(merged, *layers[named_in[-1]])
+        merged = _merge(merged, layer, origin=origin)
     try:
         config = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise ConfigError(_one_line(error)) from None
     assert isinstance(config, TrainConfig)
     return config
+
+
+def _read(file: Path) -> DictConfig:
+    if not file.is_file():
+        raise ConfigError(f"the configuration file {file} does not exist")
+    try:
+        layer = OmegaConf.load(file)
+    except (YAMLError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid YAML: {_one_line(error)}") from None
+    if not isinstance(layer, DictConfig):
+        raise ConfigError(f"{file} must hold key: value lines, not a list or a single value")
+    return layer
+
+
+def _parse(override: str) -> DictConfig:
+    if "=" not in override:
+        raise ConfigError(f"{override!r} is not of the form key=value")
+    try:
+        return OmegaConf.from_dotlist([override])
+    except YAMLError as error:
+        raise ConfigError(f"{override}: the value is not valid YAML: {_one_line(error)}") from None
+
+
+def _with_algorithm(base: object, layer: DictConfig, origin: str) -> object:
+    """Return ``base`` with the values of the algorithm that a layer names."""
+    checked = _merge(base, OmegaConf.create({"algorithm": layer["algorithm"]}), origin=origin)
+    assert isinstance(checked, DictConfig)
+    return OmegaConf.merge(checked, dict(ALGORITHMS[checked["algorithm"]]))
 
 
 def save_config(config: TrainConfig, path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cast_ray.config import AdvantageConfig, TrainConfig
 from cast_ray.config_file import config_keys, load_config, save_config
+from cast_ray.config_learning import ALGORITHMS
 from cast_ray.errors import ConfigError
 from tests.rooms import FIXED
 
@@ -51,7 +52,7 @@ def test_empty_file_changes_nothing(tmp_path: Path) -> None:
 
 @FIXED
 @given(
-    alpha=st.floats(0, 1e6),
+    alpha=st.floats(0, 1e6, exclude_min=True),  # permuted credit of weight 0 is refused
     steps=st.integers(0, 10**9),
     run_dir=st.text(st.characters(categories=["L", "N", "Z", "P"]), max_size=20),
     std=st.sampled_from(["population", "sample"]),
@@ -183,3 +184,96 @@ def test_override_that_is_no_yaml_is_refused() -> None:
 
 def test_infinite_alpha_is_refused() -> None:
     assert "advantage.alpha" in refusal("advantage.alpha=inf")
+
+
+PUBLISHED = {
+    # ratio, aggregation, clip low, clip high, dual clip, KL: SPEC, section 4.
+    "grpo": ("token", "token_mean", 0.2, 0.2, 3.0, 0.001),
+    "dapo": ("token", "token_mean", 0.2, 0.28, 3.0, 0.0),
+    "cast": ("token", "token_mean", 0.2, 0.28, 3.0, 0.0),
+    "gspo": ("sequence", "sequence_mean", 3e-4, 4e-4, 0.0, 0.0),
+    "gigpo": ("token", "token_mean", 0.2, 0.2, 3.0, 0.001),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_one_word_sets_an_algorithm_over_the_values_of_a_file(tmp_path: Path, name: str) -> None:
+    text = "algorithm: gspo\nadvantage: {alpha: 0.3, step_weight: 0.5}\nobjective: {clip_low: 0.01}"
+
+    config = load_config(written(tmp_path, text), [f"algorithm={name}"])
+
+    objective = config.objective
+    assert (
+        objective.ratio,
+        objective.aggregation,
+        objective.clip_low,
+        objective.clip_high,
+        objective.dual_clip,
+        objective.kl_coefficient,
+    ) == PUBLISHED[name]
+    assert config.advantage.alpha == (0.3 if name == "cast" else 0.0)
+    assert config.advantage.step_weight == (1.0 if name == "gigpo" else 0.0)
+    assert config.distillation.mode == "none"
+
+
+def test_algorithms_differ_in_nothing_but_objective_advantage_and_distillation() -> None:
+    plain = load_config(None, [])
+    for name in ALGORITHMS:
+        config = load_config(None, [f"algorithm={name}"])
+        parts = {
+            "algorithm": plain.algorithm,
+            "objective": plain.objective,
+            "advantage": plain.advantage,
+            "distillation": plain.distillation,
+        }
+        assert replace(config, **parts) == plain
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_key_given_by_itself_wins_over_the_algorithm_in_any_order(order: int) -> None:
+    config = load_config(None, ["algorithm=gspo", "advantage.alpha=0.1"][::order])
+
+    assert (config.objective.ratio, config.advantage.alpha) == ("sequence", 0.1)
+
+
+def test_the_values_of_a_file_win_over_the_algorithm_that_it_names(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, "algorithm: grpo\nobjective: {clip_high: 0.3}"), [])
+
+    assert (config.objective.clip_high, config.objective.kl_coefficient) == (0.3, 0.001)
+
+
+def test_every_contradiction_is_listed_at_once() -> None:
+    message = refusal(
+        "objective.ratio=sequence",
+        "objective.kl_coefficient=0.1",
+        "objective.reference=none",
+        "rollout.top_p=0.9",
+        "learner.lora_rank=8",
+        "learner.zero_stage=3",
+    )
+
+    found = message.split("; ")
+    assert len(found) == 4
+    assert "needs learner.zero_stage 0 or 2, got 3" in found[0]
+    assert "clip values of tokens" in found[1]
+    assert "needs a reference model" in found[2]
+    assert "rollout.top_p must be 1 in training, got 0.9" in found[3]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["learner.zero_stage=0"], "learner.dtype=bfloat16 needs learner.zero_stage 1, 2 or 3"),
+        (
+            ["learner.zero_stage=0", "learner.dtype=float32", "learner.offload_optimizer=true"],
+            "learner.offload_optimizer needs learner.zero_stage 1, 2 or 3, got 0",
+        ),
+        (["rollout.temperature=0.7"], "rollout.temperature must be 1 in training"),
+        (["rollout.dynamic_sampling=2", "rollout.group_size=1"], "group_size >= 2"),
+        (["algorithm=dapo", "advantage.permute_credit=true"], "shuffles nothing"),
+        (["algorithm=distill_reverse", "advantage.step_weight=1"], "has no outcome term"),
+        (["algorithm=distill_forward", "objective.kl_coefficient=1"], "is a cross-entropy"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(overrides: list[str], message: str) -> None:
+    assert message in refusal(*overrides)
