@@ -286,7 +286,8 @@ def _credit_contradictions(
         return found
     if advantage.step_weight:
         found.append(
-            f"distillation.mode={distillation.mode} has no outcome term: set advantage.step_weight=0"
+            f"distillation.mode={distillation.mode} has no outcome term: set "
+            "advantage.step_weight=0"
         )
     if distillation.mode == "forward" and (
         objective.kl_coefficient or objective.entropy_coefficient
