@@ -1,16 +1,17 @@
-"""Rows of an Arrow table as padded tensors, and who computes which of them.
+"""Rows of an Arrow table as packed tensors, and who computes which of them.
 
-Letters: ``R`` rows of a table, ``N`` tokens of all its rows, ``B`` rows of a micro-batch, ``L``
-tokens of its longest row. Everything here is a function of its arguments, so that every rank can
-work out the share of every other without asking.
+Letters: ``R`` rows of a table, ``N`` tokens of all its rows, ``L`` tokens of a micro-batch, ``n``
+of them in the loss. Everything here is a function of its arguments, so that every rank can work
+out the share of every other without asking.
 
 Columns with one value a token (advantages, logprobs) stay flat, ``[N]`` in row order, and are
-indexed with ``TokenBatch.token_index``; what comes back from the policy goes back the same way.
+indexed with ``PackedBatch.token_index``; what comes back from the policy goes back the same way.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,47 +20,35 @@ from torch import Tensor
 
 from cast_ray.errors import TrajectoryError
 
+Rows: TypeAlias = pa.Table | pa.RecordBatch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenBatch:
-    """Rows padded on the right to one length.
-
-    Attention is causal, so no token sees the padding behind it, and no loss looks at it: no
-    attention mask is needed, and without one PyTorch takes its fast attention kernels.
-    """
+class PackedBatch:
+    """Whole rows behind each other in one, without padding; where each ends is known."""
 
     token_ids: Tensor
-    """``[B, L]`` int64; 0 in the padding."""
-    loss_mask: Tensor
-    """``[B, L]`` bool: written by the policy and predicted by it; aligned with the token itself,
-    so position 0, which nothing predicts, is never set."""
+    """``[1, L]`` int64."""
+    position_ids: Tensor
+    """``[1, L]`` int64, counted from 0 in every row."""
+    sequence_lengths: tuple[int, ...]
+    """Tokens of each row; they add up to L."""
+    predicts: Tensor
+    """``[n]`` int64, positions whose next token is in the loss."""
     token_index: Tensor
-    """``[B, L]`` int64, where the token stands in a flat column of its table; 0 in the padding."""
+    """``[n]`` int64, where those next tokens stand in a flat column of the table."""
+    trajectory: Tensor
+    """``[n]`` int64, which row of the batch each belongs to."""
     rows: np.ndarray
-    """``[B]`` row of the table; empty for a batch that only keeps ranks in step."""
+    """Rows of the table; empty for a batch that only keeps ranks in step."""
 
-    @property
-    def predicts(self) -> Tensor:
-        """``[B, L]`` bool: the next token is in the loss, so logits are needed here."""
-        shifted = torch.zeros_like(self.loss_mask)
-        shifted[:, :-1] = self.loss_mask[:, 1:]
-        return shifted
-
-    def gather(self, flat: Tensor) -> Tensor:
-        """Return ``[B, L]`` values of a flat ``[N]`` column at the tokens in the loss, else 0."""
-        return torch.where(self.loss_mask, flat[self.token_index], 0)
-
-    def to(self, device: torch.device) -> TokenBatch:
+    def to(self, device: torch.device) -> PackedBatch:
         """Return the batch with its tensors on ``device``."""
-        return TokenBatch(
-            token_ids=self.token_ids.to(device),
-            loss_mask=self.loss_mask.to(device),
-            token_index=self.token_index.to(device),
-            rows=self.rows,
-        )
+        names = ("token_ids", "position_ids", "predicts", "token_index", "trajectory")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
-def flat_column(table: pa.Table | pa.RecordBatch, name: str) -> np.ndarray:
+def flat_column(table: Rows, name: str) -> np.ndarray:
     """Return a list column's values, ``[N]`` in row order; read-only, Arrow owns the memory.
 
     Raises:
@@ -69,13 +58,13 @@ def flat_column(table: pa.Table | pa.RecordBatch, name: str) -> np.ndarray:
     return _list_array(table, name).flatten().to_numpy()
 
 
-def row_offsets(table: pa.Table | pa.RecordBatch, name: str = "token_ids") -> np.ndarray:
+def row_offsets(table: Rows, name: str = "token_ids") -> np.ndarray:
     """Return ``[R + 1]`` where each row's entries start in a flat column."""
     lengths = _list_array(table, name).value_lengths().to_numpy()
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
-def loss_mask(table: pa.Table | pa.RecordBatch) -> np.ndarray:
+def loss_mask(table: Rows) -> np.ndarray:
     """Return ``[N]`` bool: tokens that the policy wrote and predicts (never a row's first).
 
     Raises:
@@ -90,17 +79,19 @@ def loss_mask(table: pa.Table | pa.RecordBatch) -> np.ndarray:
     return mask
 
 
-def num_loss_tokens(table: pa.Table | pa.RecordBatch, rows: np.ndarray) -> int:
-    """Return how many tokens of some rows are in the loss; this is token-mean's denominator.
+def rows_in_loss(in_loss: np.ndarray, table: Rows, rows: np.ndarray) -> np.ndarray:
+    """Return ``[N]`` bool: tokens in the loss of some rows alone.
 
     Raises:
         TrajectoryError: there is none.
     """
-    offsets, mask = row_offsets(table), loss_mask(table)
-    num_tokens = sum(int(mask[offsets[row] : offsets[row + 1]].sum()) for row in rows)
-    if num_tokens == 0:
-        raise TrajectoryError(f"none of these {len(rows)} rows has a token that the policy wrote")
-    return num_tokens
+    offsets = row_offsets(table)
+    chosen = np.zeros(len(offsets) - 1, dtype=bool)
+    chosen[rows] = True
+    of_rows = in_loss & np.repeat(chosen, np.diff(offsets))
+    if not of_rows.any():
+        raise TrajectoryError(f"none of these {len(rows)} rows has a token that is in the loss")
+    return of_rows
 
 
 def split_into_mini_batches(
@@ -151,46 +142,51 @@ def shard_rows(lengths: np.ndarray, *, world_size: int) -> list[np.ndarray]:
 
 
 def cut_micro_batches(lengths: np.ndarray, *, tokens_per_micro_batch: int) -> list[np.ndarray]:
-    """Return the positions of each micro-batch's rows, longest rows first.
+    """Return the positions of each micro-batch's rows.
 
-    Sorting by length keeps the padding small; a micro-batch's padded size is within the budget,
-    unless a single row is longer, which then stands alone.
+    Longest rows first, each into the first micro-batch with room for it. A row longer than the
+    budget stands alone. Inside a micro-batch positions ascend.
     """
-    order = np.argsort(-lengths, kind="stable")
-    cuts: list[np.ndarray] = []
-    start = 0
-    while start < len(order):
-        longest = max(int(lengths[order[start]]), 1)
-        num_rows = max(tokens_per_micro_batch // longest, 1)
-        cuts.append(order[start : start + num_rows])
-        start += num_rows
-    return cuts
+    cuts: list[list[int]] = []
+    room: list[int] = []
+    for position in np.argsort(-lengths, kind="stable"):
+        length = int(lengths[position])
+        fits = next((i for i, left in enumerate(room) if left >= length), None)
+        if fits is None:
+            cuts.append([int(position)])
+            room.append(tokens_per_micro_batch - length)
+        else:
+            cuts[fits].append(int(position))
+            room[fits] -= length
+    return [np.array(sorted(cut), dtype=np.int64) for cut in cuts]
 
 
 def micro_batches(
-    table: pa.Table | pa.RecordBatch, rows: np.ndarray, *, tokens_per_micro_batch: int
-) -> list[TokenBatch]:
-    """Return rows of a table as micro-batches, each within a budget of padded tokens.
+    table: Rows, rows: np.ndarray, in_loss: np.ndarray, *, tokens_per_micro_batch: int
+) -> list[PackedBatch]:
+    """Return rows of a table as micro-batches, each within a budget of tokens.
 
     Args:
         table: with the columns ``token_ids`` and ``loss_mask`` of ``ROLLOUT_SCHEMA``.
         rows: row indices.
-        tokens_per_micro_batch: largest ``B * L``; a longer row gets a micro-batch of its own.
+        in_loss: ``[N]`` bool, what ``loss_mask`` returned, or less.
+        tokens_per_micro_batch: largest L; a longer row gets a micro-batch of its own.
     """
-    offsets, token_ids, mask = row_offsets(table), flat_column(table, "token_ids"), loss_mask(table)
+    offsets, token_ids = row_offsets(table), flat_column(table, "token_ids")
     lengths = np.diff(offsets)[rows]
     cuts = cut_micro_batches(lengths, tokens_per_micro_batch=tokens_per_micro_batch)
-    return [_pad(rows[cut], offsets, token_ids, mask) for cut in cuts]
+    return [_pack(rows[cut], offsets, token_ids, in_loss) for cut in cuts]
 
 
 def rank_micro_batches(
-    table: pa.Table | pa.RecordBatch,
+    table: Rows,
     rows: np.ndarray,
+    in_loss: np.ndarray,
     *,
     tokens_per_micro_batch: int,
     rank: int,
     world_size: int,
-) -> list[TokenBatch]:
+) -> list[PackedBatch]:
     """Return one rank's micro-batches, filled up with empty ones to the same number on every rank.
 
     DeepSpeed's collectives need every rank to run as many passes as the others. An empty batch is
@@ -202,11 +198,13 @@ def rank_micro_batches(
         len(cut_micro_batches(lengths[shard], tokens_per_micro_batch=tokens_per_micro_batch))
         for shard in shards
     )
-    own = micro_batches(table, rows[shards[rank]], tokens_per_micro_batch=tokens_per_micro_batch)
+    own = micro_batches(
+        table, rows[shards[rank]], in_loss, tokens_per_micro_batch=tokens_per_micro_batch
+    )
     return own + [_empty_batch() for _ in range(num_batches - len(own))]
 
 
-def _list_array(table: pa.Table | pa.RecordBatch, name: str) -> pa.ListArray:
+def _list_array(table: Rows, name: str) -> pa.ListArray:
     if name not in table.schema.names:
         raise TrajectoryError(f"the table has no column {name}: it is of an earlier stage")
     column = table.column(name)
@@ -216,25 +214,34 @@ def _list_array(table: pa.Table | pa.RecordBatch, name: str) -> pa.ListArray:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _pad(
-    rows: np.ndarray, offsets: np.ndarray, token_ids: np.ndarray, mask: np.ndarray
-) -> TokenBatch:
-    starts, lengths = offsets[rows], offsets[rows + 1] - offsets[rows]
-    position = np.arange(max(int(lengths.max()), 1))
-    is_token = position < lengths[:, None]
-    index = np.where(is_token, starts[:, None] + position, 0)
-    return TokenBatch(
-        token_ids=torch.from_numpy(np.where(is_token, token_ids[index], 0).astype(np.int64)),
-        loss_mask=torch.from_numpy(is_token & mask[index]),
-        token_index=torch.from_numpy(index),
+def _pack(
+    rows: np.ndarray, offsets: np.ndarray, token_ids: np.ndarray, in_loss: np.ndarray
+) -> PackedBatch:
+    lengths = np.diff(offsets)[rows]
+    starts = np.cumsum(lengths) - lengths
+    row_of_token = np.repeat(np.arange(len(rows)), lengths)
+    position = np.arange(lengths.sum()) - starts[row_of_token]
+    index = offsets[rows][row_of_token] + position
+    wanted = np.flatnonzero(in_loss[index])
+    return PackedBatch(
+        token_ids=torch.from_numpy(token_ids[index].astype(np.int64))[None],
+        position_ids=torch.from_numpy(position)[None],
+        sequence_lengths=tuple(lengths.tolist()),
+        predicts=torch.from_numpy(wanted - 1),
+        token_index=torch.from_numpy(index[wanted]),
+        trajectory=torch.from_numpy(row_of_token[wanted]),
         rows=rows,
     )
 
 
-def _empty_batch() -> TokenBatch:
-    return TokenBatch(
+def _empty_batch() -> PackedBatch:
+    nothing = torch.zeros(0, dtype=torch.int64)
+    return PackedBatch(
         token_ids=torch.zeros(1, 1, dtype=torch.int64),
-        loss_mask=torch.zeros(1, 1, dtype=torch.bool),
-        token_index=torch.zeros(1, 1, dtype=torch.int64),
+        position_ids=torch.zeros(1, 1, dtype=torch.int64),
+        sequence_lengths=(1,),
+        predicts=nothing,
+        token_index=nothing,
+        trajectory=nothing,
         rows=np.zeros(0, dtype=np.int64),
     )

@@ -44,7 +44,7 @@ class LearnerConfig:
     lora_rank: int = 0
     """Train low-rank adapters of this rank (peft) on all linear layers and leave the weights as
     they are; 0 = train all weights."""
-    lora_alpha: float = 32.0
+    lora_alpha: int = 32
     """Adapters count ``lora_alpha / lora_rank`` times."""
     offload_optimizer: bool = False
     """Keep the optimizer's state in host memory and take its steps there."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,19 +18,21 @@ from typing import Any, TypeAlias
 
 import deepspeed
 import numpy as np
-import pyarrow as pa
 import torch
 from deepspeed import comm
 from deepspeed.accelerator import get_accelerator
 from torch import Tensor
 
 from cast_ray import losses
+from cast_ray.adapters import merged_weights, without_adapters
 from cast_ray.batching import (
-    TokenBatch,
+    PackedBatch,
+    Rows,
     flat_column,
-    num_loss_tokens,
+    loss_mask,
     rank_micro_batches,
     row_offsets,
+    rows_in_loss,
 )
 from cast_ray.checkpoint import (
     check_whole,
@@ -39,15 +42,23 @@ from cast_ray.checkpoint import (
     save_refusals_named,
 )
 from cast_ray.errors import LearnerError
-from cast_ray.learner_engine import join_ranks, start_engine
+from cast_ray.learner_engine import join_ranks, start_engine, start_reference, trainable_policy
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
-from cast_ray.policy import HeadInput, load_policy, save_policy
+from cast_ray.objectives import (
+    LossShare,
+    Objective,
+    TokenInputs,
+    correct_rollout,
+    mean_weights,
+    policy_loss,
+    text_loss,
+)
+from cast_ray.policy import save_policy
 
 _TAG, _STATE = "deepspeed", "learner.json"
 
-Rows: TypeAlias = pa.Table | pa.RecordBatch
-_LossFunction: TypeAlias = Callable[[TokenBatch, Tensor], losses.TokenLoss]
-"""From a micro-batch and its ``[B, L]`` learner_logprobs, 0 outside the loss."""
+_LossShareOf: TypeAlias = Callable[[PackedBatch, Tensor, Tensor], LossShare]
+"""From a micro-batch, its ``[n]`` learner_logprobs and its ``[n]`` entropies."""
 
 
 class Learner:
@@ -71,13 +82,10 @@ class Learner:
         self._settings, self._rank, self._world_size = settings, rank, world_size
         torch.set_num_threads(settings.num_threads)
         torch.manual_seed(settings.seed)
-        model = load_policy(Path(settings.model_dir), dtype=getattr(torch, settings.dtype))
-        self._head_input = HeadInput(model)
+        self._policy = trainable_policy(settings)
         join_ranks(rank, world_size, f"tcp://{master_addr}:{master_port}", settings.timeout_s)
-        self._engine = start_engine(model, settings)
-        # Never in training mode: dropout would move the ratio off 1 without any update.
-        self._engine.eval()
-        self._is_spent = False
+        self._engine = start_engine(self._policy, settings)
+        self._reference: Any = None  # Any: a module, or DeepSpeed's engine around it
 
     def logprobs(self, table: Rows) -> np.ndarray:
         """Return the logprob of every token in the loss under the present weights.
@@ -88,57 +96,74 @@ class Learner:
         Returns:
             ``[N]`` float32 in row order, on every rank; 0 where the policy wrote no token.
         """
-        flat = torch.zeros(int(row_offsets(table)[-1]), device=self._engine.device)
-        with torch.no_grad():
-            for batch in self._micro_batches(table, np.arange(table.num_rows)):
-                targets = batch.token_ids[batch.loss_mask]
-                values = losses.token_logprobs(self._logits(batch), targets)
-                flat[batch.token_index[batch.loss_mask]] = values
-        self._add_up(flat)
-        return flat.cpu().numpy()
+        return self._logprobs_by(self._engine, table)
+
+    def reference_logprobs(self, table: Rows) -> np.ndarray:
+        """Return what ``logprobs`` would under the reference model, which is loaded on first use.
+
+        With adapters and no other model named, that is the policy without them.
+        """
+        if self._settings.lora_rank and not self._settings.reference_dir:
+            with without_adapters(self._policy.model):
+                return self._logprobs_by(self._engine, table)
+        if self._reference is None:
+            self._reference = start_reference(self._settings)
+        return self._logprobs_by(self._reference, table)
 
     def update(
         self,
         table: Rows,
         rows: np.ndarray,
+        objective: Objective,
         start_logprobs: np.ndarray,
-        *,
-        clip_low: float,
-        clip_high: float,
-        dual_clip: float,
+        reference_logprobs: np.ndarray | None = None,
     ) -> UpdateStats:
         """Take one optimizer step on a mini-batch (paper, eq:grpo_objective).
 
-        The result does not depend on how many micro-batches and ranks share the work.
+        The result does not depend on how many micro-batches and ranks share the work. Loss or
+        gradient that is not finite leaves the weights as they are, and is said in the stats.
 
         Args:
             table: columns of ``BATCH_SCHEMA``.
             rows: row indices of the mini-batch.
+            objective: what to minimise.
             start_logprobs: ``[N]``, what ``logprobs`` returned at the start of the step (pi_old).
-            clip_low: this and the next two as in ``losses.clipped_policy_loss``.
-            clip_high: see there.
-            dual_clip: see there.
+            reference_logprobs: ``[N]``, what ``reference_logprobs`` returned; None where the
+                objective has no divergence.
 
         Raises:
             TrajectoryError: the mini-batch has no token in the loss.
-            LearnerError: loss or gradient is not finite. The weights are as before the call, and
-                this learner refuses further updates.
         """
-        device = self._engine.device
-        start = torch.tensor(start_logprobs, dtype=torch.float32, device=device)
-        advantages = torch.tensor(flat_column(table, "token_advantages"), device=device)
-
-        def policy_loss(batch: TokenBatch, learner_logprobs: Tensor) -> losses.TokenLoss:
-            return losses.policy_token_loss(
-                learner_logprobs,
-                batch.gather(start),
-                batch.gather(advantages),
-                clip_low=clip_low,
-                clip_high=clip_high,
-                dual_clip=dual_clip,
+        corrected = correct_rollout(
+            flat_column(table, "rollout_logprobs"), start_logprobs, objective
+        )
+        in_loss = rows_in_loss(loss_mask(table) & corrected.is_kept, table, rows)
+        start, advantages, rollout_weights, weights = (
+            self._to_device(values)
+            for values in (
+                start_logprobs,
+                flat_column(table, "token_advantages"),
+                corrected.weights,
+                mean_weights(in_loss, row_offsets(table), objective),
             )
+        )
+        reference = None if reference_logprobs is None else self._to_device(reference_logprobs)
 
-        return self._step(table, rows, policy_loss, lr=self._settings.lr)
+        def share(batch: PackedBatch, logprobs: Tensor, entropy: Tensor) -> LossShare:
+            index = batch.token_index
+            tokens = TokenInputs(
+                learner_logprobs=logprobs,
+                entropy=entropy,
+                start_logprobs=start[index],
+                advantages=advantages[index],
+                reference_logprobs=None if reference is None else reference[index],
+                rollout_weights=rollout_weights[index],
+                weights=weights[index],
+                trajectory=batch.trajectory,
+            )
+            return policy_loss(objective, tokens)
+
+        return self._step(table, rows, in_loss, share, lr=self._settings.lr)
 
     def supervised_update(self, table: Rows, rows: np.ndarray, *, lr: float) -> UpdateStats:
         """Take one optimizer step on the cross-entropy of the tokens in the loss.
@@ -149,22 +174,28 @@ class Learner:
             lr: learning rate of this step.
 
         Raises:
-            TrajectoryError, LearnerError: as in ``update``.
+            TrajectoryError: as in ``update``.
         """
+        in_loss = rows_in_loss(loss_mask(table), table, rows)
+        weights = self._to_device(losses.token_mean_weights(in_loss))
 
-        def text_loss(_batch: TokenBatch, learner_logprobs: Tensor) -> losses.TokenLoss:
-            return losses.text_token_loss(learner_logprobs)
+        def share(batch: PackedBatch, logprobs: Tensor, _entropy: Tensor) -> LossShare:
+            return text_loss(logprobs, weights[batch.token_index])
 
-        return self._step(table, rows, text_loss, lr=lr)
+        return self._step(table, rows, in_loss, share, lr=lr)
 
     def state_for_sync(self) -> dict[str, Tensor]:
         """Return all weights, on the CPU, under their Hugging Face names; nothing beyond rank 0.
 
         A tied output head is there once, under the embedding's name. All ranks must call this.
         """
+        model = self._policy.model
+        weights = (
+            merged_weights(model) if self._settings.lora_rank else model.state_dict(keep_vars=True)
+        )
         state: dict[str, Tensor] = {}
         seen: set[int] = set()
-        for name, weight in self._engine.module.state_dict(keep_vars=True).items():
+        for name, weight in weights.items():
             if id(weight) in seen:
                 continue
             seen.add(id(weight))
@@ -178,7 +209,7 @@ class Learner:
         state = self.state_for_sync()
         if self._rank == 0:
             tokenizer_dir = Path(self._settings.model_dir)
-            save_policy(self._engine.module, state, directory, tokenizer_dir=tokenizer_dir)
+            save_policy(self._policy.model, state, directory, tokenizer_dir=tokenizer_dir)
         comm.barrier()
 
     def save_checkpoint(self, directory: Path, client_state: dict[str, Any]) -> None:
@@ -234,79 +265,100 @@ class Learner:
         comm.destroy_process_group()
 
     def _step(
-        self, table: Rows, rows: np.ndarray, token_loss: _LossFunction, *, lr: float
+        self,
+        table: Rows,
+        rows: np.ndarray,
+        in_loss: np.ndarray,
+        loss_share: _LossShareOf,
+        *,
+        lr: float,
     ) -> UpdateStats:
-        if self._is_spent:
-            raise LearnerError("an update of this learner was not finite: start it afresh")
         started = time.perf_counter()
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
-        num_tokens = num_loss_tokens(table, rows)
-        totals = torch.zeros(3, dtype=torch.float64, device=self._engine.device)
+        num_tokens = int(in_loss.sum())
+        totals = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
         ratio_max = torch.zeros(1, device=self._engine.device)
-        batches = self._micro_batches(table, rows)
+        batches = self._micro_batches(table, rows, in_loss)
         for i, batch in enumerate(batches):
-            self._engine.set_gradient_accumulation_boundary(i == len(batches) - 1)
-            logits = self._logits(batch)
-            mask = batch.loss_mask
-            selected = losses.token_logprobs(logits, batch.token_ids[mask])
-            learner_logprobs = torch.zeros_like(mask, dtype=torch.float32)
-            per_token = token_loss(batch, learner_logprobs.masked_scatter(mask, selected))
-            share = losses.token_mean(per_token.loss, mask, num_tokens=num_tokens)
+            logprobs, entropy = self._forward(self._engine, batch)
+            share = loss_share(batch, logprobs, entropy)
+            totals += torch.stack(
+                [share.loss.detach(), share.num_clipped, entropy.detach().sum(), share.kl]
+            )
+            ratio_max = torch.maximum(ratio_max, share.ratio_max)
+            loss = share.loss
+            is_last = i == len(batches) - 1
+            if is_last:
+                # Before any gradient can be applied: one bad share on any rank spoils them all.
+                self._add_up(totals)
+                loss = loss * torch.where(totals[0].isfinite(), 1.0, math.nan)
+            self._engine.set_gradient_accumulation_boundary(is_last)
             # DeepSpeed averages over ranks what already adds up to the mean.
-            self._engine.backward(share * self._world_size)
-            entropy = losses.token_entropy(logits.detach()).sum()
-            totals += torch.stack([share.detach(), per_token.is_clipped[mask].sum(), entropy])
-            ratio_max = torch.maximum(ratio_max, (per_token.ratio * mask).amax())
-        self._add_up(totals)
+            self._engine.backward(loss * self._world_size)
         comm.all_reduce(ratio_max, op=comm.ReduceOp.MAX)
-        loss, num_clipped, entropy = totals.tolist()
+        loss, num_clipped, entropy, kl = totals.tolist()
+        norm = self._apply_gradient()
         return UpdateStats(
+            is_applied=math.isfinite(norm),
             loss=loss,
-            grad_norm=self._apply_gradient(loss),
+            grad_norm=norm,
             num_tokens=num_tokens,
             clip_fraction=num_clipped / num_tokens,
             entropy=entropy / num_tokens,
+            kl=kl / num_tokens,
             ratio_max=float(ratio_max),
             seconds=time.perf_counter() - started,
         )
 
-    def _apply_gradient(self, loss: float) -> float:
-        """Return the gradient's norm after the optimizer step; raise before it if not finite."""
-        norm = math.nan
-        if math.isfinite(loss) and self._settings.zero_stage == 0:
-            gradients = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
+    def _apply_gradient(self) -> float:
+        """Return the gradient's norm after the optimizer step; NaN where none was taken."""
+        if self._settings.zero_stage == 0:
+            gradients = [p.grad for p in self._policy.parameters() if p.grad is not None]
             norm = float(torch.nn.utils.get_total_norm(gradients))
-            if math.isfinite(norm):
-                self._engine.step()
-        elif math.isfinite(loss):
-            # From stage 1 on gradients are in pieces: DeepSpeed takes the norm itself, and skips
-            # the step when it is not finite.
+            if not math.isfinite(norm):
+                self._policy.zero_grad()
+                return math.nan
             self._engine.step()
-            if self._engine.was_step_applied():
-                norm = float(self._engine.get_global_grad_norm())
-        if not math.isfinite(norm):
-            self._is_spent = True
-            raise LearnerError(
-                f"the loss ({loss}) or its gradient is not finite and was not applied: look at "
-                "this step's advantages and logprobs, then resume from the last checkpoint"
-            )
-        return norm
+            return norm
+        # From stage 1 on gradients are in pieces: DeepSpeed takes the norm itself, and skips the
+        # step when it is not finite.
+        self._engine.step()
+        return float(self._engine.get_global_grad_norm()) if self._was_applied() else math.nan
 
-    def _micro_batches(self, table: Rows, rows: np.ndarray) -> list[TokenBatch]:
+    def _was_applied(self) -> bool:
+        return bool(self._engine.was_step_applied())
+
+    def _logprobs_by(self, policy: Any, table: Rows) -> np.ndarray:
+        flat = torch.zeros(int(row_offsets(table)[-1]), device=self._engine.device)
+        rows = np.arange(table.num_rows)
+        with torch.no_grad():
+            for batch in self._micro_batches(table, rows, loss_mask(table)):
+                flat[batch.token_index] = self._forward(policy, batch)[0]
+        self._add_up(flat)
+        return flat.cpu().numpy()
+
+    def _forward(self, policy: Any, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        return policy(batch.token_ids, batch.position_ids, batch.sequence_lengths, batch.predicts)
+
+    def _micro_batches(
+        self, table: Rows, rows: np.ndarray, in_loss: np.ndarray
+    ) -> list[PackedBatch]:
         batches = rank_micro_batches(
             table,
             rows,
+            in_loss,
             tokens_per_micro_batch=self._settings.tokens_per_micro_batch,
             rank=self._rank,
             world_size=self._world_size,
         )
         return [batch.to(self._engine.device) for batch in batches]
 
-    def _logits(self, batch: TokenBatch) -> Tensor:
-        """Return ``[n, V]`` logits for the n tokens in the loss, in row-major order."""
-        self._head_input.wanted = batch.predicts
-        return self._engine(input_ids=batch.token_ids, use_cache=False).logits
+    def _to_device(self, values: np.ndarray) -> Tensor:
+        with warnings.catch_warnings():
+            # Arrow's memory is read-only, and torch has no such thing: nothing here writes to it.
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(values).to(self._engine.device)
 
     def _add_up(self, values: Tensor) -> None:
         """Add up a tensor over all ranks, in place."""

@@ -16,9 +16,12 @@ import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 from torch.utils.cpp_extension import get_default_build_root
+from transformers.modeling_layers import GradientCheckpointingLayer
 
+from cast_ray.adapters import add_adapters
 from cast_ray.errors import EnvironmentSetupError, LearnerError
 from cast_ray.learner_settings import LearnerSettings
+from cast_ray.policy import PackedPolicy, load_policy
 
 
 def join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> None:
@@ -78,32 +81,83 @@ def load_cpu_operator() -> None:
             ) from error
 
 
-def start_engine(model: torch.nn.Module, settings: LearnerSettings) -> Any:
-    """Return DeepSpeed's engine around a model.
+def trainable_policy(settings: LearnerSettings) -> PackedPolicy:
+    """Return the policy as it is to be trained, with adapters if they are asked for.
+
+    Raises:
+        ModelError: its directory holds no complete causal language model.
+    """
+    model = load_policy(Path(settings.model_dir), dtype=getattr(torch, settings.dtype))
+    if settings.lora_rank:
+        add_adapters(model, rank=settings.lora_rank, alpha=settings.lora_alpha)
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return PackedPolicy(model, tokens_per_logit_chunk=settings.tokens_per_logit_chunk)
+
+
+def start_engine(policy: PackedPolicy, settings: LearnerSettings) -> Any:
+    """Return DeepSpeed's engine around a policy.
 
     Any, because DeepSpeed annotates its engine with what it is before it is set up.
     """
+    trained = [weight for weight in policy.parameters() if weight.requires_grad]
     if settings.optimizer == "sgd":
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr)
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=settings.lr)
     else:
         optimizer = torch.optim.AdamW(
-            model.parameters(),
-            lr=settings.lr,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
+            trained, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
         )
+    zero: dict[str, Any] = {"stage": settings.zero_stage}  # Any: DeepSpeed's own keys
+    if settings.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu"}
     config = {
+        **_precision(settings),
         # One "accumulation step" and boundaries set by hand: DeepSpeed then scales nothing, and
         # the number of micro-batches can differ from step to step.
-        "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": settings.max_grad_norm,
-        "steps_per_print": None,
-        "zero_optimization": {"stage": settings.zero_stage},
+        "zero_optimization": zero,
         "zero_allow_untested_optimizer": settings.optimizer == "sgd",
-        "bf16": {"enabled": settings.dtype == "bfloat16", "check_grad_overflow": True},
+        # PyTorch's steps on the CPU as well; DeepSpeed's own is one more compilation.
+        "zero_force_ds_cpu_optimizer": False,
         "data_types": {"grad_accum_dtype": "fp32"},
         "communication_data_type": "fp32",
     }
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    engine, *_ = deepspeed.initialize(model=policy, optimizer=optimizer, config=config)
+    # Never in training mode: dropout would move the ratio off 1 without any update. The layers
+    # alone, not what is in them, ask for that mode when they drop their activations.
+    engine.eval()
+    for module in policy.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = settings.gradient_checkpointing
     return engine
+
+
+def start_reference(settings: LearnerSettings) -> Any:
+    """Return the frozen reference model as a function like the policy; in pieces at stage 3.
+
+    Any: a module, or DeepSpeed's engine around it.
+
+    Raises:
+        ModelError: its directory holds no complete causal language model.
+    """
+    directory = Path(settings.reference_dir or settings.model_dir)
+    model = load_policy(directory, dtype=getattr(torch, settings.dtype)).requires_grad_(False)
+    policy = PackedPolicy(model, tokens_per_logit_chunk=settings.tokens_per_logit_chunk).eval()
+    if settings.zero_stage < 3:
+        accelerator: Any = get_accelerator()  # Any: annotated as None
+        return policy.to(accelerator.current_device_name())
+    config = {**_precision(settings), "zero_optimization": {"stage": 3}}
+    engine, *_ = deepspeed.initialize(model=policy, config=config)
+    return engine.eval()
+
+
+def _precision(settings: LearnerSettings) -> dict[str, Any]:
+    """Return what every engine is told; Any: DeepSpeed's own keys."""
+    # At stage 0 DeepSpeed would add up bfloat16 gradients; there adapters stay float32.
+    is_narrow = settings.dtype == "bfloat16" and settings.zero_stage > 0
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "steps_per_print": None,
+        "bf16": {"enabled": is_narrow, "check_grad_overflow": True},
+    }

@@ -1,59 +1,56 @@
-"""Losses of the policy, one pure function per equation; no Ray, no DeepSpeed, no model.
+"""The paper's objectives at every token, one pure function per equation; no Ray, no DeepSpeed.
 
-Letters: ``B`` rows of a micro-batch, ``L`` tokens of its longest row, ``V`` vocabulary. All values
-are per token until ``token_mean`` adds them up. What a masked position holds is never looked at.
+Letters: ``n`` tokens in the loss, of whole trajectories, in any order. Nothing here knows padding,
+masks or micro-batches: tokens that are not in the loss are not given. What a loss is divided by is
+a weight of each token (``token_mean_weights``, ``sequence_mean_weights``), worked out over the
+whole mini-batch, so that shares of micro-batches and ranks add up to the same sum.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
+
+_LARGEST_LOG_RATIO = 10.0
+"""Of a sequence: beyond it the ratio no longer grows (and gives no gradient)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLoss:
-    """An objective at every token of a micro-batch, masked ones included; ``[B, L]`` each."""
-
-    loss: Tensor
-    is_clipped: Tensor
-    """The token gives no gradient."""
-    ratio: Tensor
-    """Of its probability to that at the start of the step; carries no gradient."""
-
-
-def token_logprobs(logits: Tensor, token_ids: Tensor) -> Tensor:
-    """Return the logprob of each token under the logits that predict it.
+def token_ratio(learner_logprobs: Tensor, start_logprobs: Tensor) -> Tensor:
+    """Return ``[n]`` rho_t, each token's probability over that at the start of the step.
 
     Args:
-        logits: ``[..., V]`` any float type; the softmax is taken in float32.
-        token_ids: ``[...]`` int64, the token that each row of logits predicts.
-
-    Returns:
-        ``[...]`` float32, at most 0.
+        learner_logprobs: ``[n]`` under the present weights; the gradient goes through these.
+        start_logprobs: ``[n]`` of the learner at the start of the step (pi_old).
     """
-    flat = functional.cross_entropy(
-        logits.float().reshape(-1, logits.shape[-1]), token_ids.reshape(-1), reduction="none"
-    )
-    return -flat.reshape(token_ids.shape)
+    return torch.exp(learner_logprobs - start_logprobs)
 
 
-def token_entropy(logits: Tensor) -> Tensor:
-    """Return ``[...]`` float32 entropy, in nats, of the distributions of ``[..., V]`` logits."""
-    log_probabilities = functional.log_softmax(logits.float(), dim=-1)
-    return -(log_probabilities.exp() * log_probabilities).sum(dim=-1)
+def sequence_ratio(learner_logprobs: Tensor, start_logprobs: Tensor, trajectory: Tensor) -> Tensor:
+    """Return ``[n]`` GSPO's ratio of each token's trajectory, exp of its mean log-ratio.
+
+    Every token has its trajectory's value; the gradient goes through its own logprob alone
+    (s · pi / stop-gradient(pi)).
+
+    Args:
+        learner_logprobs: ``[n]`` as in ``token_ratio``.
+        start_logprobs: ``[n]`` as there.
+        trajectory: ``[n]`` int64, small numbers that say which tokens belong together.
+    """
+    num_trajectories = int(trajectory.max()) + 1 if len(trajectory) else 0
+    log_ratio = (learner_logprobs - start_logprobs).detach()
+    sums = log_ratio.new_zeros(num_trajectories).index_add(0, trajectory, log_ratio)
+    counts = torch.bincount(trajectory, minlength=num_trajectories)
+    mean = (sums / counts.clamp(min=1))[trajectory]
+    own = learner_logprobs - learner_logprobs.detach()
+    return torch.exp((mean + own).clamp(max=_LARGEST_LOG_RATIO))
 
 
-def clipped_policy_loss(
-    learner_logprobs: Tensor,
-    start_logprobs: Tensor,
-    advantages: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float,
+def clipped_surrogate(
+    ratio: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float, dual_clip: float
 ) -> Tensor:
     """Return the clipped surrogate of every token as a loss (paper, eq:grpo_objective).
 
@@ -62,86 +59,91 @@ def clipped_policy_loss(
     ``-advantages * dual_clip``.
 
     Args:
-        learner_logprobs: ``[B, L]`` under the present weights; the gradient goes through these.
-        start_logprobs: ``[B, L]`` of the learner at the start of the step (pi_old).
-        advantages: ``[B, L]``.
+        ratio: ``[n]`` of ``token_ratio`` or ``sequence_ratio``.
+        advantages: ``[n]``.
         clip_low: the ratio counts from ``1 - clip_low``.
         clip_high: the ratio counts up to ``1 + clip_high``.
         dual_clip: bound for negative advantages, above 1; ``inf`` turns it off.
 
     Returns:
-        ``[B, L]`` loss of each token, not yet masked.
+        ``[n]`` loss of each token.
     """
-    ratio = torch.exp(learner_logprobs - start_logprobs)
     clipped_ratio = ratio.clamp(1 - clip_low, 1 + clip_high)
     loss = torch.maximum(-advantages * ratio, -advantages * clipped_ratio)
     return torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
 
 
 def is_clipped(
-    learner_logprobs: Tensor,
-    start_logprobs: Tensor,
-    advantages: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float,
+    ratio: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float, dual_clip: float
 ) -> Tensor:
-    """Return ``[B, L]`` bool: this token gives ``clipped_policy_loss`` no gradient.
+    """Return ``[n]`` bool: ``clipped_surrogate`` gives this token no gradient.
 
-    Arguments as in ``clipped_policy_loss``. Tokens whose advantage is 0 do not count.
+    Arguments as there. Tokens whose advantage is 0 do not count.
     """
-    ratio = torch.exp(learner_logprobs - start_logprobs)
     too_high = torch.where(advantages > 0, ratio > 1 + clip_high, ratio > dual_clip)
     too_low = (advantages < 0) & (ratio < 1 - clip_low)
     return (advantages != 0) & (too_high | too_low)
 
 
-def token_cross_entropy(learner_logprobs: Tensor) -> Tensor:
-    """Return ``[B, L]`` cross-entropy of each token with the text itself: minus its logprob."""
+def kl_estimate(learner_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
+    """Return ``[n]`` the low-variance estimate of KL(policy || reference) at each token.
+
+    exp(q - p) - (q - p) - 1 with q the reference's and p the learner's logprob: at least 0, and
+    right in the mean over tokens that the learner drew. The gradient goes through p.
+    """
+    difference = reference_logprobs - learner_logprobs
+    return torch.exp(difference) - difference - 1
+
+
+def cross_entropy(learner_logprobs: Tensor) -> Tensor:
+    """Return ``[n]`` cross-entropy of each token with the text itself: minus its logprob."""
     return -learner_logprobs
 
 
-def policy_token_loss(
-    learner_logprobs: Tensor,
-    start_logprobs: Tensor,
-    advantages: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float,
-) -> TokenLoss:
-    """Return ``clipped_policy_loss`` with what is worth knowing about it; arguments as there."""
-    given = (learner_logprobs, start_logprobs, advantages)
-    bounds = {"clip_low": clip_low, "clip_high": clip_high, "dual_clip": dual_clip}
-    return TokenLoss(
-        loss=clipped_policy_loss(*given, **bounds),
-        is_clipped=is_clipped(*given, **bounds),
-        ratio=torch.exp(learner_logprobs.detach() - start_logprobs),
-    )
-
-
-def text_token_loss(learner_logprobs: Tensor) -> TokenLoss:
-    """Return ``token_cross_entropy`` as a ``TokenLoss``: nothing is clipped, the ratio is 1."""
-    return TokenLoss(
-        loss=token_cross_entropy(learner_logprobs),
-        is_clipped=torch.zeros_like(learner_logprobs, dtype=torch.bool),
-        ratio=torch.ones_like(learner_logprobs),
-    )
-
-
-def token_mean(loss: Tensor, mask: Tensor, *, num_tokens: int) -> Tensor:
-    """Return this micro-batch's share of the token-mean (paper, eq:grpo_objective).
-
-    The shares of all micro-batches and all ranks add up to the mean over the mini-batch, however
-    it was cut, because the denominator is that of the whole mini-batch.
+def rollout_weights(
+    start_logprobs: NDArray[np.float32], rollout_logprobs: NDArray[np.float32], *, cap: float
+) -> NDArray[np.float32]:
+    """Return ``[n]`` truncated importance weights, min(pi_old / pi_rollout, cap).
 
     Args:
-        loss: ``[B, L]`` per token.
-        mask: ``[B, L]`` bool, tokens in the loss.
-        num_tokens: tokens in the loss over the whole mini-batch and all ranks.
-
-    Returns:
-        scalar.
+        start_logprobs: ``[n]`` of the learner at the start of the step.
+        rollout_logprobs: ``[n]`` of the engine when it drew the tokens.
+        cap: at least 1.
     """
-    return torch.where(mask, loss, 0.0).sum() / num_tokens
+    return np.minimum(np.exp(start_logprobs - rollout_logprobs), np.float32(cap))
+
+
+def is_within_cap(
+    start_logprobs: NDArray[np.float32], rollout_logprobs: NDArray[np.float32], *, cap: float
+) -> NDArray[np.bool_]:
+    """Return ``[n]`` whether pi_old / pi_rollout lies between 1 / cap and cap; arguments as above.
+
+    The other tokens are left out of the loss and of what it is divided by, where masking is asked
+    for. A ratio that is not a number is not within anything.
+    """
+    return np.abs(start_logprobs - rollout_logprobs) <= np.log(cap)
+
+
+def token_mean_weights(in_loss: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Return ``[N]`` weights of the token-mean (paper, tab:hp_algo): 1 over their number.
+
+    Args:
+        in_loss: ``[N]`` every token of the mini-batch, of all ranks; at least one is in the loss.
+    """
+    return (in_loss / in_loss.sum()).astype(np.float32)
+
+
+def sequence_mean_weights(
+    in_loss: NDArray[np.bool_], offsets: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return ``[N]`` weights of the seq-mean-token-mean (paper, tab:hp_algo).
+
+    The mean over each trajectory's tokens in the loss, then over the trajectories that have any.
+
+    Args:
+        in_loss: ``[N]`` as in ``token_mean_weights``.
+        offsets: ``[R + 1]`` where each trajectory's tokens start.
+    """
+    counts = np.array([in_loss[a:b].sum() for a, b in itertools.pairwise(offsets)])
+    per_token = np.repeat(np.maximum(counts, 1), np.diff(offsets))
+    return (in_loss / (per_token * (counts > 0).sum())).astype(np.float32)

@@ -55,9 +55,19 @@ class StepMetrics:
     clip_fraction: float
     entropy: float
     """Mean entropy of the policy at the tokens in the loss, in nats."""
+    kl: float
+    """Mean divergence from the reference model at the tokens in the loss, in nats; 0 where the
+    objective has none."""
+    skipped_updates: int
+    """Updates of the step that were not finite and left the weights as they were."""
     logprob_abs_diff: float
     """Mean |rollout - learner| logprob of the step's tokens, before its first update."""
     logprob_abs_diff_max: float
+    rollout_kl: float
+    """Mean estimate of KL(rollout || learner) at the step's tokens, in nats."""
+    rollout_clip_fraction: float
+    """Share of tokens whose ratio learner / rollout is above the cap, or out of its bounds where
+    such tokens are left out."""
     layer_error: float
     """Largest relative error of a layer in use, from the sync before this step's rollouts."""
     staleness_max: int

@@ -15,6 +15,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from cast_ray.checkpoint import make_partial, publish, save_refusals_named
 from cast_ray.errors import ModelError
+from cast_ray.packed_attention import ATTENTION
+from cast_ray.token_logprobs import token_logprobs
 
 TOKENIZER_FILES = (
     "tokenizer*",
@@ -27,29 +29,90 @@ TOKENIZER_FILES = (
 """Copied unchanged, so that a saved policy reads text exactly as the one it came from."""
 
 
-class HeadInput:
-    """Hands the output head only the hidden states of the wanted positions.
+class PackedPolicy(torch.nn.Module):
+    """A causal language model as a function from packed sequences to logprobs of their tokens.
 
-    A pre-hook of the head instead of a forward pass of our own: whatever a model does to its
-    logits afterwards still happens, and no row of vocabulary size is computed in vain. The
-    model's logits are then ``[n, V]``, in row-major order of the wanted positions.
+    The output head is not called: its weights go to ``token_logprobs``, which never holds the
+    logits of all tokens, and only the positions that predict a wanted token get any.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.wanted: Tensor | None = None
-        """``[B, L]`` bool, set before every forward pass."""
+    def __init__(self, model: PreTrainedModel, *, tokens_per_logit_chunk: int) -> None:
+        """Wrap a model that was loaded with ``load_policy``.
+
+        Raises:
+            ModelError: the model has no output head, or does something to its logits after it.
+        """
+        super().__init__()
         head = model.get_output_embeddings()
         if head is None:
             raise ModelError(f"{type(model).__name__} has no output head: give a causal model")
-        head.register_forward_pre_hook(self._select)
+        self.model = model
+        # Its own, so that ZeRO 3, which brings a module's own weights together, brings these.
+        self.head_weight = head.weight
+        self.head_bias = getattr(head, "bias", None)
+        self._tokens_per_logit_chunk = tokens_per_logit_chunk
+        self._refuse_altered_logits()
 
-    def _select(self, _head: torch.nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
-        assert self.wanted is not None
-        return (inputs[0][self.wanted],)
+    def forward(
+        self,
+        token_ids: Tensor,
+        position_ids: Tensor,
+        sequence_lengths: tuple[int, ...],
+        predicts: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return logprob and entropy of some tokens; shapes as in ``batching.PackedBatch``.
+
+        Args:
+            token_ids: ``[1, N]``.
+            position_ids: ``[1, N]``.
+            sequence_lengths: tokens of each packed sequence.
+            predicts: ``[n]`` positions whose next token is wanted.
+
+        Returns:
+            ``[n]`` float32 each, in the order of ``predicts``.
+        """
+        hidden = self._hidden(token_ids, position_ids, sequence_lengths)
+        return token_logprobs(
+            hidden[predicts],
+            self.head_weight,
+            self.head_bias,
+            token_ids[0, predicts + 1],
+            tokens_per_chunk=self._tokens_per_logit_chunk,
+        )
+
+    def _hidden(
+        self, token_ids: Tensor, position_ids: Tensor, sequence_lengths: tuple[int, ...]
+    ) -> Tensor:
+        return self.model.base_model(
+            input_ids=token_ids,
+            position_ids=position_ids,
+            use_cache=False,
+            sequence_lengths=sequence_lengths,
+        ).last_hidden_state[0]
+
+    def _refuse_altered_logits(self) -> None:
+        """Raise ModelError if the model's own logits are not those of head and hidden states."""
+        token_ids = torch.arange(4).view(1, -1)
+        with torch.no_grad():
+            hidden = self._hidden(token_ids, token_ids, (4,))
+            ours = torch.nn.functional.linear(hidden, self.head_weight, self.head_bias)
+            theirs = self.model(
+                input_ids=token_ids,
+                position_ids=token_ids,
+                use_cache=False,
+                sequence_lengths=(4,),
+            ).logits[0]
+        if not torch.equal(ours, theirs):
+            raise ModelError(
+                f"{type(self.model).__name__} changes its logits after the output head (scales or "
+                "caps them), which the learner does not: give a model without that"
+            )
 
 
 def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
     """Load a causal language model from local safetensors, running no code of its own.
+
+    Its attention is that of ``packed_attention``.
 
     Raises:
         ModelError: the directory is missing, is no causal language model, or lacks weights.
@@ -64,6 +127,7 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            attn_implementation=ATTENTION,
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"{directory} cannot be loaded as a causal model: {error}") from error

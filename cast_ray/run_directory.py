@@ -95,6 +95,10 @@ class RunDirectory:
         """Keep the trajectories of one trained step."""
         write_table(self.trajectories / f"step-{step:05d}.parquet", table)
 
+    def inspection(self, step: int) -> Path:
+        """Return where the batch of a step that stopped the run is kept."""
+        return self.path / "inspection" / f"step-{step:05d}.parquet"
+
     def trajectory_files(self) -> list[Path]:
         """Return the steps' files in order."""
         return sorted(self.trajectories.glob("step-*.parquet"))

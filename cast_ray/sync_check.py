@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cast_ray.batching import flat_column
+from cast_ray.batching import flat_column, loss_mask
 from cast_ray.errors import WeightSyncError
+from cast_ray.objectives import Objective
 
 logger = logging.getLogger(__name__)
 
@@ -29,22 +30,36 @@ class LogprobDifference:
     mean: float
     largest: float
     num_tokens: int
+    kl: float
+    """Mean estimate of KL(rollout || learner), in nats."""
+    share_beyond_cap: float
+    """Share of tokens that the rollout correction touches."""
 
 
-def logprob_difference(batch: pa.Table, learner_logprobs: np.ndarray) -> LogprobDifference:
+def logprob_difference(
+    batch: pa.Table, learner_logprobs: np.ndarray, objective: Objective
+) -> LogprobDifference:
     """Compare the engine's logprobs with the learner's for the same tokens and weights.
 
     Args:
         batch: columns of ``ROLLOUT_SCHEMA``.
         learner_logprobs: ``[N]`` over all tokens of the table, before any update.
+        objective: says which ratios are too large (its cap, and whether tokens are left out).
     """
-    in_loss = flat_column(batch, "loss_mask").astype(bool)
+    in_loss = loss_mask(batch)
+    if not in_loss.any():
+        return LogprobDifference(mean=0.0, largest=0.0, num_tokens=0, kl=0.0, share_beyond_cap=0.0)
     rollout_logprobs = flat_column(batch, "rollout_logprobs")[in_loss]
-    difference = np.abs(rollout_logprobs - learner_logprobs[in_loss])
+    log_ratio = (learner_logprobs[in_loss] - rollout_logprobs).astype(np.float64)
+    log_cap = np.log(objective.rollout_correction_cap)
+    beyond = np.abs(log_ratio) if objective.rollout_correction == "mask" else log_ratio
     return LogprobDifference(
-        mean=float(difference.mean()) if difference.size else 0.0,
-        largest=float(difference.max()) if difference.size else 0.0,
-        num_tokens=int(difference.size),
+        mean=float(np.abs(log_ratio).mean()),
+        largest=float(np.abs(log_ratio).max()),
+        num_tokens=int(in_loss.sum()),
+        # The tokens are the engine's: exp(x) - x - 1 is right in the mean and never negative.
+        kl=float((np.exp(log_ratio) - log_ratio - 1).mean()),
+        share_beyond_cap=float((beyond > log_cap).mean()),
     )
 
 

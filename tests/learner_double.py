@@ -12,14 +12,28 @@ import ray
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from cast_ray.batching import TokenBatch
-from cast_ray.learner import Learner, Rows
-from cast_ray.learner_actor import LearnerActor
+from cast_ray.batching import PackedBatch, Rows
+from cast_ray.config_file import load_config
+from cast_ray.jobs.training_step import objective_of
+from cast_ray.learner import Learner
+from cast_ray.learner_actor import LearnerActor, as_actor_class
 from cast_ray.learner_settings import LearnerSettings
+from cast_ray.objectives import Objective
 from cast_ray.trajectory import BATCH_SCHEMA
 
 VOCAB_SIZE = 128
-CLIP = {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}
+ALGORITHM_NAMES = ("cast", "dapo", "gigpo", "grpo", "gspo")
+OBJECTIVES = {
+    name: replace(
+        objective_of(load_config(None, [f"algorithm={name}"])),
+        # A tenth, so that a missing divergence would show.
+        kl_coefficient=0.1 if name in ("grpo", "gigpo") else 0.0,
+    )
+    for name in ALGORITHM_NAMES
+}
+# The logprobs of these tests differ by far more than an update moves a trajectory.
+OBJECTIVES["gspo"] = replace(OBJECTIVES["gspo"], clip_low=0.1, clip_high=0.15)
+DAPO = OBJECTIVES["dapo"]
 LENGTHS = (9, 30, 25, 7, 20, 28, 18, 11)
 ROWS = np.array([5, 0, 1, 3, 4, 6])
 """The mini-batch; rows 2 and 7 of the table are others'."""
@@ -58,6 +72,8 @@ def build_table() -> pa.Table:
     columns = {
         "token_ids": [rng.integers(0, VOCAB_SIZE, n) for n in LENGTHS],
         "loss_mask": masks,
+        # Around the logprobs of random weights: some ratios to the learner's are beyond the cap.
+        "rollout_logprobs": [rng.normal(-5, 1, size=len(mask)) * mask for mask in masks],
         "token_advantages": [rng.normal(size=len(mask)) * mask for mask in masks],
     }
     schema = pa.schema([BATCH_SCHEMA.field(name) for name in columns])
@@ -91,19 +107,15 @@ def settings_for(model_dir: Path, **changes: object) -> LearnerSettings:
 
 
 class ProbeLearner(Learner):
-    """A learner whose micro-batches are cut and padded as a test wants."""
+    """A learner whose micro-batches are cut as a test wants."""
 
     tokens_per_micro_batch = 180
-    padding_token = 0
 
-    def _micro_batches(self, table: Rows, rows: np.ndarray) -> list[TokenBatch]:
+    def _micro_batches(
+        self, table: Rows, rows: np.ndarray, in_loss: np.ndarray
+    ) -> list[PackedBatch]:
         self._settings = replace(self._settings, tokens_per_micro_batch=self.tokens_per_micro_batch)
-        batches = super()._micro_batches(table, rows)
-        for batch in batches:
-            lengths = torch.tensor([LENGTHS[row] for row in batch.rows] or [1])
-            is_padding = torch.arange(batch.token_ids.shape[1]) >= lengths[:, None]
-            batch.token_ids[is_padding] = self.padding_token
-        return batches
+        return super()._micro_batches(table, rows, in_loss)
 
 
 class ProbeActor(LearnerActor):
@@ -121,9 +133,8 @@ class ProbeActor(LearnerActor):
     def weights(self) -> dict[str, np.ndarray]:
         return {name: w.numpy() for name, w in self._learner.state_for_sync().items()}
 
-    def cut(self, tokens_per_micro_batch: int, padding_token: int) -> None:
+    def cut(self, tokens_per_micro_batch: int) -> None:
         self._learner.tokens_per_micro_batch = tokens_per_micro_batch
-        self._learner.padding_token = padding_token
 
 
 class Probes:
@@ -131,7 +142,9 @@ class Probes:
 
     def __init__(self, settings: LearnerSettings, *, num_ranks: int, start: Path) -> None:
         environment = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-        actor = ray.remote(ProbeActor).options(num_cpus=0.1, runtime_env={"env_vars": environment})
+        actor = as_actor_class(ProbeActor).options(
+            num_cpus=0.1, runtime_env={"env_vars": environment}
+        )
         self.ranks = [
             actor.remote(settings, rank=rank, world_size=num_ranks) for rank in range(num_ranks)
         ]
@@ -149,15 +162,17 @@ class Probes:
         self,
         table: pa.Table,
         start_logprobs: np.ndarray,
+        objective: Objective = DAPO,
         *,
+        rows: np.ndarray = ROWS,
+        reference_logprobs: np.ndarray | None = None,
         tokens_per_micro_batch: int = 180,
-        padding_token: int = 0,
     ) -> tuple[dict[str, np.ndarray], object]:
         """Return every weight's gradient and the stats of one update from the first weights."""
         self.call("load_checkpoint", self.start)
-        self.call("cut", tokens_per_micro_batch, padding_token)
+        self.call("cut", tokens_per_micro_batch)
         before = self.call("weights")
-        stats = self.call("update", table, ROWS, start_logprobs, CLIP)
+        stats = self.call("update", table, rows, objective, start_logprobs, reference_logprobs)
         after = self.call("weights")
         return {name: (before[name] - after[name]) / SGD_LR for name in before}, stats
 
@@ -192,41 +207,84 @@ class NaivePolicy:
         return np.array(found)
 
     def loss(
-        self, table: pa.Table, start_logprobs: np.ndarray, *, count_masked: bool = False
+        self,
+        table: pa.Table,
+        start_logprobs: np.ndarray,
+        objective: Objective = DAPO,
+        reference_logprobs: np.ndarray | None = None,
+        *,
+        count_masked: bool = False,
     ) -> torch.Tensor:
         """The mini-batch's loss; ``count_masked`` is the mutant with the wrong denominator."""
-        total, num_tokens, offset = 0.0, 0, 0
+        rows, offset = [], 0
         for number, row in enumerate(table.to_pylist()):
             tokens = row["token_ids"]
             if number in ROWS:
-                for i, logprob in enumerate(self.row_logprobs(tokens)):
-                    if i > 0 and row["loss_mask"][i]:
-                        ratio = torch.exp(logprob - float(start_logprobs[offset + i]))
-                        total = total + one_token_loss(ratio, row["token_advantages"][i])
-                        num_tokens += 1
-                    elif count_masked:
-                        num_tokens += 1
+                known = [start_logprobs, reference_logprobs]
+                here = [None if k is None else k[offset : offset + len(tokens)] for k in known]
+                rows.append(self._row_losses(row, *here, objective, count_masked))
             offset += len(tokens)
-        return total / num_tokens
+        per_row = [row for row in rows if row]
+        if objective.aggregation == "token_mean":
+            return sum(sum(row) for row in per_row) / sum(len(row) for row in per_row)
+        return sum(sum(row) / len(row) for row in per_row) / len(per_row)
+
+    def _row_losses(
+        self,
+        row: dict,
+        start: np.ndarray,
+        reference: np.ndarray | None,
+        objective: Objective,
+        count_masked: bool,
+    ) -> list[torch.Tensor]:
+        """The losses of a row's tokens in the loss, one after the other."""
+        logprobs = self.row_logprobs(row["token_ids"])
+        in_loss = [i for i in range(1, len(logprobs)) if row["loss_mask"][i]]
+        if objective.rollout_correction == "mask":
+            cap = objective.rollout_correction_cap
+            away = {i: math.exp(start[i] - row["rollout_logprobs"][i]) for i in in_loss}
+            in_loss = [i for i in in_loss if 1 / cap <= away[i] <= cap]
+        found = []
+        for i in in_loss:
+            if objective.ratio == "token":
+                ratio = torch.exp(logprobs[i] - float(start[i]))
+            else:
+                mean = sum(float(logprobs[j].detach()) - float(start[j]) for j in in_loss) / len(
+                    in_loss
+                )
+                ratio = torch.exp(torch.clamp(mean + logprobs[i] - logprobs[i].detach(), max=10.0))
+            loss = one_token_loss(ratio, row["token_advantages"][i], objective)
+            if objective.rollout_correction == "truncate":
+                away = math.exp(start[i] - row["rollout_logprobs"][i])
+                loss = loss * min(away, objective.rollout_correction_cap)
+            if reference is not None:
+                gap = float(reference[i]) - logprobs[i]
+                loss = loss + objective.kl_coefficient * (torch.exp(gap) - gap - 1)
+            found.append(loss)
+        if count_masked:
+            found += [torch.zeros(())] * (len(logprobs) - len(in_loss))
+        return found
 
     def gradient(
-        self, table: pa.Table, start_logprobs: np.ndarray, *, count_masked: bool = False
+        self, table: pa.Table, start_logprobs: np.ndarray, *others: object, **named: object
     ) -> tuple[dict[str, np.ndarray], float]:
-        """Every weight's gradient, and the loss."""
+        """Every weight's gradient, and the loss; arguments as those of ``loss``."""
         self.model.zero_grad()
-        loss = self.loss(table, start_logprobs, count_masked=count_masked)
+        loss = self.loss(table, start_logprobs, *others, **named)
         loss.backward()
         gradient = {name: p.grad.numpy().copy() for name, p in self.model.named_parameters()}
         return gradient, loss.item()
 
 
-def one_token_loss(ratio: torch.Tensor, advantage: float) -> torch.Tensor:
+def one_token_loss(ratio: torch.Tensor, advantage: float, objective: Objective) -> torch.Tensor:
     """The clipped surrogate case by case."""
+    low, high = 1 - objective.clip_low, 1 + objective.clip_high
     if advantage >= 0:
-        return -advantage * (ratio if ratio < 1.28 else torch.full_like(ratio, 1.28))
-    if ratio < 0.8:
-        return -advantage * torch.full_like(ratio, 0.8)
-    return -advantage * (ratio if ratio < 3.0 else torch.full_like(ratio, 3.0))
+        return -advantage * (ratio if ratio < high else torch.full_like(ratio, high))
+    if ratio < low:
+        return -advantage * torch.full_like(ratio, low)
+    most = objective.dual_clip or math.inf
+    return -advantage * (ratio if ratio < most else torch.full_like(ratio, most))
 
 
 def relative_error(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:

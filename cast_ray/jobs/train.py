@@ -22,7 +22,14 @@ from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.run import Run, open_run
 from cast_ray.jobs.start_model import engine_model, start_model
-from cast_ray.jobs.training_step import Stopwatch, credit, step_metrics, update
+from cast_ray.jobs.training_step import (
+    SkippedUpdates,
+    Stopwatch,
+    credit,
+    objective_of,
+    step_metrics,
+    update,
+)
 from cast_ray.jobs.workers import SyncResult, Workers, reserved_cpus, start_learner
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
@@ -87,6 +94,7 @@ def _take_steps(run: Run, workers: Workers, learner: LearnerGroup) -> None:
     alarm = LogprobAlarm(
         warn_ratio=config.sync.warn_ratio, stop_ratio=config.sync.stop_ratio, healthy=healthy
     )
+    skipped = SkippedUpdates(most=config.learner.max_skipped_updates)
     synced = _sync(run, workers, learner, version=done + 1)
     rows = [row for row in read_metrics(directory.metrics) if row.step <= done]
     log = MetricsLog(directory.metrics, directory.events, rows=rows)
@@ -98,7 +106,7 @@ def _take_steps(run: Run, workers: Workers, learner: LearnerGroup) -> None:
         progress.evaluation("validation", _validate(run, workers, step=0))
     with _finish_step_on_interrupt(progress) as interrupted:
         for step in range(done + 1, config.steps + 1):
-            row, synced = _step(run, workers, learner, sampler, alarm, synced, step=step)
+            row, synced = _step(run, workers, learner, sampler, alarm, skipped, synced, step=step)
             log.append(row)
             progress.step(row, config.steps)
             is_last = step == config.steps or bool(interrupted)
@@ -119,6 +127,7 @@ def _step(
     learner: LearnerGroup,
     sampler: PuzzleSampler,
     alarm: LogprobAlarm,
+    skipped: SkippedUpdates,
     played_with: SyncResult,
     *,
     step: int,
@@ -147,12 +156,13 @@ def _step(
     reference = ray.put(batch)
     learning = time.perf_counter()
     start_logprobs = learner.logprobs(reference)
-    difference = logprob_difference(batch, start_logprobs)
+    difference = logprob_difference(batch, start_logprobs, objective_of(config))
     alarm.judge(difference)
     updates = update(
         learner, reference, batch["group"].to_numpy(), start_logprobs, config, step=step
     )
     watch("learner", learning)
+    skipped.judge(updates, batch, run.directory.inspection(step))
     run.directory.write_trajectories(step, batch)
     synced = _sync(run, workers, learner, version=step + 1)
     watch.seconds["sync"] = synced.seconds

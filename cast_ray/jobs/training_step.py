@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,10 +16,13 @@ from cast_ray.batching import flat_column, split_into_mini_batches
 from cast_ray.config import TrainConfig
 from cast_ray.credit import CreditSummary, add_advantages
 from cast_ray.env import DEADLOCK, LOST
+from cast_ray.errors import LearnerError
 from cast_ray.games.base import Effect
-from cast_ray.learner import UpdateStats
 from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_settings import UpdateStats
 from cast_ray.metrics import StepMetrics
+from cast_ray.objectives import Objective
+from cast_ray.run_directory import write_table
 from cast_ray.seeds import derive_seed
 from cast_ray.sync_check import LogprobDifference
 
@@ -61,23 +65,67 @@ def update(
     step: int,
 ) -> list[UpdateStats]:
     """Take the step's optimizer updates, one for each mini-batch of whole groups."""
+    objective = objective_of(config)
     start = ray.put(start_logprobs)
-    objective = config.objective
+    reference = None
+    if objective.kl_coefficient:
+        # Once for the step: every rank reads the same copy.
+        reference = ray.put(learner.reference_logprobs(batch))
     return [
-        learner.update(
-            batch,
-            rows,
-            start,
-            clip_low=objective.clip_low,
-            clip_high=objective.clip_high,
-            dual_clip=objective.dual_clip,
-        )
+        learner.update(batch, rows, objective, start, reference)
         for rows in split_into_mini_batches(
             groups,
             num_mini_batches=config.learner.mini_batches,
             seed=derive_seed(config.seed, "mini-batches", step),
         )
     ]
+
+
+def objective_of(config: TrainConfig) -> Objective:
+    """Return the objective that a configuration asks for."""
+    objective = config.objective
+    return Objective(
+        ratio=objective.ratio,
+        aggregation=objective.aggregation,
+        clip_low=objective.clip_low,
+        clip_high=objective.clip_high,
+        dual_clip=objective.dual_clip,
+        kl_coefficient=objective.kl_coefficient,
+        entropy_coefficient=objective.entropy_coefficient,
+        rollout_correction=objective.rollout_correction,
+        rollout_correction_cap=objective.rollout_correction_cap,
+    )
+
+
+class SkippedUpdates:
+    """Counts updates in a row that were not finite, over the steps of a run."""
+
+    def __init__(self, *, most: int) -> None:
+        """Take ``learner.max_skipped_updates``."""
+        self._most = most
+        self._in_a_row = 0
+
+    def judge(self, updates: Sequence[UpdateStats], batch: pa.Table, inspection: Path) -> None:
+        """Count a step's updates; stop the run at too many.
+
+        Args:
+            updates: of the step.
+            batch: what they were made of.
+            inspection: where it is kept if the run stops.
+
+        Raises:
+            LearnerError: so many in a row were skipped.
+        """
+        for stats in updates:
+            self._in_a_row = 0 if stats.is_applied else self._in_a_row + 1
+            if self._in_a_row >= self._most:
+                inspection.parent.mkdir(exist_ok=True)
+                write_table(inspection, batch)
+                raise LearnerError(
+                    f"{self._in_a_row} updates in a row had a loss or gradient that is not finite "
+                    f"(loss {stats.loss}) and were skipped; the weights are as before them and the "
+                    f"last batch is in {inspection}: look at its advantages and logprobs"
+                )
 
 
 def step_metrics(
@@ -122,8 +170,12 @@ def step_metrics(
         grad_norm=float(np.mean([stats.grad_norm for stats in updates])),
         clip_fraction=float(np.mean([stats.clip_fraction for stats in updates])),
         entropy=float(np.mean([stats.entropy for stats in updates])),
+        kl=float(np.mean([stats.kl for stats in updates])),
+        skipped_updates=sum(not stats.is_applied for stats in updates),
         logprob_abs_diff=difference.mean,
         logprob_abs_diff_max=difference.largest,
+        rollout_kl=difference.kl,
+        rollout_clip_fraction=difference.share_beyond_cap,
         layer_error=layer_error,
         staleness_max=step - int(versions.min()),
         weight_version=int(versions.max()),

@@ -132,7 +132,7 @@ class Workers:
 
 def start_learner(config: TrainConfig, *, model_dir: Path) -> LearnerGroup:
     """Start the learner's ranks with the weights of a model directory."""
-    learner = config.learner
+    learner, reference = config.learner, config.objective.reference
     return LearnerGroup(
         LearnerSettings(
             model_dir=str(model_dir.absolute()),
@@ -146,11 +146,18 @@ def start_learner(config: TrainConfig, *, model_dir: Path) -> LearnerGroup:
             seed=derive_seed(config.seed, "learner") % 2**31,
             timeout_s=learner.timeout_s,
             num_threads=learner.num_threads,
+            tokens_per_logit_chunk=learner.tokens_per_logit_chunk,
+            lora_rank=learner.lora_rank,
+            lora_alpha=learner.lora_alpha,
+            gradient_checkpointing=learner.gradient_checkpointing,
+            offload_optimizer=learner.offload_optimizer,
+            reference_dir="" if reference == "start" else reference,
         ),
         num_ranks=learner.num_ranks,
         num_cpus=1,
-        num_gpus=0,
+        num_gpus=learner.num_gpus,
         timeout_s=learner.timeout_s + 60,
+        health_timeout_s=learner.health_timeout_s,
     )
 
 

@@ -1,15 +1,20 @@
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from cast_ray.config_file import load_config
 from cast_ray.errors import WeightSyncError
+from cast_ray.jobs.training_step import objective_of
 from cast_ray.sync_check import LogprobAlarm, LogprobDifference, logprob_difference
 
 
 def _difference(mean: float) -> LogprobDifference:
-    return LogprobDifference(mean=mean, largest=10 * mean, num_tokens=100)
+    return LogprobDifference(
+        mean=mean, largest=10 * mean, num_tokens=100, kl=0.0, share_beyond_cap=0.0
+    )
 
 
 def _alarm() -> LogprobAlarm:
@@ -18,17 +23,38 @@ def _alarm() -> LogprobAlarm:
     return alarm
 
 
+BATCH = pa.table(
+    {
+        "token_ids": pa.array([[7, 8, 9]], pa.list_(pa.int32())),
+        "loss_mask": pa.array([[0, 1, 1]], pa.list_(pa.uint8())),
+        "rollout_logprobs": pa.array([[0.0, -1.0, -2.0]], pa.list_(pa.float32())),
+    }
+)
+OBJECTIVE = objective_of(load_config(None, []))
+
+
 def test_only_tokens_in_the_loss_are_compared() -> None:
-    batch = pa.table(
-        {
-            "loss_mask": pa.array([[0, 1, 1]], pa.list_(pa.uint8())),
-            "rollout_logprobs": pa.array([[0.0, -1.0, -2.0]], pa.list_(pa.float32())),
-        }
-    )
+    difference = logprob_difference(BATCH, np.array([-99.0, -1.5, -2.0], np.float32), OBJECTIVE)
 
-    difference = logprob_difference(batch, np.array([-99.0, -1.5, -2.0], np.float32))
+    assert (difference.mean, difference.largest, difference.num_tokens) == (0.25, 0.5, 2)
 
-    assert difference == LogprobDifference(mean=0.25, largest=0.5, num_tokens=2)
+
+def test_divergence_is_the_mean_of_the_low_variance_estimate() -> None:
+    difference = logprob_difference(BATCH, np.array([0.0, -1.5, -2.0], np.float32), OBJECTIVE)
+
+    assert difference.kl == pytest.approx((np.exp(-0.5) + 0.5 - 1) / 2)
+
+
+@pytest.mark.parametrize(("correction", "share"), [("truncate", 0.5), ("none", 0.5), ("mask", 1.0)])
+def test_share_beyond_the_cap_counts_both_sides_where_tokens_are_left_out(
+    correction: str, share: float
+) -> None:
+    objective = replace(OBJECTIVE, rollout_correction=correction)
+
+    # Ratios e^1 and e^-1 with a cap of 2.
+    difference = logprob_difference(BATCH, np.array([0.0, 0.0, -3.0], np.float32), objective)
+
+    assert difference.share_beyond_cap == share
 
 
 def test_the_first_difference_is_the_healthy_level() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 import torch
 
 from cast_ray.batching import cut_micro_batches, flat_column, loss_mask, row_offsets
+from cast_ray.objectives import Objective
 from tests.learner_double import (
-    CLIP,
+    ALGORITHM_NAMES,
+    DAPO,
     LENGTHS,
     MAX_GRAD_NORM,
+    OBJECTIVES,
     ROWS,
     NaivePolicy,
     Probes,
@@ -34,8 +38,28 @@ TABLE = build_table()
 
 
 @pytest.fixture(scope="module")
-def expected(naive: NaivePolicy, start_logprobs: np.ndarray) -> tuple[dict[str, np.ndarray], float]:
-    return naive.gradient(TABLE, start_logprobs)
+def reference_logprobs(start_logprobs: np.ndarray) -> np.ndarray:
+    """Of a reference model that is a little off."""
+    noise = np.random.default_rng(6).normal(scale=0.5, size=len(start_logprobs))
+    return (start_logprobs + noise).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def expected(
+    naive: NaivePolicy, start_logprobs: np.ndarray, reference_logprobs: np.ndarray
+) -> dict[str, tuple[dict[str, np.ndarray], float]]:
+    """Gradient and loss of every algorithm by the naive loop."""
+    return {
+        name: naive.gradient(
+            TABLE, start_logprobs, objective, wanted(objective, reference_logprobs)
+        )
+        for name, objective in OBJECTIVES.items()
+    }
+
+
+def wanted(objective: Objective, reference_logprobs: np.ndarray) -> np.ndarray | None:
+    """The reference's logprobs, where the objective looks at them."""
+    return reference_logprobs if objective.kl_coefficient else None
 
 
 @pytest.fixture(scope="module", params=["1 rank", "2 ranks", "2 ranks, ZeRO 2", "2 ranks, ZeRO 3"])
@@ -57,7 +81,7 @@ def probes(
 
 def test_logprobs_equal_those_of_each_row_alone(probes: Probes, naive: NaivePolicy) -> None:
     probes.call("load_checkpoint", probes.start)
-    probes.call("cut", 60, 99)
+    probes.call("cut", 60)
 
     found = probes.call("logprobs", TABLE)
 
@@ -68,25 +92,82 @@ def test_logprobs_equal_those_of_each_row_alone(probes: Probes, naive: NaivePoli
     assert found[in_loss].all()
 
 
-@pytest.mark.parametrize(("tokens_per_micro_batch", "num_batches"), [(180, 1), (90, 2), (38, 5)])
+@pytest.mark.parametrize("name", ALGORITHM_NAMES)
+@pytest.mark.parametrize(("tokens_per_micro_batch", "num_batches"), [(180, 1), (62, 2), (30, 4)])
 def test_update_equals_the_naive_loop_for_any_number_of_micro_batches_and_ranks(
     probes: Probes,
     start_logprobs: np.ndarray,
-    expected: tuple[dict[str, np.ndarray], float],
+    reference_logprobs: np.ndarray,
+    expected: dict[str, tuple[dict[str, np.ndarray], float]],
     tokens_per_micro_batch: int,
     num_batches: int,
+    name: str,
 ) -> None:
     lengths = np.array(LENGTHS)[ROWS]
     cuts = cut_micro_batches(lengths, tokens_per_micro_batch=tokens_per_micro_batch)
     assert len(cuts) == num_batches
+    objective, (gradient, loss) = OBJECTIVES[name], expected[name]
 
-    gradient, stats = probes.gradient(
-        TABLE, start_logprobs, tokens_per_micro_batch=tokens_per_micro_batch
+    found, stats = probes.gradient(
+        TABLE,
+        start_logprobs,
+        objective,
+        reference_logprobs=wanted(objective, reference_logprobs),
+        tokens_per_micro_batch=tokens_per_micro_batch,
     )
 
-    assert stats.loss == pytest.approx(expected[1], rel=TOLERANCE)
-    assert stats.grad_norm == pytest.approx(global_norm(expected[0]), rel=TOLERANCE)
-    assert relative_error(gradient, expected[0]) < TOLERANCE
+    assert stats.loss == pytest.approx(loss, rel=TOLERANCE)
+    assert stats.grad_norm == pytest.approx(global_norm(gradient), rel=TOLERANCE)
+    assert relative_error(found, gradient) < TOLERANCE
+
+
+@pytest.mark.parametrize("correction", ["none", "mask"])
+def test_other_rollout_corrections_equal_the_naive_loop(
+    one_rank: Probes, naive: NaivePolicy, start_logprobs: np.ndarray, correction: str
+) -> None:
+    objective = replace(DAPO, rollout_correction=correction)
+    gradient, loss = naive.gradient(TABLE, start_logprobs, objective)
+
+    found, stats = one_rank.gradient(TABLE, start_logprobs, objective)
+
+    assert stats.loss == pytest.approx(loss, rel=TOLERANCE)
+    assert relative_error(found, gradient) < TOLERANCE
+
+
+def test_tokens_left_out_by_the_rollout_correction_are_not_in_the_denominator(
+    one_rank: Probes, start_logprobs: np.ndarray
+) -> None:
+    _, everything = one_rank.gradient(TABLE, start_logprobs, DAPO)
+    _, masked = one_rank.gradient(TABLE, start_logprobs, replace(DAPO, rollout_correction="mask"))
+
+    rows = np.repeat(np.isin(np.arange(len(LENGTHS)), ROWS), LENGTHS)
+    away = np.exp(np.abs(start_logprobs - flat_column(TABLE, "rollout_logprobs")))
+    kept = loss_mask(TABLE) & rows & (away <= DAPO.rollout_correction_cap)
+    assert masked.num_tokens == kept.sum()
+    assert everything.num_tokens == (loss_mask(TABLE) & rows).sum() > masked.num_tokens
+
+
+@pytest.mark.parametrize("name", ALGORITHM_NAMES)
+def test_order_of_the_rows_of_a_mini_batch_does_not_matter(
+    one_rank: Probes,
+    start_logprobs: np.ndarray,
+    reference_logprobs: np.ndarray,
+    expected: dict[str, tuple[dict[str, np.ndarray], float]],
+    name: str,
+) -> None:
+    objective = OBJECTIVES[name]
+
+    found, stats = one_rank.gradient(
+        TABLE,
+        start_logprobs,
+        objective,
+        rows=ROWS[[3, 0, 5, 2, 4, 1]],
+        reference_logprobs=wanted(objective, reference_logprobs),
+        tokens_per_micro_batch=62,
+    )
+
+    assert stats.loss == pytest.approx(expected[name][1], rel=TOLERANCE)
+    assert relative_error(found, expected[name][0]) < TOLERANCE
 
 
 def swapped_advantages(table: pa.Table) -> pa.Table:
@@ -111,26 +192,26 @@ def test_comparison_sees_a_denominator_that_counts_masked_tokens(
 def test_comparison_sees_a_gradient_multiplied_by_the_number_of_micro_batches(
     one_rank: Probes,
     start_logprobs: np.ndarray,
-    expected: tuple[dict[str, np.ndarray], float],
+    expected: dict[str, tuple[dict[str, np.ndarray], float]],
 ) -> None:
-    gradient, _ = one_rank.gradient(TABLE, start_logprobs, tokens_per_micro_batch=90)
+    gradient, _ = one_rank.gradient(TABLE, start_logprobs, tokens_per_micro_batch=62)
 
-    mutant = {name: 2 * values for name, values in expected[0].items()}
+    mutant = {name: 2 * values for name, values in expected["dapo"][0].items()}
     assert relative_error(gradient, mutant) > 100 * TOLERANCE
 
 
 def test_comparison_sees_two_swapped_advantages(
     one_rank: Probes,
     start_logprobs: np.ndarray,
-    expected: tuple[dict[str, np.ndarray], float],
+    expected: dict[str, tuple[dict[str, np.ndarray], float]],
 ) -> None:
     gradient, _ = one_rank.gradient(swapped_advantages(TABLE), start_logprobs)
 
-    assert relative_error(gradient, expected[0]) > 100 * TOLERANCE
+    assert relative_error(gradient, expected["dapo"][0]) > 100 * TOLERANCE
 
 
 def test_junk_outside_the_loss_changes_no_bit(one_rank: Probes, start_logprobs: np.ndarray) -> None:
-    gradient, stats = one_rank.gradient(TABLE, start_logprobs, tokens_per_micro_batch=90)
+    gradient, stats = one_rank.gradient(TABLE, start_logprobs, tokens_per_micro_batch=62)
     others = [row for row in range(len(LENGTHS)) if row not in ROWS]
     junk_tokens = [np.array(row) for row in TABLE.column("token_ids").to_pylist()]
     junk_advantages = [np.array(row) for row in TABLE.column("token_advantages").to_pylist()]
@@ -144,9 +225,7 @@ def test_junk_outside_the_loss_changes_no_bit(one_rank: Probes, start_logprobs: 
     rows = np.split(flat_advantages, row_offsets(TABLE)[1:-1])
     junk = with_column(junk, "token_advantages", rows)
 
-    same, same_stats = one_rank.gradient(
-        junk, junk_start, tokens_per_micro_batch=90, padding_token=77
-    )
+    same, same_stats = one_rank.gradient(junk, junk_start, tokens_per_micro_batch=62)
 
     assert (same_stats.loss, same_stats.ratio_max) == (stats.loss, stats.ratio_max)
     assert all(np.array_equal(same[name], gradient[name]) for name in gradient)
@@ -155,7 +234,7 @@ def test_junk_outside_the_loss_changes_no_bit(one_rank: Probes, start_logprobs: 
 def test_stats_count_clipped_tokens_and_the_largest_ratio(
     one_rank: Probes, naive: NaivePolicy, start_logprobs: np.ndarray
 ) -> None:
-    _, stats = one_rank.gradient(TABLE, start_logprobs, tokens_per_micro_batch=38)
+    _, stats = one_rank.gradient(TABLE, start_logprobs, tokens_per_micro_batch=30)
 
     offsets, mask = row_offsets(TABLE), loss_mask(TABLE)
     tokens = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in ROWS])
@@ -173,7 +252,7 @@ def test_stats_count_clipped_tokens_and_the_largest_ratio(
 def test_gradient_is_clipped_to_the_norm_after_it_is_measured(
     one_rank: Probes,
     start_logprobs: np.ndarray,
-    expected: tuple[dict[str, np.ndarray], float],
+    expected: dict[str, tuple[dict[str, np.ndarray], float]],
 ) -> None:
     factor = 2.0**40
     advantages = [np.array(row) * factor for row in TABLE.column("token_advantages").to_pylist()]
@@ -181,8 +260,8 @@ def test_gradient_is_clipped_to_the_norm_after_it_is_measured(
 
     gradient, stats = one_rank.gradient(large, start_logprobs)
 
-    norm = global_norm(expected[0])
-    clipped = {name: values * MAX_GRAD_NORM / norm for name, values in expected[0].items()}
+    norm = global_norm(expected["dapo"][0])
+    clipped = {name: values * MAX_GRAD_NORM / norm for name, values in expected["dapo"][0].items()}
     assert stats.grad_norm == pytest.approx(norm * factor, rel=TOLERANCE)
     assert relative_error(gradient, clipped) < TOLERANCE
 
@@ -207,7 +286,7 @@ def test_two_adamw_updates_equal_those_of_torch(
     probes = Probes(settings, num_ranks=1, start=tmp_path / "start")
     before = probes.call("weights")
     for _ in range(2):
-        probes.call("update", TABLE, ROWS, start_logprobs, CLIP)
+        probes.call("update", TABLE, ROWS, DAPO, start_logprobs)
     after = probes.call("weights")
     probes.close()
 

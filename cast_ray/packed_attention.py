@@ -1,0 +1,160 @@
+"""Attention over sequences packed behind each other: no padding, and none crosses a boundary.
+
+Registered with transformers as the attention implementation ``ATTENTION``; a model that was loaded
+with it takes ``sequence_lengths`` beside its ``[1, N]`` token ids. Letters: ``N`` tokens of all
+sequences, ``H`` heads, ``K`` heads of keys and values, ``D`` size of a head, ``W`` window.
+
+Whole causal attention runs one fused kernel a sequence. A window runs in blocks of its own size
+over the packed row, each query block looking at its own keys and those of the block before: a
+masked kernel over whole sequences computes what the window throws away.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+ATTENTION = "cast_ray_packed"
+
+
+def packed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequence_lengths: tuple[int, ...],
+    *,
+    window: int | None,
+    scale: float | None = None,
+) -> Tensor:
+    """Return causal attention of each packed sequence over itself.
+
+    Args:
+        query: ``[1, H, N, D]``.
+        key: ``[1, K, N, D]``; K divides H.
+        value: ``[1, K, N, D]``.
+        sequence_lengths: tokens of each sequence; they add up to N.
+        window: tokens that a token looks back on, itself included; None = all before it.
+        scale: of the scores; None = D^-0.5.
+
+    Returns:
+        ``[1, H, N, D]``.
+    """
+    dtype = query.dtype
+    if query.device.type == "cpu" and dtype == torch.bfloat16:
+        # The CPU's fused kernel takes twice the time for a bfloat16 gradient.
+        query, key, value = query.float(), key.float(), value.float()
+    if window is not None and window < max(sequence_lengths):
+        attended = _windowed(query, key, value, sequence_lengths, window=window, scale=scale)
+    else:
+        attended = _whole(query, key, value, sequence_lengths, scale=scale)
+    return attended.to(dtype)
+
+
+def _whole(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequence_lengths: tuple[int, ...],
+    *,
+    scale: float | None,
+) -> Tensor:
+    is_grouped = key.shape[1] != query.shape[1]
+    parts = [
+        functional.scaled_dot_product_attention(
+            *of_one, is_causal=True, scale=scale, enable_gqa=is_grouped
+        )
+        for of_one in zip(
+            *(tensor.split(sequence_lengths, dim=2) for tensor in (query, key, value)), strict=True
+        )
+    ]
+    return torch.cat(parts, dim=2)
+
+
+def _windowed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequence_lengths: tuple[int, ...],
+    *,
+    window: int,
+    scale: float | None,
+) -> Tensor:
+    num_tokens = query.shape[2]
+    num_blocks = -(-num_tokens // window)
+    # Rounded up to whole blocks, and one block of nothing in front of the first.
+    queries = _blocks(query, 0, num_blocks, window)
+    keys = _with_block_before(_blocks(key, window, num_blocks + 1, window))
+    values = _with_block_before(_blocks(value, window, num_blocks + 1, window))
+    attended = functional.scaled_dot_product_attention(
+        queries,
+        _repeated(keys, query.shape[1]),
+        _repeated(values, query.shape[1]),
+        attn_mask=_block_mask(sequence_lengths, window, query.device),
+        scale=scale,
+    )
+    joined = attended.transpose(0, 1).reshape(1, query.shape[1], -1, query.shape[3])
+    return joined[:, :, :num_tokens]
+
+
+@functools.lru_cache(maxsize=2)  # every layer of a pass asks for the same
+def _block_mask(sequence_lengths: tuple[int, ...], window: int, device: torch.device) -> Tensor:
+    """Return ``[num_blocks, 1, W, 2 W]`` bool: the query sees the key."""
+    lengths = torch.tensor(sequence_lengths, device=device)
+    sequence = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)
+    num_blocks = -(-len(sequence) // window)
+    padded = functional.pad(sequence, (window, num_blocks * window - len(sequence)), value=-1)
+    of_query = padded[window:].view(num_blocks, window, 1)
+    of_key = torch.cat([padded[:-window].view(num_blocks, 1, window), of_query.mT], dim=2)
+    query = torch.arange(window, device=device).view(window, 1)
+    back = query - torch.arange(-window, window, device=device)
+    # Every query sees itself, those beyond the end too: a row without any key would be NaN.
+    return ((of_query == of_key) & (back >= 0) & (back < window))[:, None]
+
+
+def _blocks(tensor: Tensor, in_front: int, num_blocks: int, window: int) -> Tensor:
+    """Return ``[num_blocks, heads, W, D]`` of a ``[1, heads, N, D]`` tensor, zeros around it."""
+    behind = num_blocks * window - in_front - tensor.shape[2]
+    padded = functional.pad(tensor[0], (0, 0, in_front, behind))
+    return padded.view(tensor.shape[1], num_blocks, window, -1).transpose(0, 1)
+
+
+def _with_block_before(blocks: Tensor) -> Tensor:
+    """Return each block but the first behind the one before it, ``[num_blocks - 1, …, 2 W, D]``."""
+    return torch.cat([blocks[:-1], blocks[1:]], dim=2)
+
+
+def _repeated(tensor: Tensor, num_heads: int) -> Tensor:
+    # With a mask, the fused kernels take no grouped heads.
+    return tensor.repeat_interleave(num_heads // tensor.shape[1], dim=1)
+
+
+def _for_transformers(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    sequence_lengths: tuple[int, ...],
+    **_others: Any,  # Any: whatever else a model hands to its attention
+) -> tuple[Tensor, None]:
+    attended = packed_attention(
+        query, key, value, sequence_lengths, window=sliding_window, scale=scaling
+    )
+    return attended.transpose(1, 2).contiguous(), None
+
+
+def _no_mask(*_arguments: Any, **_named: Any) -> None:  # Any: transformers' own arguments
+    """Return no mask: boundaries are given by their lengths."""
+
+
+AttentionInterface.register(ATTENTION, _for_transformers)
+AttentionMaskInterface.register(ATTENTION, _no_mask)
