@@ -112,7 +112,8 @@ class LearnerActor:
 
 def as_actor_class(kind: type[LearnerActor]) -> Any:
     """Return Ray's class for a kind of rank; Any: it has the methods, and .options and .remote."""
-    return ray.remote(concurrency_groups={_HEALTH: 1})(kind)
+    make: Any = ray.remote  # Any: its types know no concurrency groups
+    return make(concurrency_groups={_HEALTH: 1})(kind)
 
 
 class LearnerGroup:
@@ -233,6 +234,10 @@ class LearnerGroup:
         return self._on_all(lambda rank: rank.load_checkpoint.remote(directory), "load_checkpoint")[
             0
         ]
+
+    def pids(self) -> list[int]:
+        """Return the ranks' process ids."""
+        return self._on_all(lambda rank: rank.pid.remote(), "pid")
 
     def close(self) -> None:
         """End all ranks and give their place back; more than once does no harm."""

@@ -130,29 +130,35 @@ class Workers:
         shutil.rmtree(self._weights_dir, ignore_errors=True)
 
 
+def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings:
+    """Return what every rank of a run's learner is told."""
+    learner, reference = config.learner, config.objective.reference
+    return LearnerSettings(
+        model_dir=str(model_dir.absolute()),
+        lr=learner.lr,
+        betas=learner.betas,
+        weight_decay=learner.weight_decay,
+        max_grad_norm=learner.max_grad_norm,
+        zero_stage=learner.zero_stage,
+        dtype=learner.dtype,
+        tokens_per_micro_batch=learner.tokens_per_micro_batch,
+        seed=derive_seed(config.seed, "learner") % 2**31,
+        timeout_s=learner.timeout_s,
+        num_threads=learner.num_threads,
+        tokens_per_logit_chunk=learner.tokens_per_logit_chunk,
+        lora_rank=learner.lora_rank,
+        lora_alpha=learner.lora_alpha,
+        gradient_checkpointing=learner.gradient_checkpointing,
+        offload_optimizer=learner.offload_optimizer,
+        reference_dir="" if reference == "start" else reference,
+    )
+
+
 def start_learner(config: TrainConfig, *, model_dir: Path) -> LearnerGroup:
     """Start the learner's ranks with the weights of a model directory."""
-    learner, reference = config.learner, config.objective.reference
+    learner = config.learner
     return LearnerGroup(
-        LearnerSettings(
-            model_dir=str(model_dir.absolute()),
-            lr=learner.lr,
-            betas=learner.betas,
-            weight_decay=learner.weight_decay,
-            max_grad_norm=learner.max_grad_norm,
-            zero_stage=learner.zero_stage,
-            dtype=learner.dtype,
-            tokens_per_micro_batch=learner.tokens_per_micro_batch,
-            seed=derive_seed(config.seed, "learner") % 2**31,
-            timeout_s=learner.timeout_s,
-            num_threads=learner.num_threads,
-            tokens_per_logit_chunk=learner.tokens_per_logit_chunk,
-            lora_rank=learner.lora_rank,
-            lora_alpha=learner.lora_alpha,
-            gradient_checkpointing=learner.gradient_checkpointing,
-            offload_optimizer=learner.offload_optimizer,
-            reference_dir="" if reference == "start" else reference,
-        ),
+        learner_settings(config, model_dir=model_dir),
         num_ranks=learner.num_ranks,
         num_cpus=1,
         num_gpus=learner.num_gpus,
