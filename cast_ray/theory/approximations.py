@@ -21,7 +21,6 @@ from cast_ray.theory.objective import (
     log_teacher,
     moving_objective,
     small_signal_beta,
-    task_return,
 )
 
 Curve = tuple[tuple[float, float], ...]
@@ -51,11 +50,12 @@ class AlongTheWay:
     """Share of turns with |A| <= 1, where the paper calls the signal small."""
     cosine: Curve
     """Between CAST's gradient and that of the objective whose visits move."""
+    cosine_solver_term: Curve
+    """The same of the solver terms alone, whatever alpha is."""
     moving_part: Curve
     """Gradient that frozen visits leave out, as a share of the solver term's gradient."""
     beta: Curve
     """beta = alpha * tau / (RMS + epsilon), identity transform."""
-    success: Curve
 
 
 def small_signal(game: FiniteGame, logits: Array, *, tau: float, num_halvings: int) -> SmallSignal:
@@ -118,10 +118,10 @@ def along_the_way(game: FiniteGame, *, alpha: float, tau: float, num_points: int
             (
                 _constant_beta_error(game, logits, shifted, tau)[1],
                 float(share[np.abs(shifted - 1.0) <= 1.0].sum() / share.sum()),
-                float((ours * theirs).sum() / np.linalg.norm(ours) / np.linalg.norm(theirs)),
+                _cosine(ours, theirs),
+                _cosine(solver_part, solver_part + theirs - ours),
                 float(np.linalg.norm(theirs - ours) / np.linalg.norm(solver_part)),
                 term.beta(tau),
-                float(task_return(game, logits)),
             )
         )
     columns = [_curve(percents, column) for column in np.array(rows).T]
@@ -129,9 +129,9 @@ def along_the_way(game: FiniteGame, *, alpha: float, tau: float, num_points: int
         constant_beta=columns[0],
         small_signals=columns[1],
         cosine=columns[2],
-        moving_part=columns[3],
-        beta=columns[4],
-        success=columns[5],
+        cosine_solver_term=columns[3],
+        moving_part=columns[4],
+        beta=columns[5],
     )
 
 
@@ -211,6 +211,10 @@ def _constant_beta_error(
     weights = small_signal_beta(term, tau) * log_teacher(shifted, tau)
     error = float(np.linalg.norm(expected_gradient(policy, turns, weights) - ours))
     return error, error / float(np.linalg.norm(ours))
+
+
+def _cosine(one: Array, other: Array) -> float:
+    return float((one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other))
 
 
 def _curve(x: Sequence[float] | range | Array, y: Sequence[float] | Array) -> Curve:

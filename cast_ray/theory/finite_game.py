@@ -57,10 +57,10 @@ def tabulate(
     """Return a puzzle as arrays.
 
     Args:
-        game: the rules; the policy must have the same actions in every state.
+        game: the rules; its actions must be the same in every state.
         start: becomes state 0.
         cost_to_go: from states to exact costs in moves; inf = infinite.
-        horizon: most turns of an episode, >= 1.
+        horizon: most turns, >= 1.
         deadlock_ends_episode: whether a state of infinite cost ends it, as in training.
 
     Raises:
@@ -71,8 +71,7 @@ def tabulate(
     found.number_of(start)
     if found.has_ended[0] or horizon < 1:
         raise ValueError("begin with an open board and at least one turn")
-    rows: list[list[tuple[int, bool]]] = []
-    end_of_layer, turn = 1, 0
+    rows, end_of_layer, turn = list[list[tuple[int, bool]]](), 1, 0
     for number, state in enumerate(found.states):  # grows while it is walked: breadth first
         if number == end_of_layer:
             end_of_layer, turn = len(found.states), turn + 1
@@ -80,7 +79,7 @@ def tabulate(
             rows.append([(number, False)] * len(actions))
             continue
         if game.actions(state) != actions:
-            raise ValueError("the policy's actions must be the same in every state")
+            raise ValueError("a game has a table only if every state has the same actions")
         after = [game.apply(state, action) for action in actions]
         rows.append(
             [(found.number_of(each.state), each.effect is Effect.CHANGED) for each in after]

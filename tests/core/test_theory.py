@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cast_ray.advantages import Array, rms_normalised
+from cast_ray.theory.differentiation import gradient
 from cast_ray.theory.episodes import (
     all_episodes,
     gradient_over_episodes,
@@ -23,7 +24,13 @@ from cast_ray.theory.episodes import (
 from cast_ray.theory.exact import theorem_errors
 from cast_ray.theory.expectations import root_mean_square, softmax, visits
 from cast_ray.theory.finite_game import FiniteGame, shifted_advantages
-from cast_ray.theory.objective import CastTerm, cast_gradient, cast_term
+from cast_ray.theory.objective import (
+    CastTerm,
+    cast_gradient,
+    cast_term,
+    log_teacher,
+    moving_objective,
+)
 from tests.finite_games import TWO_BOXES, open_room, room, some_logits
 
 ALPHA, TAU = 0.1, 0.5
@@ -225,7 +232,10 @@ def test_objective_whose_visits_move_has_another_gradient() -> None:
     preferred = (torch.softmax(free, dim=-1) * torch.tensor(log_solver(game))).sum(dim=-1)
     (won + term.beta(TAU) * (visited * preferred).sum()).backward()
     assert free.grad is not None
-    assert np.abs(cast_gradient(game, logits, term) - free.grad.numpy()).max() > SURELY_NOT
+    preferences = term.beta(TAU) * log_teacher(shifted, TAU)
+    theirs = gradient(lambda moved: moving_objective(game, moved, preferences), logits)
+    np.testing.assert_allclose(theirs, free.grad.numpy(), atol=ROUNDING)
+    assert np.abs(cast_gradient(game, logits, term) - theirs).max() > SURELY_NOT
 
 
 def test_objective_differentiated_through_the_rms_has_another_gradient() -> None:
