@@ -134,6 +134,17 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
 
 
 @app.command()
+def theory(
+    out: Annotated[Path, typer.Option(help="Page to write.")] = Path("theory.html"),
+) -> None:
+    """Hold the paper's theorem to exact enumeration on a small board, and write what comes out."""
+    from cast_ray.jobs.theory_page import make_theory_page
+
+    make_theory_page(out)
+    typer.echo(out)
+
+
+@app.command()
 def bench(what: Annotated[str, typer.Argument(help="What to measure: gym, solve.")]) -> None:
     """Measure a speed on this machine; the last line is one JSON object.
 

@@ -34,6 +34,11 @@ def signed(value: float, *, digits: int = 0) -> str:
     return f"+{text}" if value > 0 else f"−{text}"
 
 
+def tiny(value: float) -> str:
+    """Return a small number by its order of magnitude: ``2e−16``, ``0``."""
+    return "0" if value == 0 else f"{value:.0e}".replace("e-", "e−")
+
+
 def duration(seconds: float) -> str:
     """Return a time in its two largest units: ``4.2 s``, ``8 min 43 s``, ``2 h 05 min``."""
     if seconds < 10:
