@@ -149,7 +149,8 @@ def start_reference(settings: LearnerSettings) -> Any:
         return policy.to(accelerator.current_device_name())
     config = {**_precision(settings), "zero_optimization": {"stage": 3}}
     engine, *_ = deepspeed.initialize(model=policy, config=config)
-    return engine.eval()
+    engine.eval()
+    return engine
 
 
 def _precision(settings: LearnerSettings) -> dict[str, Any]:

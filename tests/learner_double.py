@@ -131,7 +131,21 @@ class ProbeActor(LearnerActor):
         )
 
     def weights(self) -> dict[str, np.ndarray]:
-        return {name: w.numpy() for name, w in self._learner.state_for_sync().items()}
+        state = self._learner.state_for_sync()
+        return {name: weight.float().numpy() for name, weight in state.items()}
+
+    def adapter_inputs(self) -> dict[str, np.ndarray]:
+        """A of every adapter, by the name of the layer it sits on."""
+        state = self._learner._policy.model.state_dict()
+        end = ".lora_A.default.weight"
+        return {
+            name.removesuffix(end): a.detach().numpy().copy()
+            for name, a in state.items()
+            if name.endswith(end)
+        }
+
+    def has_reference(self) -> bool:
+        return self._learner._reference is not None
 
     def cut(self, tokens_per_micro_batch: int) -> None:
         self._learner.tokens_per_micro_batch = tokens_per_micro_batch

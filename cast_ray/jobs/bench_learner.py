@@ -34,9 +34,9 @@ from cast_ray.policy import load_policy
 from cast_ray.small_policy import read_chat_pieces
 
 GAME, TIER = "sokoban", "id"
-NUM_ROWS = 64
-"""Trajectories of one update: half a step."""
-NUM_ROUNDS = 7
+NUM_ROWS = 48
+"""Trajectories of one update."""
+NUM_ROUNDS = 5
 MISTAKE_PROBABILITY = 0.5
 _MAX_TOKENS = 8192
 _TIMEOUT_S = 600.0
