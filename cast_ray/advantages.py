@@ -6,12 +6,15 @@ Nothing here knows Arrow, Ray or a model; ``cast_ray.credit`` applies these func
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_SAMPLE_SIGMA_FLOOR = 1e-6
+_SIGMA_FLOOR = 1e-6
+_STEP_DELTA = 1e-6
 
 
 def shifted_solver_advantage(
@@ -104,16 +107,44 @@ def outcome_advantage(rewards: Array, *, std: str = "population", delta: float =
     Raises:
         ValueError: the group is empty or ``std`` is unknown.
     """
-    if std not in ("population", "sample"):
-        raise ValueError(f"std must be population or sample, got {std!r}")
     if rewards.size == 0:
         raise ValueError("an empty group has no outcome advantage")
-    if rewards.size == 1:
-        return np.zeros(1)
-    sigma = float(np.std(rewards, ddof=1 if std == "sample" else 0))
-    if sigma < _SAMPLE_SIGMA_FLOOR:
-        return np.zeros_like(rewards)
-    return (rewards - rewards.mean()) / (sigma + delta)
+    return _standardised(rewards, std=std, delta=delta)
+
+
+def discounted_returns(reward: float, num_turns: int, *, discount: float) -> Array:
+    """Return what each turn of a trajectory leads to, its only reward at the end discounted back.
+
+    Args:
+        reward: of the trajectory.
+        num_turns: T.
+        discount: a turn, 0 to 1.
+
+    Returns:
+        ``[T]`` discount^(T - 1 - t) * reward; the last turn has the reward itself.
+    """
+    return reward * discount ** np.arange(num_turns - 1, -1, -1, dtype=np.float64)
+
+
+def step_advantage(returns: Array, boards: Sequence[str], *, std: str = "population") -> Array:
+    """Return each turn's return against those of its group that saw the same board (GiGPO).
+
+    Args:
+        returns: ``[M]`` discounted returns of all turns of one group.
+        boards: ``[M]`` text of the state before each turn. Turns are compared where the texts are
+            equal, in whichever trajectory; one that comes to a board twice is counted twice.
+        std: as in ``outcome_advantage``.
+
+    Returns:
+        ``[M]`` (return - mean) / (std + 1e-6); 0 for a turn that nothing can be compared with, and
+        where the standard deviation is below 1e-6.
+    """
+    advantage = np.zeros_like(returns)
+    _, board_numbers = np.unique(np.array(boards, dtype=np.str_), return_inverse=True)
+    for number in range(int(board_numbers.max(initial=-1)) + 1):
+        is_same = board_numbers == number
+        advantage[is_same] = _standardised(returns[is_same], std=std, delta=_STEP_DELTA)
+    return advantage
 
 
 def final_advantage(outcome: float | Array, solver_advantage: Array, *, alpha: float) -> Array:
@@ -122,3 +153,15 @@ def final_advantage(outcome: float | Array, solver_advantage: Array, *, alpha: f
     A turn whose solver advantage is unknown (NaN) keeps its outcome advantage alone.
     """
     return outcome + alpha * np.nan_to_num(solver_advantage, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+
+def _standardised(values: Array, *, std: str, delta: float) -> Array:
+    """Return (x - mean) / (std + delta); zeros for one value and for values that are the same."""
+    if std not in ("population", "sample"):
+        raise ValueError(f"std must be population or sample, got {std!r}")
+    if values.size == 1:
+        return np.zeros(1)
+    sigma = float(np.std(values, ddof=1 if std == "sample" else 0))
+    if sigma < _SIGMA_FLOOR:
+        return np.zeros_like(values)
+    return (values - values.mean()) / (sigma + delta)

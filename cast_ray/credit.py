@@ -42,6 +42,8 @@ def add_advantages(
     std: str = "population",
     delta: float = 1e-6,
     epsilon: float = 1e-8,
+    step_weight: float = 0.0,
+    step_discount: float = 0.95,
     permute: np.random.Generator | None = None,
 ) -> tuple[pa.Table, CreditSummary]:
     """Return a whole step's table widened by its advantages, and a summary of the solver's signal.
@@ -49,6 +51,8 @@ def add_advantages(
     Args:
         scored: ``SCORED_SCHEMA``, every trajectory of the step: the RMS needs them all.
         alpha, transform, normalisation, rescue, std, delta, epsilon: as in ``cast_ray.advantages``.
+        step_weight: of GiGPO's step advantage beside the outcome; 0 = it is not computed.
+        step_discount: of the returns that it compares, a turn.
         permute: a control, not a method: shuffles the solver advantages among all turns of the
             batch, which keeps their distribution and takes away their meaning.
 
@@ -64,12 +68,17 @@ def add_advantages(
     if permute is not None:
         solver = permute.permutation(solver)
     outcome = _outcome_advantages(scored, std=std, delta=delta)
-    per_turn = advantages.final_advantage(np.repeat(outcome, num_turns), solver, alpha=alpha)
+    step = np.zeros(len(solver))
+    if step_weight:
+        step = _step_advantages(scored, num_turns, discount=step_discount, std=std)
+    without_solver = np.repeat(outcome, num_turns) + step_weight * step
+    per_turn = advantages.final_advantage(without_solver, solver, alpha=alpha)
     _refuse_non_finite(per_turn, num_turns, scored)
     columns = [
         pa.array(outcome),
         _as_lists(shifted, num_turns),
         _as_lists(solver, num_turns),
+        _as_lists(step, num_turns),
         _as_lists(per_turn, num_turns),
         _token_advantages(scored, per_turn, num_turns),
     ]
@@ -123,6 +132,25 @@ def _outcome_advantages(scored: pa.Table, *, std: str, delta: float) -> Array:
         rows = groups == group
         outcome[rows] = advantages.outcome_advantage(rewards[rows], std=std, delta=delta)
     return outcome
+
+
+def _step_advantages(
+    scored: pa.Table, num_turns: np.ndarray, *, discount: float, std: str
+) -> Array:
+    """Return ``[B]`` step advantages of every turn, in row order."""
+    rewards = scored["reward"].to_numpy().astype(np.float64)
+    per_row = [
+        advantages.discounted_returns(reward, count, discount=discount)
+        for reward, count in zip(rewards, num_turns, strict=True)
+    ]
+    returns = np.concatenate([*per_row, np.zeros(0)])
+    boards = np.array([b for states in scored["states"].to_pylist() for b in states[:-1]], object)
+    groups = np.repeat(scored["group"].to_numpy(), num_turns)
+    step = np.zeros(len(returns))
+    for group in np.unique(groups):
+        turns = groups == group
+        step[turns] = advantages.step_advantage(returns[turns], boards[turns].tolist(), std=std)
+    return step
 
 
 def _token_advantages(scored: pa.Table, per_turn: Array, num_turns: np.ndarray) -> pa.Array:

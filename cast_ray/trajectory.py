@@ -73,12 +73,14 @@ BATCH_SCHEMA = pa.schema(
         pa.field("outcome_advantage", pa.float64(), nullable=False),
         pa.field("shifted_advantages", pa.list_(pa.float64()), nullable=False),
         pa.field("solver_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("step_advantages", pa.list_(pa.float64()), nullable=False),
         pa.field("turn_advantages", pa.list_(pa.float64()), nullable=False),
         pa.field("token_advantages", pa.list_(pa.float32()), nullable=False),
     ]
 )
 """``shifted_advantages``: ``[T]`` eq:shifted_solver_advantage, null where a cost is unknown;
-``solver_advantages``: ``[T]`` eq:rms_norm; ``turn_advantages``: ``[T]`` eq:final_advantage;
+``solver_advantages``: ``[T]`` eq:rms_norm; ``step_advantages``: ``[T]`` GiGPO's, unweighted, 0
+where it has no weight; ``turn_advantages``: ``[T]`` eq:final_advantage, with GiGPO's term;
 ``token_advantages``: ``[L]`` the same on the policy's tokens, 0 elsewhere."""
 
 

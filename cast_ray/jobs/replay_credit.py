@@ -35,9 +35,12 @@ class CreditRow:
     """Stored, replayed."""
     shifted_from: tuple[Array, Array]
     """``[T]`` shifted advantages from the stored costs and from the replayed ones."""
+    boards: tuple[Sequence[str], Sequence[str]]
+    """``[T]`` state before each turn, stored and replayed."""
     outcome: float
     shifted: Array
     solver: Array
+    step: Array
     turn: Array
     tokens: np.ndarray
     turn_starts: Sequence[int]
@@ -62,9 +65,11 @@ def credit_row(
         group=row.group,
         rewards=(row.reward, replayed.reward),
         shifted_from=(stored, shifted(costs, replayed.effects) if is_comparable else stored),
+        boards=(row.states[:-1], (replayed if is_comparable else row).states[:-1]),
         outcome=columns["outcome_advantage"],
         shifted=np.array(columns["shifted_advantages"], dtype=np.float64),
         solver=np.array(columns["solver_advantages"], dtype=np.float64),
+        step=np.array(columns["step_advantages"], dtype=np.float64),
         turn=np.array(columns["turn_advantages"], dtype=np.float64),
         tokens=np.array(columns["token_advantages"], dtype=np.float32),
         turn_starts=row.turn_starts,
@@ -88,16 +93,17 @@ def credit_mismatches(
     Args:
         rows: the well-formed trajectories of one step, in stored order.
         config: how the run computed advantages.
-        group_size: a smaller group has lost rows: its outcome advantages are not compared.
+        group_size: a smaller group has lost rows: its outcome and step advantages are not compared.
         is_complete: whether no row is missing; otherwise the RMS cannot be known and solver
             advantages are not compared.
     """
     for row in rows:
-        yield from _with_key(row.key, _row_mismatches(row, config.alpha))
+        yield from _with_key(row.key, _row_mismatches(row, config))
     for group in sorted({row.group for row in rows}):
         members = [row for row in rows if row.group == group]
         if len(members) == group_size:
             yield from _outcome_mismatches(members, config)
+            yield from _step_mismatches(members, config)
     if not is_complete:
         found = Mismatch.of(None, "solver_advantages", "rows missing or broken", "not comparable")
         yield None, found
@@ -105,11 +111,12 @@ def credit_mismatches(
         yield from _solver_mismatches(rows, config)
 
 
-def _row_mismatches(row: CreditRow, alpha: float) -> Iterator[Mismatch]:
+def _row_mismatches(row: CreditRow, config: AdvantageConfig) -> Iterator[Mismatch]:
     """Yield what one row's own values contradict: shifted, turn and token advantages."""
     shifted = _closer(row.shifted, row.shifted_from, _is_same)
     yield from _per_turn("shifted_advantages", row.shifted, shifted, _is_same)
-    turn = advantages.final_advantage(row.outcome, row.solver, alpha=alpha)
+    without_solver = row.outcome + config.step_weight * row.step
+    turn = advantages.final_advantage(without_solver, row.solver, alpha=config.alpha)
     yield from _per_turn("turn_advantages", row.turn, turn, _is_same)
     tokens = np.zeros(len(row.tokens), dtype=np.float32)
     for start, end, value in zip(row.turn_starts, row.turn_ends, row.turn, strict=True):
@@ -139,6 +146,28 @@ def _outcome_mismatches(
         yield members[index].key, Mismatch.of(None, what, stored[index], expected[index])
 
 
+def _step_mismatches(
+    members: Sequence[CreditRow], config: AdvantageConfig
+) -> Iterator[tuple[int, Mismatch]]:
+    stored = np.concatenate([row.step for row in members])
+    expected = np.zeros(len(stored))
+    if config.step_weight:
+        candidates = [_step(members, config, source=source) for source in (0, 1)]
+        expected = _closer(stored, candidates, _is_close)
+    yield from _split(members, "step_advantages", expected)
+
+
+def _step(members: Sequence[CreditRow], config: AdvantageConfig, *, source: int) -> Array:
+    returns = [
+        advantages.discounted_returns(
+            row.rewards[source], len(row.step), discount=config.step_discount
+        )
+        for row in members
+    ]
+    boards = [board for row in members for board in row.boards[source]]
+    return advantages.step_advantage(np.concatenate(returns), boards, std=config.std)
+
+
 def _solver_mismatches(
     rows: Sequence[CreditRow], config: AdvantageConfig
 ) -> Iterator[tuple[int | None, Mismatch]]:
@@ -155,10 +184,15 @@ def _solver_mismatches(
             yield None, found
         return
     expected = _closer(stored, candidates, _is_close)
+    yield from _split(rows, "solver_advantages", expected)
+
+
+def _split(rows: Sequence[CreditRow], what: str, expected: Array) -> Iterator[tuple[int, Mismatch]]:
+    """Yield what differs from the expected values of all turns of some rows."""
     ends = np.cumsum([len(row.solver) for row in rows])
     for row, values in zip(rows, np.split(expected, ends[:-1]), strict=True):
-        found = _per_turn("solver_advantages", row.solver, values, _is_close)
-        yield from _with_key(row.key, found)
+        stored = row.solver if what == "solver_advantages" else row.step
+        yield from _with_key(row.key, _per_turn(what, stored, values, _is_close))
 
 
 def _solver(shifted: Array, config: AdvantageConfig) -> Array:

@@ -23,7 +23,7 @@ from cast_ray.trajectory import Trajectory
 
 _PER_TURN = (
     "turn_starts", "turn_ends", "turn_seeds", "weight_versions", "answers", "actions", "effects",
-    "shifted_advantages", "solver_advantages", "turn_advantages",
+    "shifted_advantages", "solver_advantages", "step_advantages", "turn_advantages",
 )  # fmt: skip
 _PER_STATE = ("states", "cost_to_go", "cost_status")
 _PER_TOKEN = ("loss_mask", "rollout_logprobs", "token_advantages")

@@ -47,6 +47,8 @@ def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Tabl
         std=advantage.std,
         delta=advantage.delta,
         epsilon=advantage.epsilon,
+        step_weight=advantage.step_weight,
+        step_discount=advantage.step_discount,
         permute=shuffle if advantage.permute_credit else None,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ import pytest
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
-from cast_ray.credit import add_advantages
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.replay import Difference, ReplayReport, format_replay, replay_run
+from cast_ray.jobs.training_step import credit
 from cast_ray.puzzles import Puzzle
 from cast_ray.rollout import EpisodeSpec
 from cast_ray.run_directory import RunDirectory, write_table
@@ -90,20 +90,25 @@ def scored_table(
     return pa.Table.from_batches([Oracle(max_bytes=2**20).score(rollout)])
 
 
-def make_run(
-    path: Path, *overrides: str, permute: np.random.Generator | None = None
-) -> RunDirectory:
-    """Write the directory of a run of two steps and one evaluation."""
+def make_run(path: Path, *overrides: str, is_permuted: bool = False) -> RunDirectory:
+    """Write the directory of a run of two steps and one evaluation.
+
+    Args:
+        path: of the directory.
+        overrides: of the configuration.
+        is_permuted: shuffle the credit, whatever the configuration says.
+    """
     config = load_config(None, [*OVERRIDES, *overrides])
+    credited = config
+    if is_permuted:
+        credited = replace(config, advantage=replace(config.advantage, permute_credit=True))
     run = RunDirectory.create(path, config)
     tokenizer = build_test_policy(run.start_model)
     boards = puzzles()
     for step in range(1, STEPS + 1):
         drawn = boards[(step - 1) * PUZZLES_PER_STEP : step * PUZZLES_PER_STEP]
         table = scored_table(tokenizer, drawn, config, step=step, attempts=GROUP_SIZE)
-        settings = asdict(config.advantage)
-        del settings["permute_credit"]
-        run.write_trajectories(step, add_advantages(table, **settings, permute=permute)[0])
+        run.write_trajectories(step, credit(table, credited, step=step)[0])
     pl.DataFrame({"step": [1, 2]}).write_parquet(run.metrics)
     before = scored_table(tokenizer, boards[:2], config, step=0, attempts=2)
     write_table(run.evaluations / "before.parquet", before)
@@ -199,7 +204,8 @@ def test_replay_changes_no_file(untouched: RunDirectory) -> None:
 @pytest.mark.parametrize(
     "override",
     ["advantage.transform=identity", "advantage.normalisation=none", "advantage.std=sample",
-     "advantage.alpha=0", "rollout.response_tokens=2000"],
+     "advantage.alpha=0", "rollout.response_tokens=2000", "algorithm=gigpo",
+     "advantage.step_weight=0.5"],
 )  # fmt: skip
 def test_run_of_other_settings_has_no_difference(tmp_path: Path, override: str) -> None:
     assert places(make_run(tmp_path / "run", override)) == []
@@ -432,10 +438,26 @@ def test_changed_outcome_advantage_is_reported(run: RunDirectory) -> None:
     assert len(turns) == len(row["effects"])
 
 
+def test_changed_step_advantage_is_reported_with_the_turn_it_enters(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "algorithm=gigpo")
+    at = change_row(run, find(run, is_long), set_entry("step_advantages", 1, 5.0))
+    assert places(run) == [(*at, 1, "turn_advantages"), (*at, 1, "step_advantages")]
+
+
+def test_step_advantage_without_weight_is_zero(run: RunDirectory) -> None:
+    at = change_row(run, find(run, is_long), set_entry("step_advantages", 1, 5.0))
+    assert places(run) == [(*at, 1, "step_advantages")]
+
+
+def test_settings_of_another_step_discount_are_noticed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "algorithm=gigpo")
+    stored = load_config(run.config, [])
+    save_config(replace(stored, advantage=replace(stored.advantage, step_discount=0.5)), run.config)
+    assert {what for *_, what in places(run)} == {"step_advantages"}
+
+
 def test_permuted_control_has_no_difference_and_its_values_are_known(tmp_path: Path) -> None:
-    run = make_run(
-        tmp_path / "run", "advantage.permute_credit=true", permute=np.random.default_rng(0)
-    )
+    run = make_run(tmp_path / "run", "advantage.permute_credit=true")
     assert places(run) == []
 
     def change(row: Row) -> None:
@@ -446,7 +468,7 @@ def test_permuted_control_has_no_difference_and_its_values_are_known(tmp_path: P
 
 
 def test_permuted_credit_is_no_true_credit(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", permute=np.random.default_rng(0))
+    run = make_run(tmp_path / "run", is_permuted=True)
     assert {what for *_, what in places(run)} == {"solver_advantages"}
 
 
