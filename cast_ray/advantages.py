@@ -43,21 +43,41 @@ def shifted_solver_advantage(
     Raises:
         ValueError: the lengths do not fit, a cost is negative, or ``rescue`` is unknown.
     """
-    if rescue not in ("cost", "zero"):
-        raise ValueError(f"rescue must be cost or zero, got {rescue!r}")
     if cost_to_go.ndim != 1 or len(cost_to_go) != len(has_effect) + 1:
         raise ValueError(f"{len(has_effect)} turns need {len(has_effect) + 1} costs")
     if (cost_to_go < 0).any():
         raise ValueError(f"cost_to_go must be >= 0, got {np.nanmin(cost_to_go)}")
-    before, after = cost_to_go[:-1], cost_to_go[1:]
+    drop = drop_in_cost(
+        cost_to_go[:-1], cost_to_go[1:], rescue=rescue, win_from_infinite=win_from_infinite
+    )
+    return np.where(has_effect, drop, 0.0)
+
+
+def drop_in_cost(
+    before: Array, after: Array, *, rescue: str = "cost", win_from_infinite: float = 0.0
+) -> Array:
+    """Return what actions that change the state earn, from the costs on both sides of each.
+
+    Args:
+        before: ``[...]`` cost before each action; inf = infinite, NaN = unknown.
+        after: ``[...]`` cost after each action.
+        rescue, win_from_infinite: as in ``shifted_solver_advantage``.
+
+    Returns:
+        ``[...]`` credit in moves, by the rules of ``shifted_solver_advantage``.
+
+    Raises:
+        ValueError: ``rescue`` is unknown.
+    """
+    if rescue not in ("cost", "zero"):
+        raise ValueError(f"rescue must be cost or zero, got {rescue!r}")
     with np.errstate(invalid="ignore"):  # inf - inf is replaced below
         drop = before - after
     drop = np.where(np.isfinite(before) & np.isinf(after), -before, drop)
     rescued = np.where(after == 0, win_from_infinite, after) if rescue == "cost" else 0.0
     drop = np.where(np.isinf(before) & np.isfinite(after), rescued, drop)
     drop = np.where(np.isinf(before) & np.isinf(after), 0.0, drop)
-    drop = np.where(np.isnan(before) | np.isnan(after), np.nan, drop)
-    return np.where(has_effect, drop, 0.0)
+    return np.where(np.isnan(before) | np.isnan(after), np.nan, drop)
 
 
 def asinh(shifted_advantage: Array) -> Array:
@@ -153,6 +173,33 @@ def final_advantage(outcome: float | Array, solver_advantage: Array, *, alpha: f
     A turn whose solver advantage is unknown (NaN) keeps its outcome advantage alone.
     """
     return outcome + alpha * np.nan_to_num(solver_advantage, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+
+def soft_optimal_logprobs(shifted_advantage: Array, temperature: float) -> Array:
+    """Return log pi_S of each scored action, pi_S ~ exp(advantage / tau) (eq:app_soft_optimal).
+
+    Args:
+        shifted_advantage: ``[A]`` what each scored action of one state would earn, in moves. The
+            paper has Q here; the two differ by a term of the state alone, which cancels.
+        temperature: tau, in moves, > 0.
+
+    Returns:
+        ``[A]`` logarithms of probabilities that sum to 1; all NaN where an advantage is unknown.
+    """
+    normaliser = soft_optimal_log_normaliser(shifted_advantage, temperature)
+    return shifted_advantage / temperature - normaliser
+
+
+def soft_optimal_log_normaliser(shifted_advantage: Array, temperature: float) -> float:
+    """Return the logarithm of the sum of exp(advantage / tau) over the scored actions ``[A]``.
+
+    NaN where one is unknown, or where there is none.
+    """
+    if shifted_advantage.size == 0:
+        return float("nan")
+    scaled = shifted_advantage / temperature
+    largest = scaled.max()  # taken out, or exp would overflow
+    return float(largest + np.log(np.exp(scaled - largest).sum()))
 
 
 def _standardised(values: Array, *, std: str, delta: float) -> Array:

@@ -95,16 +95,23 @@ def shifted_advantages(
         costs: ``[T + 1]`` as in ``advantages.shifted_solver_advantage``.
         effects: ``[T]`` values of ``Effect``.
         game: name of the game.
-        puzzle: text of a state of the puzzle. A win from an infinite cost earns Minesweeper's
-            number of safe cells; in other games infinite is a proof, and there is no such turn.
+        puzzle: text of a state of the puzzle.
         rescue: ``cost`` or ``zero``.
     """
     return advantages.shifted_solver_advantage(
         costs,
         np.array([effect == Effect.CHANGED for effect in effects], dtype=bool),
         rescue=rescue,
-        win_from_infinite=num_safe_cells(puzzle) if game == Minesweeper.name else 0.0,
+        win_from_infinite=win_from_infinite(game, puzzle),
     )
+
+
+def win_from_infinite(game: str, puzzle: str) -> float:
+    """Return what a win from an infinite cost earns: Minesweeper's number of safe cells.
+
+    In other games infinite is a proof, and there is no such turn.
+    """
+    return num_safe_cells(puzzle) if game == Minesweeper.name else 0.0
 
 
 def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:

@@ -23,11 +23,12 @@ from cast_ray.trajectory import Trajectory
 
 _PER_TURN = (
     "turn_starts", "turn_ends", "turn_seeds", "weight_versions", "answers", "actions", "effects",
+    "teacher_logprobs", "teacher_actions",
     "shifted_advantages", "solver_advantages", "step_advantages", "turn_advantages",
 )  # fmt: skip
 _PER_STATE = ("states", "cost_to_go", "cost_status")
 _PER_TOKEN = ("loss_mask", "rollout_logprobs", "token_advantages")
-_MAY_BE_NULL = ("cost_to_go", "shifted_advantages", "solver_advantages")
+_MAY_BE_NULL = ("cost_to_go", "teacher_logprobs", "shifted_advantages", "solver_advantages")
 _SHOWN_CHARACTERS = 120
 
 
@@ -37,6 +38,8 @@ class ScoredTrajectory(Trajectory):
 
     cost_to_go: tuple[int | None, ...]
     cost_status: tuple[str, ...]
+    teacher_logprobs: tuple[float | None, ...]
+    teacher_actions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

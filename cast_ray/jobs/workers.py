@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError
+from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.seeds import derive_seed
@@ -102,6 +103,7 @@ class Workers:
                 timeout_s=engine.request_timeout_s,
             ),
             deadlock_ends_episode=rollout.deadlock_ends_episode,
+            teacher=teacher_of(config),
         )
         return cls(engines=engines, pool=pool, weights_dir=weights_dir, dtype=engine.dtype)
 
