@@ -175,6 +175,21 @@ def final_advantage(outcome: float | Array, solver_advantage: Array, *, alpha: f
     return outcome + alpha * np.nan_to_num(solver_advantage, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
+def teacher_advantage(teacher_logprobs: Array) -> Array:
+    """Return what reverse distillation gives each turn: log pi_S of the action taken.
+
+    The policy gradient with this weight is that of the cross-entropy to the teacher (paper,
+    thm:main), so there is no outcome, no transform, no RMS and no alpha, and the mean stays.
+
+    Args:
+        teacher_logprobs: ``[B]``, at most about 0; NaN = unknown.
+
+    Returns:
+        ``[B]`` the same, 0 where it is unknown: such a turn is left as it is.
+    """
+    return np.where(np.isnan(teacher_logprobs), 0.0, teacher_logprobs)
+
+
 def soft_optimal_logprobs(shifted_advantage: Array, temperature: float) -> Array:
     """Return log pi_S of each scored action, pi_S ~ exp(advantage / tau) (eq:app_soft_optimal).
 

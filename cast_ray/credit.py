@@ -23,7 +23,8 @@ class CreditSummary:
 
     num_turns: int
     num_unknown: int
-    """Turns without a known cost: outcome advantage only."""
+    """Turns without a known cost: outcome advantage only. In reverse distillation: turns of which
+    the teacher says nothing, of advantage 0."""
     shifted_mean: float
     """Mean shifted advantage, in moves."""
     share_progress: float
@@ -44,6 +45,7 @@ def add_advantages(
     epsilon: float = 1e-8,
     step_weight: float = 0.0,
     step_discount: float = 0.95,
+    distillation: str = "none",
     permute: np.random.Generator | None = None,
 ) -> tuple[pa.Table, CreditSummary]:
     """Return a whole step's table widened by its advantages, and a summary of the solver's signal.
@@ -53,6 +55,8 @@ def add_advantages(
         alpha, transform, normalisation, rescue, std, delta, epsilon: as in ``cast_ray.advantages``.
         step_weight: of GiGPO's step advantage beside the outcome; 0 = it is not computed.
         step_discount: of the returns that it compares, a turn.
+        distillation: ``reverse`` makes the teacher's log-probability the turn's advantage, alone;
+            the other columns stay what they are. ``none`` and ``forward`` change nothing here.
         permute: a control, not a method: shuffles the solver advantages among all turns of the
             batch, which keeps their distribution and takes away their meaning.
 
@@ -73,6 +77,12 @@ def add_advantages(
         step = _step_advantages(scored, num_turns, discount=step_discount, std=std)
     without_solver = np.repeat(outcome, num_turns) + step_weight * step
     per_turn = advantages.final_advantage(without_solver, solver, alpha=alpha)
+    is_unknown = np.isnan(shifted)
+    if distillation == "reverse":
+        flat = scored["teacher_logprobs"].combine_chunks().flatten()
+        teacher_logprobs = flat.to_numpy(zero_copy_only=False)  # a null becomes NaN
+        per_turn = advantages.teacher_advantage(teacher_logprobs)
+        is_unknown = np.isnan(teacher_logprobs)
     _refuse_non_finite(per_turn, num_turns, scored)
     columns = [
         pa.array(outcome),
@@ -83,7 +93,7 @@ def add_advantages(
         _token_advantages(scored, per_turn, num_turns),
     ]
     batch = pa.Table.from_arrays([*scored.columns, *columns], schema=BATCH_SCHEMA)
-    return batch, _summarise(shifted)
+    return batch, _summarise(shifted, num_unknown=int(is_unknown.sum()))
 
 
 def shifted_advantages(
@@ -193,11 +203,11 @@ def _refuse_non_finite(per_turn: Array, num_turns: np.ndarray, scored: pa.Table)
     raise TrajectoryError(f"the advantage of a turn is {per_turn[bad[0]]} in trajectory {name}")
 
 
-def _summarise(shifted: Array) -> CreditSummary:
+def _summarise(shifted: Array, *, num_unknown: int) -> CreditSummary:
     known = shifted[~np.isnan(shifted)]
     return CreditSummary(
         num_turns=len(shifted),
-        num_unknown=len(shifted) - len(known),
+        num_unknown=num_unknown,
         shifted_mean=float(known.mean()) if known.size else 0.0,
         share_progress=float((known > 0).mean()) if known.size else 0.0,
         share_harmful=float((known < 0).mean()) if known.size else 0.0,

@@ -35,6 +35,8 @@ from cast_ray.jobs.replay_row import (
     replay_episode,
     token_mismatches,
 )
+from cast_ray.jobs.replay_teacher import teacher_mismatches
+from cast_ray.jobs.teacher import teacher_of
 from cast_ray.run_directory import RunDirectory
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
@@ -171,6 +173,7 @@ class _Replay:
         for key, found in credit_mismatches(
             credits,
             self._config.advantage,
+            distillation=self._config.distillation.mode,
             group_size=file.group_size,
             is_complete=not counts and len(credits) == len(rows),
         ):
@@ -193,6 +196,9 @@ class _Replay:
             *game_mismatches(row, replayed),
             *cost_mismatches(row, costs),
             *token_mismatches(row, replayed, self._tokenizer),
+            *teacher_mismatches(
+                row, replayed, costs, teacher=teacher_of(self._config), oracle=self._oracle
+            ),
         ]
         if file.step is None:
             return found, None

@@ -37,6 +37,8 @@ class CreditRow:
     """``[T]`` shifted advantages from the stored costs and from the replayed ones."""
     boards: tuple[Sequence[str], Sequence[str]]
     """``[T]`` state before each turn, stored and replayed."""
+    teacher_logprobs: Array
+    """``[T]`` stored; NaN = unknown."""
     outcome: float
     shifted: Array
     solver: Array
@@ -66,6 +68,7 @@ def credit_row(
         rewards=(row.reward, replayed.reward),
         shifted_from=(stored, shifted(costs, replayed.effects) if is_comparable else stored),
         boards=(row.states[:-1], (replayed if is_comparable else row).states[:-1]),
+        teacher_logprobs=np.array(row.teacher_logprobs, dtype=np.float64),
         outcome=columns["outcome_advantage"],
         shifted=np.array(columns["shifted_advantages"], dtype=np.float64),
         solver=np.array(columns["solver_advantages"], dtype=np.float64),
@@ -81,6 +84,7 @@ def credit_mismatches(
     rows: Sequence[CreditRow],
     config: AdvantageConfig,
     *,
+    distillation: str,
     group_size: int,
     is_complete: bool,
 ) -> Iterator[tuple[int | None, Mismatch]]:
@@ -93,12 +97,13 @@ def credit_mismatches(
     Args:
         rows: the well-formed trajectories of one step, in stored order.
         config: how the run computed advantages.
+        distillation: the run's mode.
         group_size: a smaller group has lost rows: its outcome and step advantages are not compared.
         is_complete: whether no row is missing; otherwise the RMS cannot be known and solver
             advantages are not compared.
     """
     for row in rows:
-        yield from _with_key(row.key, _row_mismatches(row, config))
+        yield from _with_key(row.key, _row_mismatches(row, config, distillation))
     for group in sorted({row.group for row in rows}):
         members = [row for row in rows if row.group == group]
         if len(members) == group_size:
@@ -111,12 +116,16 @@ def credit_mismatches(
         yield from _solver_mismatches(rows, config)
 
 
-def _row_mismatches(row: CreditRow, config: AdvantageConfig) -> Iterator[Mismatch]:
+def _row_mismatches(
+    row: CreditRow, config: AdvantageConfig, distillation: str
+) -> Iterator[Mismatch]:
     """Yield what one row's own values contradict: shifted, turn and token advantages."""
     shifted = _closer(row.shifted, row.shifted_from, _is_same)
     yield from _per_turn("shifted_advantages", row.shifted, shifted, _is_same)
     without_solver = row.outcome + config.step_weight * row.step
     turn = advantages.final_advantage(without_solver, row.solver, alpha=config.alpha)
+    if distillation == "reverse":
+        turn = advantages.teacher_advantage(row.teacher_logprobs)
     yield from _per_turn("turn_advantages", row.turn, turn, _is_same)
     tokens = np.zeros(len(row.tokens), dtype=np.float32)
     for start, end, value in zip(row.turn_starts, row.turn_ends, row.turn, strict=True):

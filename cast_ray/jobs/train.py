@@ -22,7 +22,7 @@ from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.run import Run, open_run
 from cast_ray.jobs.start_model import engine_model, start_model
-from cast_ray.jobs.training_step import Stopwatch, credit, step_metrics, update
+from cast_ray.jobs.training_step import Stopwatch, credit, distill, step_metrics, update
 from cast_ray.jobs.workers import SyncResult, Workers, reserved_cpus, start_learner
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
@@ -149,9 +149,12 @@ def _step(
     start_logprobs = learner.logprobs(reference)
     difference = logprob_difference(batch, start_logprobs)
     alarm.judge(difference)
-    updates = update(
-        learner, reference, batch["group"].to_numpy(), start_logprobs, config, step=step
-    )
+    if config.distillation.mode == "forward":
+        updates = distill(learner, batch, workers.tokenizer, config, step=step)
+    else:
+        updates = update(
+            learner, reference, batch["group"].to_numpy(), start_logprobs, config, step=step
+        )
     watch("learner", learning)
     run.directory.write_trajectories(step, batch)
     synced = _sync(run, workers, learner, version=step + 1)

@@ -12,8 +12,10 @@ import pyarrow as pa
 import ray
 
 from cast_ray.batching import flat_column, split_into_mini_batches
+from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.credit import CreditSummary, add_advantages
+from cast_ray.distillation import teacher_demonstrations
 from cast_ray.env import DEADLOCK, LOST
 from cast_ray.games.base import Effect
 from cast_ray.learner import UpdateStats
@@ -49,6 +51,7 @@ def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Tabl
         epsilon=advantage.epsilon,
         step_weight=advantage.step_weight,
         step_discount=advantage.step_discount,
+        distillation=config.distillation.mode,
         permute=shuffle if advantage.permute_credit else None,
     )
 
@@ -76,6 +79,31 @@ def update(
         )
         for rows in split_into_mini_batches(
             groups,
+            num_mini_batches=config.learner.mini_batches,
+            seed=derive_seed(config.seed, "mini-batches", step),
+        )
+    ]
+
+
+def distill(
+    learner: LearnerGroup,
+    batch: pa.Table,
+    tokenizer: ChatTokenizer,
+    config: TrainConfig,
+    *,
+    step: int,
+) -> list[UpdateStats]:
+    """Take the step's updates on the teacher's own actions: forward distillation.
+
+    Raises:
+        TrajectoryError: the teacher knows an action in fewer groups than there are mini-batches.
+    """
+    table = teacher_demonstrations(batch, tokenizer)
+    reference = ray.put(table)
+    return [
+        learner.supervised_update(reference, rows, lr=config.learner.lr)
+        for rows in split_into_mini_batches(
+            table["group"].to_numpy(),
             num_mini_batches=config.learner.mini_batches,
             seed=derive_seed(config.seed, "mini-batches", step),
         )

@@ -21,6 +21,7 @@ from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.replay import Difference, ReplayReport, format_replay, replay_run
+from cast_ray.jobs.teacher import teacher_of
 from cast_ray.jobs.training_step import credit
 from cast_ray.puzzles import Puzzle
 from cast_ray.rollout import EpisodeSpec
@@ -87,7 +88,8 @@ def scored_table(
         for episode in range(attempts)
     ]
     rollout = to_rollout_batch(trajectories)
-    return pa.Table.from_batches([Oracle(max_bytes=2**20).score(rollout)])
+    oracle = Oracle(max_bytes=2**20, teacher=teacher_of(config))
+    return pa.Table.from_batches([oracle.score(rollout)])
 
 
 def make_run(path: Path, *overrides: str, is_permuted: bool = False) -> RunDirectory:
@@ -205,7 +207,7 @@ def test_replay_changes_no_file(untouched: RunDirectory) -> None:
     "override",
     ["advantage.transform=identity", "advantage.normalisation=none", "advantage.std=sample",
      "advantage.alpha=0", "rollout.response_tokens=2000", "algorithm=gigpo",
-     "advantage.step_weight=0.5"],
+     "advantage.step_weight=0.5", "algorithm=distill_reverse", "algorithm=distill_forward"],
 )  # fmt: skip
 def test_run_of_other_settings_has_no_difference(tmp_path: Path, override: str) -> None:
     assert places(make_run(tmp_path / "run", override)) == []
@@ -454,6 +456,64 @@ def test_settings_of_another_step_discount_are_noticed(tmp_path: Path) -> None:
     stored = load_config(run.config, [])
     save_config(replace(stored, advantage=replace(stored.advantage, step_discount=0.5)), run.config)
     assert {what for *_, what in places(run)} == {"step_advantages"}
+
+
+@pytest.fixture(scope="module")
+def distilled(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    path = tmp_path_factory.mktemp("runs") / "distilled"
+    return make_run(path, "algorithm=distill_reverse", "distillation.temperature=2")
+
+
+@pytest.fixture
+def distilled_run(distilled: RunDirectory, tmp_path: Path) -> RunDirectory:
+    """Return a copy to tamper with."""
+    return RunDirectory(Path(shutil.copytree(distilled.path, tmp_path / "distilled")))
+
+
+def test_changed_teacher_logprob_is_reported_with_the_turn_it_enters(
+    distilled_run: RunDirectory,
+) -> None:
+    run = distilled_run
+    at = change_row(run, find(run, is_long), set_entry("teacher_logprobs", 1, -5.0))
+    assert places(run) == [(*at, 1, "teacher_logprobs"), (*at, 1, "turn_advantages")]
+
+
+@pytest.mark.parametrize(("name", "value"), [("teacher_logprobs", None), ("teacher_actions", "")])
+def test_teacher_made_unknown_is_reported(
+    distilled_run: RunDirectory, name: str, value: str | None
+) -> None:
+    run = distilled_run
+    at = change_row(run, find(run, is_long), set_entry(name, 1, value))
+    assert (*at, 1, name) in places(run)
+
+
+def test_other_action_of_the_teacher_is_reported(distilled_run: RunDirectory) -> None:
+    run = distilled_run
+    row = find(run, is_long)
+    other = "Up" if row["teacher_actions"][2] != "Up" else "Down"
+    at = change_row(run, row, set_entry("teacher_actions", 2, other))
+    assert places(run) == [(*at, 2, "teacher_actions")]
+
+
+def test_teacher_of_a_run_without_one_is_reported(run: RunDirectory) -> None:
+    at = change_row(run, find(run, is_long), set_entry("teacher_actions", 2, "Up"))
+    assert places(run) == [(*at, 2, "teacher_actions")]
+
+
+def test_teacher_of_an_evaluation_is_replayed(distilled_run: RunDirectory) -> None:
+    def change(rows: list[Row]) -> None:
+        rows[1]["teacher_logprobs"][0] = -9.0
+
+    tamper(distilled_run.evaluations / "before.parquet", change)
+    assert places(distilled_run) == [(0, 0, 1, 0, "teacher_logprobs")]
+
+
+def test_another_temperature_is_noticed(distilled_run: RunDirectory) -> None:
+    run = distilled_run
+    stored = load_config(run.config, [])
+    other = replace(stored.distillation, temperature=0.5)
+    save_config(replace(stored, distillation=other), run.config)
+    assert "teacher_logprobs" in {what for *_, what in places(run)}
 
 
 def test_permuted_control_has_no_difference_and_its_values_are_known(tmp_path: Path) -> None:
