@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,11 +19,16 @@ from cast_ray.credit import CreditSummary, add_advantages
 from cast_ray.distillation import teacher_demonstrations
 from cast_ray.env import DEADLOCK, LOST
 from cast_ray.games.base import Effect
+from cast_ray.jobs import evaluate
+from cast_ray.jobs.boards import PuzzleSampler
+from cast_ray.jobs.dynamic_sampling import play_informative
 from cast_ray.learner import UpdateStats
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.metrics import StepMetrics
+from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.sync_check import LogprobDifference
+from solver_actors.pool import RolloutPool
 
 
 @dataclass(slots=True)
@@ -34,6 +40,37 @@ class Stopwatch:
     def __call__(self, name: str, since: float) -> None:
         """Add the time since ``since`` to a name."""
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - since
+
+
+def play_step(
+    pool: RolloutPool,
+    sampler: PuzzleSampler,
+    config: TrainConfig,
+    *,
+    step: int,
+    on_group: Callable[[int, int], None],
+) -> tuple[pa.Table, int]:
+    """Return a step's scored trajectories, and how many groups dynamic sampling dropped."""
+    rollout = config.rollout
+
+    def play(puzzles: list[Puzzle], first_group: int) -> pa.Table:
+        groups = evaluate.episode_groups(
+            puzzles,
+            attempts=rollout.group_size,
+            step=step,
+            seed=config.seed,
+            purpose="rollout",
+            first_group=first_group,
+        )
+        sampling = evaluate.training_sampling(config)
+        return evaluate.play(pool, groups, sampling, timeout_s=rollout.timeout_s, on_group=on_group)
+
+    return play_informative(
+        functools.partial(sampler.draw, step),
+        play,
+        num_groups=rollout.puzzles_per_step,
+        further_draws=rollout.dynamic_sampling,
+    )
 
 
 def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Table, CreditSummary]:
@@ -114,6 +151,7 @@ def step_metrics(
     batch: pa.Table,
     *,
     step: int,
+    dropped_groups: int,
     credit_summary: CreditSummary,
     updates: Sequence[UpdateStats],
     difference: LogprobDifference,
@@ -137,6 +175,7 @@ def step_metrics(
         step=step,
         success=float(frame["reward"].to_numpy().mean()),
         num_trajectories=len(frame),
+        dropped_groups=dropped_groups,
         num_turns=len(effects),
         turns_mean=len(effects) / len(frame),
         tokens=tokens,

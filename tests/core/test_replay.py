@@ -543,6 +543,38 @@ def test_missing_row_is_reported_by_name(run: RunDirectory) -> None:
     ]
 
 
+def renumber_last_group(run: RunDirectory, group: int) -> None:
+    """Give the last group of step 1 another number, as if those between had been dropped."""
+
+    def change(rows: list[Row]) -> None:
+        for row in rows:
+            if row["group"] == PUZZLES_PER_STEP - 1:
+                row["group"] = group
+
+    tamper(step_file(run), change)
+
+
+def test_group_numbers_of_dynamic_sampling_may_leave_some_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "rollout.dynamic_sampling=1")
+    assert places(run) == []
+    renumber_last_group(run, 2 * PUZZLES_PER_STEP - 1)
+    assert places(run) == []
+
+
+def test_group_number_that_no_draw_can_have_is_reported(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "rollout.dynamic_sampling=1")
+    group = 2 * PUZZLES_PER_STEP
+    renumber_last_group(run, group)
+    found = [spot for spot in places(run) if spot[4] == "row"]
+    surplus = [(1, group, episode, None, "row") for episode in range(GROUP_SIZE)]
+    assert found == [(1, None, None, None, "row"), *surplus]
+
+
+def test_group_number_left_out_is_reported_without_dynamic_sampling(run: RunDirectory) -> None:
+    renumber_last_group(run, PUZZLES_PER_STEP)
+    assert (1, PUZZLES_PER_STEP - 1, 0, None, "row") in places(run)
+
+
 def test_row_there_twice_is_reported(run: RunDirectory) -> None:
     tamper(step_file(run), lambda rows: rows.append({**rows[5], "attempt": 1}))
     difference = replay_run(run.path).differences[0]
