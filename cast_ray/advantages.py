@@ -132,6 +132,24 @@ def outcome_advantage(rewards: Array, *, std: str = "population", delta: float =
     return _standardised(rewards, std=std, delta=delta)
 
 
+def overlong_penalty(num_response_tokens: NDArray[np.integer], *, bound: int, buffer: int) -> Array:
+    """Return what a long episode adds to its reward: DAPO's soft overlong punishment.
+
+    Args:
+        num_response_tokens: ``[R]`` tokens of each trajectory after its opening prompt,
+            observations included: what the bound counts.
+        bound: most of them.
+        buffer: tokens below the bound over which the penalty grows; 0 = there is none.
+
+    Returns:
+        ``[R]`` 0 down to -1: 0 up to ``bound - buffer`` tokens, -1 from ``bound`` on, linear
+        between.
+    """
+    if buffer == 0:
+        return np.zeros(len(num_response_tokens))
+    return np.clip((bound - buffer - num_response_tokens) / buffer, -1.0, 0.0)
+
+
 def discounted_returns(reward: float, num_turns: int, *, discount: float) -> Array:
     """Return what each turn of a trajectory leads to, its only reward at the end discounted back.
 

@@ -45,6 +45,8 @@ def add_advantages(
     epsilon: float = 1e-8,
     step_weight: float = 0.0,
     step_discount: float = 0.95,
+    overlong_buffer: int = 0,
+    response_tokens: int = 0,
     distillation: str = "none",
     permute: np.random.Generator | None = None,
 ) -> tuple[pa.Table, CreditSummary]:
@@ -55,6 +57,10 @@ def add_advantages(
         alpha, transform, normalisation, rescue, std, delta, epsilon: as in ``cast_ray.advantages``.
         step_weight: of GiGPO's step advantage beside the outcome; 0 = it is not computed.
         step_discount: of the returns that it compares, a turn.
+        overlong_buffer: tokens over which the penalty of ``advantages.overlong_penalty`` grows. It
+            counts in the outcome advantage alone: the column ``reward`` stays the game's, and so do
+            the returns of step advantages.
+        response_tokens: the bound that it belongs to.
         distillation: ``reverse`` makes the teacher's log-probability the turn's advantage, alone;
             the other columns stay what they are. ``none`` and ``forward`` change nothing here.
         permute: a control, not a method: shuffles the solver advantages among all turns of the
@@ -71,7 +77,10 @@ def add_advantages(
         solver = advantages.rms_normalised(solver, epsilon=epsilon)
     if permute is not None:
         solver = permute.permutation(solver)
-    outcome = _outcome_advantages(scored, std=std, delta=delta)
+    penalty = advantages.overlong_penalty(
+        num_response_tokens(scored), bound=response_tokens, buffer=overlong_buffer
+    )
+    outcome = _outcome_advantages(scored, penalty, std=std, delta=delta)
     step = np.zeros(len(solver))
     if step_weight:
         step = _step_advantages(scored, num_turns, discount=step_discount, std=std)
@@ -141,9 +150,16 @@ def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
     return np.concatenate(parts)
 
 
-def _outcome_advantages(scored: pa.Table, *, std: str, delta: float) -> Array:
+def num_response_tokens(table: pa.Table) -> np.ndarray:
+    """Return ``[R]`` tokens of each trajectory after its opening prompt, observations included."""
+    first_turns = [starts[0] for starts in table["turn_starts"].to_pylist()]
+    lengths = table["token_ids"].combine_chunks().value_lengths().to_numpy()
+    return lengths - np.array(first_turns, dtype=np.int64)
+
+
+def _outcome_advantages(scored: pa.Table, penalty: Array, *, std: str, delta: float) -> Array:
     groups = scored["group"].to_numpy()
-    rewards = scored["reward"].to_numpy().astype(np.float64)
+    rewards = scored["reward"].to_numpy().astype(np.float64) + penalty
     outcome = np.zeros(len(rewards))
     for group in np.unique(groups):
         rows = groups == group

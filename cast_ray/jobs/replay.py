@@ -172,8 +172,7 @@ class _Replay:
             return
         for key, found in credit_mismatches(
             credits,
-            self._config.advantage,
-            distillation=self._config.distillation.mode,
+            self._config,
             group_size=file.group_size,
             is_complete=not counts and len(credits) == len(rows),
         ):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cast_ray import advantages
-from cast_ray.config import AdvantageConfig
+from cast_ray.config import AdvantageConfig, TrainConfig
 from cast_ray.credit import shifted_advantages
 from cast_ray.jobs.replay_row import Mismatch, ReplayedEpisode, ScoredTrajectory
 from cast_ray.trajectory import costs_of
@@ -37,6 +37,8 @@ class CreditRow:
     """``[T]`` shifted advantages from the stored costs and from the replayed ones."""
     boards: tuple[Sequence[str], Sequence[str]]
     """``[T]`` state before each turn, stored and replayed."""
+    num_response_tokens: int
+    """Stored."""
     teacher_logprobs: Array
     """``[T]`` stored; NaN = unknown."""
     outcome: float
@@ -68,6 +70,7 @@ def credit_row(
         rewards=(row.reward, replayed.reward),
         shifted_from=(stored, shifted(costs, replayed.effects) if is_comparable else stored),
         boards=(row.states[:-1], (replayed if is_comparable else row).states[:-1]),
+        num_response_tokens=len(row.token_ids) - row.turn_starts[0],
         teacher_logprobs=np.array(row.teacher_logprobs, dtype=np.float64),
         outcome=columns["outcome_advantage"],
         shifted=np.array(columns["shifted_advantages"], dtype=np.float64),
@@ -82,9 +85,8 @@ def credit_row(
 
 def credit_mismatches(
     rows: Sequence[CreditRow],
-    config: AdvantageConfig,
+    config: TrainConfig,
     *,
-    distillation: str,
     group_size: int,
     is_complete: bool,
 ) -> Iterator[tuple[int | None, Mismatch]]:
@@ -96,35 +98,32 @@ def credit_mismatches(
 
     Args:
         rows: the well-formed trajectories of one step, in stored order.
-        config: how the run computed advantages.
-        distillation: the run's mode.
+        config: of the run.
         group_size: a smaller group has lost rows: its outcome and step advantages are not compared.
         is_complete: whether no row is missing; otherwise the RMS cannot be known and solver
             advantages are not compared.
     """
     for row in rows:
-        yield from _with_key(row.key, _row_mismatches(row, config, distillation))
+        yield from _with_key(row.key, _row_mismatches(row, config))
     for group in sorted({row.group for row in rows}):
         members = [row for row in rows if row.group == group]
         if len(members) == group_size:
             yield from _outcome_mismatches(members, config)
-            yield from _step_mismatches(members, config)
+            yield from _step_mismatches(members, config.advantage)
     if not is_complete:
         found = Mismatch.of(None, "solver_advantages", "rows missing or broken", "not comparable")
         yield None, found
     elif rows:
-        yield from _solver_mismatches(rows, config)
+        yield from _solver_mismatches(rows, config.advantage)
 
 
-def _row_mismatches(
-    row: CreditRow, config: AdvantageConfig, distillation: str
-) -> Iterator[Mismatch]:
+def _row_mismatches(row: CreditRow, config: TrainConfig) -> Iterator[Mismatch]:
     """Yield what one row's own values contradict: shifted, turn and token advantages."""
     shifted = _closer(row.shifted, row.shifted_from, _is_same)
     yield from _per_turn("shifted_advantages", row.shifted, shifted, _is_same)
-    without_solver = row.outcome + config.step_weight * row.step
-    turn = advantages.final_advantage(without_solver, row.solver, alpha=config.alpha)
-    if distillation == "reverse":
+    without_solver = row.outcome + config.advantage.step_weight * row.step
+    turn = advantages.final_advantage(without_solver, row.solver, alpha=config.advantage.alpha)
+    if config.distillation.mode == "reverse":
         turn = advantages.teacher_advantage(row.teacher_logprobs)
     yield from _per_turn("turn_advantages", row.turn, turn, _is_same)
     tokens = np.zeros(len(row.tokens), dtype=np.float32)
@@ -140,12 +139,19 @@ def _row_mismatches(
 
 
 def _outcome_mismatches(
-    members: Sequence[CreditRow], config: AdvantageConfig
+    members: Sequence[CreditRow], config: TrainConfig
 ) -> Iterator[tuple[int, Mismatch]]:
     stored = np.array([row.outcome for row in members])
+    penalty = advantages.overlong_penalty(
+        np.array([row.num_response_tokens for row in members]),
+        bound=config.rollout.response_tokens,
+        buffer=config.advantage.overlong_buffer,
+    )
     candidates = [
         advantages.outcome_advantage(
-            np.array([row.rewards[source] for row in members]), std=config.std, delta=config.delta
+            np.array([row.rewards[source] for row in members]) + penalty,
+            std=config.advantage.std,
+            delta=config.advantage.delta,
         )
         for source in (0, 1)
     ]

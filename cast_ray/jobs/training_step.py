@@ -88,6 +88,8 @@ def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Tabl
         epsilon=advantage.epsilon,
         step_weight=advantage.step_weight,
         step_discount=advantage.step_discount,
+        overlong_buffer=advantage.overlong_buffer,
+        response_tokens=config.rollout.response_tokens,
         distillation=config.distillation.mode,
         permute=shuffle if advantage.permute_credit else None,
     )

@@ -167,6 +167,12 @@ def test_a_draw_follows_from_seed_step_and_number_alone() -> None:
     assert numbers(one, 5, 2) != numbers(PuzzleSampler(PUZZLES, per_step=4, seed=4), 5, 2)
 
 
+def test_steps_draw_further_in_orders_of_their_own() -> None:
+    # Among so many, the two steps' own puzzles would hardly be missed in a common order.
+    sampler = PuzzleSampler([puzzle(number) for number in range(2000)], per_step=4, seed=3)
+    assert numbers(sampler, 5, 1) != numbers(sampler, 6, 1)
+
+
 def test_fewer_puzzles_than_a_step_takes_are_drawn_again() -> None:
     sampler = PuzzleSampler(PUZZLES[:3], per_step=4, seed=0)
     assert set(numbers(sampler, 1, 2)) == {0, 1, 2}

@@ -207,7 +207,8 @@ def test_replay_changes_no_file(untouched: RunDirectory) -> None:
     "override",
     ["advantage.transform=identity", "advantage.normalisation=none", "advantage.std=sample",
      "advantage.alpha=0", "rollout.response_tokens=2000", "algorithm=gigpo",
-     "advantage.step_weight=0.5", "algorithm=distill_reverse", "algorithm=distill_forward"],
+     "advantage.step_weight=0.5", "algorithm=distill_reverse", "algorithm=distill_forward",
+     "advantage.overlong_buffer=300"],
 )  # fmt: skip
 def test_run_of_other_settings_has_no_difference(tmp_path: Path, override: str) -> None:
     assert places(make_run(tmp_path / "run", override)) == []
@@ -438,6 +439,14 @@ def test_changed_outcome_advantage_is_reported(run: RunDirectory) -> None:
     assert found[-1] == (*at, None, "outcome_advantage")
     turns = [spot for spot in found if spot[4] == "turn_advantages"]
     assert len(turns) == len(row["effects"])
+
+
+def test_settings_of_another_overlong_buffer_are_noticed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "advantage.overlong_buffer=300")
+    stored = load_config(run.config, [])
+    other = replace(stored.advantage, overlong_buffer=200)
+    save_config(replace(stored, advantage=other), run.config)
+    assert {what for *_, what in places(run)} == {"outcome_advantage"}
 
 
 def test_changed_step_advantage_is_reported_with_the_turn_it_enters(tmp_path: Path) -> None:
