@@ -100,4 +100,5 @@ def _sampling(config: TrainConfig, temperature: float, top_p: float) -> Sampling
         max_answer_tokens=rollout.max_answer_tokens,
         prompt_tokens=rollout.prompt_tokens,
         response_tokens=rollout.response_tokens,
+        truncated=rollout.truncated,
     )

@@ -213,6 +213,7 @@ class _Replay:
             is_dead=solver.is_dead if ends_dead else None,
             tokenizer=self._tokenizer,
             response_tokens=rollout.response_tokens,
+            truncated=rollout.truncated,
         )
 
     def _setting_mismatches(self, columns: Columns) -> Iterator[Mismatch]:

@@ -83,6 +83,7 @@ def scored_table(
             tokenizer,
             response_tokens=config.rollout.response_tokens,
             max_answer_tokens=config.rollout.max_answer_tokens,
+            truncated=config.rollout.truncated,
         )
         for group, board in enumerate(boards)
         for episode in range(attempts)
@@ -208,7 +209,7 @@ def test_replay_changes_no_file(untouched: RunDirectory) -> None:
     ["advantage.transform=identity", "advantage.normalisation=none", "advantage.std=sample",
      "advantage.alpha=0", "rollout.response_tokens=2000", "algorithm=gigpo",
      "advantage.step_weight=0.5", "algorithm=distill_reverse", "algorithm=distill_forward",
-     "advantage.overlong_buffer=300"],
+     "advantage.overlong_buffer=300", "rollout.truncated=execute"],
 )  # fmt: skip
 def test_run_of_other_settings_has_no_difference(tmp_path: Path, override: str) -> None:
     assert places(make_run(tmp_path / "run", override)) == []
@@ -223,6 +224,14 @@ def test_token_budget_is_replayed_to_the_last_token(
     again = find(run, lambda r: (r["group"], r["episode"]) == (row["group"], row["episode"]))
     assert (again["end_reason"], len(again["effects"])) == ("token_budget", 2)
     assert places(run) == []
+
+
+def test_executed_answer_that_was_cut_off_is_told_from_a_skipped_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "rollout.truncated=execute", "rollout.max_answer_tokens=20")
+    assert places(run) == []
+    stored = load_config(run.config, [])
+    save_config(replace(stored, rollout=replace(stored.rollout, truncated="skip")), run.config)
+    assert {"effects", "end_reason"} <= {what.partition("[")[0] for *_, what in places(run)}
 
 
 def test_settings_that_are_not_the_runs_are_noticed(run: RunDirectory) -> None:
