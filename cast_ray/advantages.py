@@ -6,12 +6,15 @@ Nothing here knows Arrow, Ray or a model; ``cast_ray.credit`` applies these func
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_SAMPLE_SIGMA_FLOOR = 1e-6
+_SIGMA_FLOOR = 1e-6
+_STEP_DELTA = 1e-6
 
 
 def shifted_solver_advantage(
@@ -40,21 +43,41 @@ def shifted_solver_advantage(
     Raises:
         ValueError: the lengths do not fit, a cost is negative, or ``rescue`` is unknown.
     """
-    if rescue not in ("cost", "zero"):
-        raise ValueError(f"rescue must be cost or zero, got {rescue!r}")
     if cost_to_go.ndim != 1 or len(cost_to_go) != len(has_effect) + 1:
         raise ValueError(f"{len(has_effect)} turns need {len(has_effect) + 1} costs")
     if (cost_to_go < 0).any():
         raise ValueError(f"cost_to_go must be >= 0, got {np.nanmin(cost_to_go)}")
-    before, after = cost_to_go[:-1], cost_to_go[1:]
+    drop = drop_in_cost(
+        cost_to_go[:-1], cost_to_go[1:], rescue=rescue, win_from_infinite=win_from_infinite
+    )
+    return np.where(has_effect, drop, 0.0)
+
+
+def drop_in_cost(
+    before: Array, after: Array, *, rescue: str = "cost", win_from_infinite: float = 0.0
+) -> Array:
+    """Return what actions that change the state earn, from the costs on both sides of each.
+
+    Args:
+        before: ``[...]`` cost before each action; inf = infinite, NaN = unknown.
+        after: ``[...]`` cost after each action.
+        rescue, win_from_infinite: as in ``shifted_solver_advantage``.
+
+    Returns:
+        ``[...]`` credit in moves, by the rules of ``shifted_solver_advantage``.
+
+    Raises:
+        ValueError: ``rescue`` is unknown.
+    """
+    if rescue not in ("cost", "zero"):
+        raise ValueError(f"rescue must be cost or zero, got {rescue!r}")
     with np.errstate(invalid="ignore"):  # inf - inf is replaced below
         drop = before - after
     drop = np.where(np.isfinite(before) & np.isinf(after), -before, drop)
     rescued = np.where(after == 0, win_from_infinite, after) if rescue == "cost" else 0.0
     drop = np.where(np.isinf(before) & np.isfinite(after), rescued, drop)
     drop = np.where(np.isinf(before) & np.isinf(after), 0.0, drop)
-    drop = np.where(np.isnan(before) | np.isnan(after), np.nan, drop)
-    return np.where(has_effect, drop, 0.0)
+    return np.where(np.isnan(before) | np.isnan(after), np.nan, drop)
 
 
 def asinh(shifted_advantage: Array) -> Array:
@@ -104,16 +127,62 @@ def outcome_advantage(rewards: Array, *, std: str = "population", delta: float =
     Raises:
         ValueError: the group is empty or ``std`` is unknown.
     """
-    if std not in ("population", "sample"):
-        raise ValueError(f"std must be population or sample, got {std!r}")
     if rewards.size == 0:
         raise ValueError("an empty group has no outcome advantage")
-    if rewards.size == 1:
-        return np.zeros(1)
-    sigma = float(np.std(rewards, ddof=1 if std == "sample" else 0))
-    if sigma < _SAMPLE_SIGMA_FLOOR:
-        return np.zeros_like(rewards)
-    return (rewards - rewards.mean()) / (sigma + delta)
+    return _standardised(rewards, std=std, delta=delta)
+
+
+def overlong_penalty(num_response_tokens: NDArray[np.integer], *, bound: int, buffer: int) -> Array:
+    """Return what a long episode adds to its reward: DAPO's soft overlong punishment.
+
+    Args:
+        num_response_tokens: ``[R]`` tokens of each trajectory after its opening prompt,
+            observations included: what the bound counts.
+        bound: most of them.
+        buffer: tokens below the bound over which the penalty grows; 0 = there is none.
+
+    Returns:
+        ``[R]`` 0 down to -1: 0 up to ``bound - buffer`` tokens, -1 from ``bound`` on, linear
+        between.
+    """
+    if buffer == 0:
+        return np.zeros(len(num_response_tokens))
+    return np.clip((bound - buffer - num_response_tokens) / buffer, -1.0, 0.0)
+
+
+def discounted_returns(reward: float, num_turns: int, *, discount: float) -> Array:
+    """Return what each turn of a trajectory leads to, its only reward at the end discounted back.
+
+    Args:
+        reward: of the trajectory.
+        num_turns: T.
+        discount: a turn, 0 to 1.
+
+    Returns:
+        ``[T]`` discount^(T - 1 - t) * reward; the last turn has the reward itself.
+    """
+    return reward * discount ** np.arange(num_turns - 1, -1, -1, dtype=np.float64)
+
+
+def step_advantage(returns: Array, boards: Sequence[str], *, std: str = "population") -> Array:
+    """Return each turn's return against those of its group that saw the same board (GiGPO).
+
+    Args:
+        returns: ``[M]`` discounted returns of all turns of one group.
+        boards: ``[M]`` text of the state before each turn. Turns are compared where the texts are
+            equal, in whichever trajectory; one that comes to a board twice is counted twice.
+        std: as in ``outcome_advantage``.
+
+    Returns:
+        ``[M]`` (return - mean) / (std + 1e-6); 0 for a turn that nothing can be compared with, and
+        where the standard deviation is below 1e-6.
+    """
+    advantage = np.zeros_like(returns)
+    _, board_numbers = np.unique(np.array(boards, dtype=np.str_), return_inverse=True)
+    for number in range(int(board_numbers.max(initial=-1)) + 1):
+        is_same = board_numbers == number
+        advantage[is_same] = _standardised(returns[is_same], std=std, delta=_STEP_DELTA)
+    return advantage
 
 
 def final_advantage(outcome: float | Array, solver_advantage: Array, *, alpha: float) -> Array:
@@ -122,3 +191,57 @@ def final_advantage(outcome: float | Array, solver_advantage: Array, *, alpha: f
     A turn whose solver advantage is unknown (NaN) keeps its outcome advantage alone.
     """
     return outcome + alpha * np.nan_to_num(solver_advantage, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+
+def teacher_advantage(teacher_logprobs: Array) -> Array:
+    """Return what reverse distillation gives each turn: log pi_S of the action taken.
+
+    The policy gradient with this weight is that of the cross-entropy to the teacher (paper,
+    thm:main), so there is no outcome, no transform, no RMS and no alpha, and the mean stays.
+
+    Args:
+        teacher_logprobs: ``[B]``, at most about 0; NaN = unknown.
+
+    Returns:
+        ``[B]`` the same, 0 where it is unknown: such a turn is left as it is.
+    """
+    return np.where(np.isnan(teacher_logprobs), 0.0, teacher_logprobs)
+
+
+def soft_optimal_logprobs(shifted_advantage: Array, temperature: float) -> Array:
+    """Return log pi_S of each scored action, pi_S ~ exp(advantage / tau) (eq:app_soft_optimal).
+
+    Args:
+        shifted_advantage: ``[A]`` what each scored action of one state would earn, in moves. The
+            paper has Q here; the two differ by a term of the state alone, which cancels.
+        temperature: tau, in moves, > 0.
+
+    Returns:
+        ``[A]`` logarithms of probabilities that sum to 1; all NaN where an advantage is unknown.
+    """
+    normaliser = soft_optimal_log_normaliser(shifted_advantage, temperature)
+    return shifted_advantage / temperature - normaliser
+
+
+def soft_optimal_log_normaliser(shifted_advantage: Array, temperature: float) -> float:
+    """Return the logarithm of the sum of exp(advantage / tau) over the scored actions ``[A]``.
+
+    NaN where one is unknown, or where there is none.
+    """
+    if shifted_advantage.size == 0:
+        return float("nan")
+    scaled = shifted_advantage / temperature
+    largest = scaled.max()  # taken out, or exp would overflow
+    return float(largest + np.log(np.exp(scaled - largest).sum()))
+
+
+def _standardised(values: Array, *, std: str, delta: float) -> Array:
+    """Return (x - mean) / (std + delta); zeros for one value and for values that are the same."""
+    if std not in ("population", "sample"):
+        raise ValueError(f"std must be population or sample, got {std!r}")
+    if values.size == 1:
+        return np.zeros(1)
+    sigma = float(np.std(values, ddof=1 if std == "sample" else 0))
+    if sigma < _SIGMA_FLOOR:
+        return np.zeros_like(values)
+    return (values - values.mean()) / (sigma + delta)

@@ -195,18 +195,8 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         require(self.every >= 0, "evaluation.every", ">= 0", self.every)
-        require(
-            self.validation_attempts >= 1,
-            "evaluation.validation_attempts",
-            ">= 1",
-            self.validation_attempts,
-        )
-        require(
-            self.held_out_attempts >= 1,
-            "evaluation.held_out_attempts",
-            ">= 1",
-            self.held_out_attempts,
-        )
+        for name in ("validation_attempts", "held_out_attempts"):
+            require(getattr(self, name) >= 1, f"evaluation.{name}", ">= 1", getattr(self, name))
         require(self.temperature > 0, "evaluation.temperature", "> 0", self.temperature)
         require(0 < self.top_p <= 1, "evaluation.top_p", "in (0, 1]", self.top_p)
 
@@ -294,5 +284,10 @@ class TrainConfig:
             found.append(
                 "rollout.dynamic_sampling needs rollout.group_size >= 2: a group of one is always "
                 "all solved or all lost"
+            )
+        if self.advantage.overlong_buffer > rollout.response_tokens:
+            found.append(
+                f"advantage.overlong_buffer={self.advantage.overlong_buffer} must be at most "
+                f"rollout.response_tokens ({rollout.response_tokens}), below which it lies"
             )
         return found

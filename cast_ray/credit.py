@@ -23,7 +23,8 @@ class CreditSummary:
 
     num_turns: int
     num_unknown: int
-    """Turns without a known cost: outcome advantage only."""
+    """Turns without a known cost: outcome advantage only. In reverse distillation: turns of which
+    the teacher says nothing, of advantage 0."""
     shifted_mean: float
     """Mean shifted advantage, in moves."""
     share_progress: float
@@ -42,6 +43,11 @@ def add_advantages(
     std: str = "population",
     delta: float = 1e-6,
     epsilon: float = 1e-8,
+    step_weight: float = 0.0,
+    step_discount: float = 0.95,
+    overlong_buffer: int = 0,
+    response_tokens: int = 0,
+    distillation: str = "none",
     permute: np.random.Generator | None = None,
 ) -> tuple[pa.Table, CreditSummary]:
     """Return a whole step's table widened by its advantages, and a summary of the solver's signal.
@@ -49,6 +55,14 @@ def add_advantages(
     Args:
         scored: ``SCORED_SCHEMA``, every trajectory of the step: the RMS needs them all.
         alpha, transform, normalisation, rescue, std, delta, epsilon: as in ``cast_ray.advantages``.
+        step_weight: of GiGPO's step advantage beside the outcome; 0 = it is not computed.
+        step_discount: of the returns that it compares, a turn.
+        overlong_buffer: tokens over which the penalty of ``advantages.overlong_penalty`` grows. It
+            counts in the outcome advantage alone: the column ``reward`` stays the game's, and so do
+            the returns of step advantages.
+        response_tokens: the bound that it belongs to.
+        distillation: ``reverse`` makes the teacher's log-probability the turn's advantage, alone;
+            the other columns stay what they are. ``none`` and ``forward`` change nothing here.
         permute: a control, not a method: shuffles the solver advantages among all turns of the
             batch, which keeps their distribution and takes away their meaning.
 
@@ -63,18 +77,32 @@ def add_advantages(
         solver = advantages.rms_normalised(solver, epsilon=epsilon)
     if permute is not None:
         solver = permute.permutation(solver)
-    outcome = _outcome_advantages(scored, std=std, delta=delta)
-    per_turn = advantages.final_advantage(np.repeat(outcome, num_turns), solver, alpha=alpha)
+    penalty = advantages.overlong_penalty(
+        num_response_tokens(scored), bound=response_tokens, buffer=overlong_buffer
+    )
+    outcome = _outcome_advantages(scored, penalty, std=std, delta=delta)
+    step = np.zeros(len(solver))
+    if step_weight:
+        step = _step_advantages(scored, num_turns, discount=step_discount, std=std)
+    without_solver = np.repeat(outcome, num_turns) + step_weight * step
+    per_turn = advantages.final_advantage(without_solver, solver, alpha=alpha)
+    is_unknown = np.isnan(shifted)
+    if distillation == "reverse":
+        flat = scored["teacher_logprobs"].combine_chunks().flatten()
+        teacher_logprobs = flat.to_numpy(zero_copy_only=False)  # a null becomes NaN
+        per_turn = advantages.teacher_advantage(teacher_logprobs)
+        is_unknown = np.isnan(teacher_logprobs)
     _refuse_non_finite(per_turn, num_turns, scored)
     columns = [
         pa.array(outcome),
         _as_lists(shifted, num_turns),
         _as_lists(solver, num_turns),
+        _as_lists(step, num_turns),
         _as_lists(per_turn, num_turns),
         _token_advantages(scored, per_turn, num_turns),
     ]
     batch = pa.Table.from_arrays([*scored.columns, *columns], schema=BATCH_SCHEMA)
-    return batch, _summarise(shifted)
+    return batch, _summarise(shifted, num_unknown=int(is_unknown.sum()))
 
 
 def shifted_advantages(
@@ -86,16 +114,23 @@ def shifted_advantages(
         costs: ``[T + 1]`` as in ``advantages.shifted_solver_advantage``.
         effects: ``[T]`` values of ``Effect``.
         game: name of the game.
-        puzzle: text of a state of the puzzle. A win from an infinite cost earns Minesweeper's
-            number of safe cells; in other games infinite is a proof, and there is no such turn.
+        puzzle: text of a state of the puzzle.
         rescue: ``cost`` or ``zero``.
     """
     return advantages.shifted_solver_advantage(
         costs,
         np.array([effect == Effect.CHANGED for effect in effects], dtype=bool),
         rescue=rescue,
-        win_from_infinite=num_safe_cells(puzzle) if game == Minesweeper.name else 0.0,
+        win_from_infinite=win_from_infinite(game, puzzle),
     )
+
+
+def win_from_infinite(game: str, puzzle: str) -> float:
+    """Return what a win from an infinite cost earns: Minesweeper's number of safe cells.
+
+    In other games infinite is a proof, and there is no such turn.
+    """
+    return num_safe_cells(puzzle) if game == Minesweeper.name else 0.0
 
 
 def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
@@ -115,14 +150,40 @@ def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
     return np.concatenate(parts)
 
 
-def _outcome_advantages(scored: pa.Table, *, std: str, delta: float) -> Array:
+def num_response_tokens(table: pa.Table) -> np.ndarray:
+    """Return ``[R]`` tokens of each trajectory after its opening prompt, observations included."""
+    first_turns = [starts[0] for starts in table["turn_starts"].to_pylist()]
+    lengths = table["token_ids"].combine_chunks().value_lengths().to_numpy()
+    return lengths - np.array(first_turns, dtype=np.int64)
+
+
+def _outcome_advantages(scored: pa.Table, penalty: Array, *, std: str, delta: float) -> Array:
     groups = scored["group"].to_numpy()
-    rewards = scored["reward"].to_numpy().astype(np.float64)
+    rewards = scored["reward"].to_numpy().astype(np.float64) + penalty
     outcome = np.zeros(len(rewards))
     for group in np.unique(groups):
         rows = groups == group
         outcome[rows] = advantages.outcome_advantage(rewards[rows], std=std, delta=delta)
     return outcome
+
+
+def _step_advantages(
+    scored: pa.Table, num_turns: np.ndarray, *, discount: float, std: str
+) -> Array:
+    """Return ``[B]`` step advantages of every turn, in row order."""
+    rewards = scored["reward"].to_numpy().astype(np.float64)
+    per_row = [
+        advantages.discounted_returns(reward, count, discount=discount)
+        for reward, count in zip(rewards, num_turns, strict=True)
+    ]
+    returns = np.concatenate([*per_row, np.zeros(0)])
+    boards = np.array([b for states in scored["states"].to_pylist() for b in states[:-1]], object)
+    groups = np.repeat(scored["group"].to_numpy(), num_turns)
+    step = np.zeros(len(returns))
+    for group in np.unique(groups):
+        turns = groups == group
+        step[turns] = advantages.step_advantage(returns[turns], boards[turns].tolist(), std=std)
+    return step
 
 
 def _token_advantages(scored: pa.Table, per_turn: Array, num_turns: np.ndarray) -> pa.Array:
@@ -158,11 +219,11 @@ def _refuse_non_finite(per_turn: Array, num_turns: np.ndarray, scored: pa.Table)
     raise TrajectoryError(f"the advantage of a turn is {per_turn[bad[0]]} in trajectory {name}")
 
 
-def _summarise(shifted: Array) -> CreditSummary:
+def _summarise(shifted: Array, *, num_unknown: int) -> CreditSummary:
     known = shifted[~np.isnan(shifted)]
     return CreditSummary(
         num_turns=len(shifted),
-        num_unknown=len(shifted) - len(known),
+        num_unknown=num_unknown,
         shifted_mean=float(known.mean()) if known.size else 0.0,
         share_progress=float((known > 0).mean()) if known.size else 0.0,
         share_harmful=float((known < 0).mean()) if known.size else 0.0,

@@ -19,6 +19,8 @@ from cast_ray.files import refusals_named, written_aside
 _BOOTSTRAP_SAMPLES = 2000
 _OTHER_NAMES = {"deadlock_fraction": "lost_fraction"}
 """Columns of stored Sokoban runs, where a deadlock is the only failure."""
+_ADDED = {"dropped_groups": 0}
+"""Columns that stored runs may lack, with what they would hold there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,9 @@ class StepMetrics:
     success: float
     """Share of the step's trajectories that solved their puzzle."""
     num_trajectories: int
+    dropped_groups: int
+    """Groups played and left out of the step by dynamic sampling; no other figure but the times
+    and the oracle's counts them."""
     num_turns: int
     turns_mean: float
     """Mean turns of a trajectory."""
@@ -173,7 +178,7 @@ def read_metrics(path: Path) -> list[StepMetrics]:
     if not path.is_file():
         return []
     frame = pl.read_parquet(path).rename(_OTHER_NAMES, strict=False)
-    return [StepMetrics(**row) for row in frame.to_dicts()]
+    return [StepMetrics(**(_ADDED | row)) for row in frame.to_dicts()]
 
 
 def _event(step: int, name: str, value: float) -> Event:

@@ -32,6 +32,9 @@ class Sampling:
     """Most tokens of the opening prompt."""
     response_tokens: int
     """Most tokens of everything after it, observations included."""
+    truncated: str
+    """What becomes of an answer without its end-of-turn token: ``skip``, it is not executed, or
+    ``execute``, its action counts if one can be read. Either way it ends the episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +124,9 @@ async def _play_turn(
     record.weight_versions.append(completion.weight_version)
     answer = tokenizer.text(completion.token_ids)
     record.answers.append(answer)
-    if completion.token_ids[-1] != tokenizer.end_of_turn_id:
-        # Cut off before its end: never executed, its tokens stay in the loss (SPEC, section 1).
+    is_cut_off = completion.token_ids[-1] != tokenizer.end_of_turn_id
+    if is_cut_off and sampling.truncated == "skip":
+        # Not executed, but its tokens stay in the loss (SPEC, section 1).
         record.actions.append("")
         record.effects.append(Effect.TRUNCATED.value)
         record.states.append(record.states[-1])
@@ -130,7 +134,9 @@ async def _play_turn(
         return
     turn = env.step(answer)
     _note_turn(record, turn, game)
-    if not turn.end_reason:
+    if is_cut_off and not turn.end_reason:
+        record.end_reason = "token_budget"
+    elif not turn.end_reason:
         observation = tokenizer.observation(turn.message)
         # At least one token must be left for the next answer.
         if talk.num_response_tokens + len(observation) >= sampling.response_tokens:

@@ -1,7 +1,7 @@
 """Trajectories as data: one Arrow schema that widens in three stages, one row a trajectory.
 
     ROLLOUT_SCHEMA   what was played: tokens, turns, states, reward
-    SCORED_SCHEMA    + the solver's cost of every visited state
+    SCORED_SCHEMA    + the solver's cost of every visited state, the teacher's word on every turn
     BATCH_SCHEMA     + outcome, turn and token advantages
 
 Letters: ``T`` turns, ``L`` tokens of the whole conversation. Nothing is guessed back that was once
@@ -11,7 +11,7 @@ unique. Lists are never null; an unknown cost is a null with status ``unknown``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -63,9 +63,14 @@ SCORED_SCHEMA = pa.schema(
         *ROLLOUT_SCHEMA,
         pa.field("cost_to_go", pa.list_(pa.int32()), nullable=False),
         pa.field("cost_status", pa.list_(pa.string()), nullable=False),
+        pa.field("teacher_logprobs", pa.list_(pa.float64()), nullable=False),
+        pa.field("teacher_actions", pa.list_(pa.string()), nullable=False),
     ]
 )
-"""``[T + 1]``; ``cost_to_go`` is null where ``cost_status`` is not ``exact``."""
+"""``cost_to_go``, ``cost_status``: ``[T + 1]``, null where the status is not ``exact``.
+``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken, null
+where it is unknown or no teacher was asked; ``teacher_actions``: ``[T]`` an action drawn from that
+teacher in the same state, else empty."""
 
 BATCH_SCHEMA = pa.schema(
     [
@@ -73,12 +78,14 @@ BATCH_SCHEMA = pa.schema(
         pa.field("outcome_advantage", pa.float64(), nullable=False),
         pa.field("shifted_advantages", pa.list_(pa.float64()), nullable=False),
         pa.field("solver_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("step_advantages", pa.list_(pa.float64()), nullable=False),
         pa.field("turn_advantages", pa.list_(pa.float64()), nullable=False),
         pa.field("token_advantages", pa.list_(pa.float32()), nullable=False),
     ]
 )
 """``shifted_advantages``: ``[T]`` eq:shifted_solver_advantage, null where a cost is unknown;
-``solver_advantages``: ``[T]`` eq:rms_norm; ``turn_advantages``: ``[T]`` eq:final_advantage;
+``solver_advantages``: ``[T]`` eq:rms_norm; ``step_advantages``: ``[T]`` GiGPO's, unweighted, 0
+where it has no weight; ``turn_advantages``: ``[T]`` eq:final_advantage, with GiGPO's term;
 ``token_advantages``: ``[L]`` the same on the policy's tokens, 0 elsewhere."""
 
 
@@ -121,12 +128,38 @@ def to_rollout_batch(trajectories: Iterable[Trajectory]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=ROLLOUT_SCHEMA)
 
 
-def with_costs(rollout: pa.RecordBatch, costs: np.ndarray) -> pa.RecordBatch:
-    """Return the batch widened by the cost of every visited state.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherTurns:
+    """What the soft-optimal teacher says about turns, in row order."""
+
+    logprobs: np.ndarray
+    """``[sum(T)]`` float64 of the action taken; NaN = unknown."""
+    actions: tuple[str, ...]
+    """``[sum(T)]`` drawn from the teacher; empty = unknown."""
+
+    @classmethod
+    def unasked(cls, num_turns: int) -> TeacherTurns:
+        """Return the columns of a run without a teacher."""
+        return cls(logprobs=np.full(num_turns, np.nan), actions=("",) * num_turns)
+
+    @classmethod
+    def concatenated(cls, rows: Sequence[TeacherTurns]) -> TeacherTurns:
+        """Return the turns of several trajectories, in their order."""
+        return cls(
+            logprobs=np.concatenate([*(row.logprobs for row in rows), np.zeros(0)]),
+            actions=tuple(action for row in rows for action in row.actions),
+        )
+
+
+def with_costs(
+    rollout: pa.RecordBatch, costs: np.ndarray, teacher: TeacherTurns | None = None
+) -> pa.RecordBatch:
+    """Return the batch widened by the cost of every visited state, and the teacher's columns.
 
     Args:
         rollout: ``ROLLOUT_SCHEMA``.
         costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown.
+        teacher: of all turns; None = no teacher was asked.
 
     Raises:
         TrajectoryError: the number of costs is not the number of states.
@@ -141,7 +174,15 @@ def with_costs(rollout: pa.RecordBatch, costs: np.ndarray) -> pa.RecordBatch:
     exact = np.isfinite(costs)
     values = pa.array(np.where(exact, costs, 0).astype(np.int32), mask=~exact)
     status = pa.array(np.where(exact, EXACT, np.where(np.isnan(costs), UNKNOWN, INFINITE)))
-    lists = [pa.ListArray.from_arrays(offsets, values), pa.ListArray.from_arrays(offsets, status)]
+    turns = rollout.column("effects").offsets.to_numpy()
+    turn_offsets = pa.array(turns - turns[0])
+    said = teacher or TeacherTurns.unasked(int(turns[-1] - turns[0]))
+    lists = [
+        pa.ListArray.from_arrays(offsets, values),
+        pa.ListArray.from_arrays(offsets, status),
+        pa.ListArray.from_arrays(turn_offsets, pa.array(said.logprobs, from_pandas=True)),
+        pa.ListArray.from_arrays(turn_offsets, pa.array(said.actions, pa.string())),
+    ]
     return pa.RecordBatch.from_arrays([*rollout.columns, *lists], schema=SCORED_SCHEMA)
 
 

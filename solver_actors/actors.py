@@ -17,23 +17,24 @@ from cast_ray.trajectory import to_rollout_batch
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
 from solver_actors.solver import Solver
+from solver_actors.teacher import SoftTeacher
 
 
 @ray.remote
 class OracleActor:
     """One oracle; the pool sends a puzzle always to the same one."""
 
-    def __init__(self, *, max_bytes: int, game: str) -> None:
+    def __init__(self, *, max_bytes: int, game: str, teacher: SoftTeacher | None) -> None:
         compile_kernels([game])
         self._compilations = CompilationCounter()
-        self._oracle = Oracle(max_bytes=max_bytes)
+        self._oracle = Oracle(max_bytes=max_bytes, teacher=teacher)
 
     def solver(self, game: str, board: str) -> Solver:
         """Return the layout's solver; its arrays are shared through the object store."""
         return self._oracle.solver(game, board)
 
     def score(self, rollout: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a group widened by its costs."""
+        """Return a group widened by its costs and by what the teacher says."""
         return self._oracle.score(rollout)
 
     def counters(self) -> dict[str, float]:

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from cast_ray.games import get_game
-from cast_ray.trajectory import ROLLOUT_SCHEMA, check_schema, with_costs
+from cast_ray.trajectory import ROLLOUT_SCHEMA, TeacherTurns, check_schema, with_costs
 from solver_actors.solver import Solver
 from solver_actors.solvers import get_solver_entry
+from solver_actors.teacher import PuzzleTeacher, SoftTeacher
 
 
 @dataclass(slots=True)
@@ -45,9 +46,15 @@ class _Kept:
 class Oracle:
     """Costs of states of any game, from solvers cached by exact layout."""
 
-    def __init__(self, *, max_bytes: int) -> None:
-        """Keep at most ``max_bytes`` of solvers; the one in use is always kept."""
+    def __init__(self, *, max_bytes: int, teacher: SoftTeacher | None = None) -> None:
+        """Start without any solver.
+
+        Args:
+            max_bytes: most bytes of solvers that are kept; the one in use always is.
+            teacher: says how ``score`` is to judge every turn; None = not at all.
+        """
         self._max_bytes = max_bytes
+        self._teacher = teacher
         self._kept: OrderedDict[tuple[str, Hashable], _Kept] = OrderedDict()
         self.counters = OracleCounters()
 
@@ -81,23 +88,12 @@ class Oracle:
             game: name of the game.
             boards: texts of states, at least one.
         """
-        started = time.perf_counter()
-        decode = get_game(game).decode
-        numbers: dict[str, int] = {}
-        places = [numbers.setdefault(board, len(numbers)) for board in boards]
-        states = [decode(board) for board in numbers]
-        reading = time.perf_counter() - started
-        solver = self.solver_of(game, states[0])
-        started = time.perf_counter()
-        costs = solver.cost_to_go(states)[places]
-        self.counters.seconds_scoring += reading + time.perf_counter() - started
-        self.counters.num_states += len(boards)
-        self._keep_within_bound()
-        return costs
+        return self._costs(game, boards)[0]
 
     def score(self, rollout: pa.RecordBatch) -> pa.RecordBatch:
         """Return one group's trajectories widened by the cost of every visited state.
 
+        With a teacher also by what it says about every turn.
         Trajectories that begin in the same state go to its solver together.
 
         Args:
@@ -106,17 +102,49 @@ class Oracle:
         check_schema(rollout, ROLLOUT_SCHEMA)
         games = rollout.column("game").to_pylist()
         visited: list[list[str]] = rollout.column("states").to_pylist()
+        effects: list[list[str]] = rollout.column("effects").to_pylist()
+        seeds: list[int] = rollout.column("seed").to_pylist()
         alike: dict[tuple[str, str], list[int]] = {}
         for row, (game, boards) in enumerate(zip(games, visited, strict=True)):
             alike.setdefault((game, boards[0]), []).append(row)
         costs = [np.zeros(0)] * len(visited)
+        taught = [TeacherTurns.unasked(len(of_row)) for of_row in effects]
         for (game, _), rows in alike.items():
-            found = self.cost_to_go(game, [board for row in rows for board in visited[row]])
+            found, states, solver = self._costs(
+                game, [board for row in rows for board in visited[row]]
+            )
             self.counters.num_hits += len(rows) - 1  # each trajectory is a look-up
             ends = np.cumsum([len(visited[row]) for row in rows])
             for row, part in zip(rows, np.split(found, ends[:-1]), strict=True):
                 costs[row] = part
-        return with_costs(rollout, np.concatenate([*costs, np.zeros(0)]))
+            if self._teacher is None:
+                continue
+            started = time.perf_counter()
+            teacher = PuzzleTeacher(self._teacher, game=game, solver=solver, states=states)
+            for row in rows:
+                taught[row] = teacher.turns(visited[row], costs[row], effects[row], seed=seeds[row])
+            self.counters.seconds_scoring += time.perf_counter() - started
+        self._keep_within_bound()  # the teacher may have made a solver grow
+        return with_costs(
+            rollout, np.concatenate([*costs, np.zeros(0)]), TeacherTurns.concatenated(taught)
+        )
+
+    def _costs(self, game: str, boards: Sequence[str]) -> tuple[np.ndarray, dict[str, Any], Solver]:
+        """Return ``[len(boards)]`` costs, the distinct states by their texts, and their solver."""
+        started = time.perf_counter()
+        decode = get_game(game).decode
+        numbers: dict[str, int] = {}
+        places = [numbers.setdefault(board, len(numbers)) for board in boards]
+        states = {board: decode(board) for board in numbers}
+        distinct = list(states.values())
+        reading = time.perf_counter() - started
+        solver = self.solver_of(game, distinct[0])
+        started = time.perf_counter()
+        costs = solver.cost_to_go(distinct)[places]
+        self.counters.seconds_scoring += reading + time.perf_counter() - started
+        self.counters.num_states += len(boards)
+        self._keep_within_bound()
+        return costs, states, solver
 
     def _keep_within_bound(self) -> None:
         """Drop the solvers not used for longest, after reading the size of the newest again.

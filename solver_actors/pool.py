@@ -17,6 +17,7 @@ from cast_ray.errors import RemoteTimeout
 from cast_ray.rollout import EpisodeSpec, Generate, Sampling
 from solver_actors.actors import EnvironmentActor, OracleActor
 from solver_actors.solvers import get_solver_entry
+from solver_actors.teacher import SoftTeacher
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class RolloutPool:
         pieces: ChatPieces,
         make_generate: Callable[[], Generate],
         deadlock_ends_episode: bool,
+        teacher: SoftTeacher | None = None,
     ) -> None:
         """Start the actors.
 
@@ -53,6 +55,7 @@ class RolloutPool:
             deadlock_ends_episode: whether an episode ends in a state that its solver proves lost.
                 Solvers travel to the environment actors for this alone, and of games that have
                 deadlocks alone.
+            teacher: judges every turn beside the costs; None = nobody does.
         """
         self._deadlock_ends_episode = deadlock_ends_episode
         self._environments: list[
@@ -75,7 +78,7 @@ class RolloutPool:
                 # A call to score waits for its rollout: the solvers of groups submitted after it
                 # must not wait behind it, or one group would be played after the other.
                 allow_out_of_order_execution=True,
-            ).remote(max_bytes=oracle_max_bytes, game=game)
+            ).remote(max_bytes=oracle_max_bytes, game=game, teacher=teacher)
             for index in range(num_oracle_actors)
         ]
         self.num_retries = 0

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from cast_ray.batching import PackedBatch, Rows
 from cast_ray.config_file import load_config
-from cast_ray.jobs.training_step import objective_of
+from cast_ray.jobs.updates import objective_of
 from cast_ray.learner import Learner
 from cast_ray.learner_actor import LearnerActor, as_actor_class
 from cast_ray.learner_settings import LearnerSettings

@@ -113,6 +113,7 @@ def play(
     prompt_tokens: int = 2048,
     max_answer_tokens: int = 16,
     ends_dead: bool = True,
+    truncated: str = "skip",
 ) -> Trajectory:
     """Play one episode with the double."""
     solver = solve_sokoban(GAME.decode(spec.puzzle.board))
@@ -127,6 +128,7 @@ def play(
                 max_answer_tokens=max_answer_tokens,
                 prompt_tokens=prompt_tokens,
                 response_tokens=response_tokens,
+                truncated=truncated,
             ),
             is_dead=solver.is_dead if ends_dead else None,
         )

@@ -26,7 +26,7 @@ class Effect(StrEnum):
     INVALID = "invalid"
     """No action could be read from the answer."""
     TRUNCATED = "truncated"
-    """The answer was cut off before its end-of-turn token; nothing was executed."""
+    """The answer was cut off before its end-of-turn token and not executed."""
 
 
 class Status(StrEnum):

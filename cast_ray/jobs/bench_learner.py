@@ -25,7 +25,7 @@ from cast_ray.generators import build_puzzles
 from cast_ray.jobs.bench_loops import BareLoop
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.start_solver import StartSolver
-from cast_ray.jobs.training_step import objective_of
+from cast_ray.jobs.updates import objective_of
 from cast_ray.jobs.warm_start import build_initial_model, demonstrations
 from cast_ray.jobs.workers import learner_settings
 from cast_ray.learner_actor import LearnerGroup

@@ -141,12 +141,27 @@ class PuzzleSampler:
         self._per_step = per_step
         self._seed = seed
 
-    def draw(self, step: int) -> list[Puzzle]:
-        """Return the puzzles of a step, counted from 1; the same step gives the same puzzles."""
+    def draw(self, step: int, further: int = 0) -> list[Puzzle]:
+        """Return the puzzles of a step, counted from 1; the same numbers give the same puzzles.
+
+        Args:
+            step: of the run.
+            further: 0 = the step's own puzzles; above it the so-manieth further draw (dynamic
+                sampling). These come from an order of the step's own, so that no step changes what
+                another draws, and repeat a puzzle of the step only when all have come up.
+        """
         first = (step - 1) * self._per_step
         places = [divmod(first + i, len(self._puzzles)) for i in range(self._per_step)]
         orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
-        return [self._puzzles[orders[epoch][place]] for epoch, place in places]
+        own = [int(orders[epoch][place]) for epoch, place in places]
+        if further == 0:
+            return [self._puzzles[index] for index in own]
+        rng = np.random.default_rng(derive_seed(self._seed, "further draws", step))
+        shuffled = rng.permutation(len(self._puzzles))
+        is_own = np.isin(shuffled, own)
+        order = np.concatenate([shuffled[~is_own], shuffled[is_own]])
+        start = (further - 1) * self._per_step
+        return [self._puzzles[order[(start + i) % len(order)]] for i in range(self._per_step)]
 
     def _order(self, epoch: int) -> np.ndarray:
         rng = np.random.default_rng(derive_seed(self._seed, "epoch", epoch))

@@ -17,9 +17,24 @@ from solver_actors.pool import RolloutPool
 
 
 def episode_groups(
-    puzzles: Sequence[Puzzle], *, attempts: int, step: int, seed: int, purpose: str
+    puzzles: Sequence[Puzzle],
+    *,
+    attempts: int,
+    step: int,
+    seed: int,
+    purpose: str,
+    first_group: int = 0,
 ) -> list[list[EpisodeSpec]]:
-    """Return one group for each puzzle, one episode for each attempt at it."""
+    """Return one group for each puzzle, one episode for each attempt at it.
+
+    Args:
+        puzzles: one a group.
+        attempts: episodes of a group.
+        step: of the run.
+        seed: of the run. An episode's seed follows from it, purpose, step, group and episode.
+        purpose: what the episodes are for.
+        first_group: number of the first group; the others follow.
+    """
     return [
         [
             EpisodeSpec(
@@ -33,7 +48,7 @@ def episode_groups(
             )
             for episode in range(attempts)
         ]
-        for group, puzzle in enumerate(puzzles)
+        for group, puzzle in enumerate(puzzles, start=first_group)
     ]
 
 
@@ -85,4 +100,5 @@ def _sampling(config: TrainConfig, temperature: float, top_p: float) -> Sampling
         max_answer_tokens=rollout.max_answer_tokens,
         prompt_tokens=rollout.prompt_tokens,
         response_tokens=rollout.response_tokens,
+        truncated=rollout.truncated,
     )

@@ -35,6 +35,8 @@ from cast_ray.jobs.replay_row import (
     replay_episode,
     token_mismatches,
 )
+from cast_ray.jobs.replay_teacher import teacher_mismatches
+from cast_ray.jobs.teacher import teacher_of
 from cast_ray.run_directory import RunDirectory
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
@@ -170,7 +172,7 @@ class _Replay:
             return
         for key, found in credit_mismatches(
             credits,
-            self._config.advantage,
+            self._config,
             group_size=file.group_size,
             is_complete=not counts and len(credits) == len(rows),
         ):
@@ -193,6 +195,9 @@ class _Replay:
             *game_mismatches(row, replayed),
             *cost_mismatches(row, costs),
             *token_mismatches(row, replayed, self._tokenizer),
+            *teacher_mismatches(
+                row, replayed, costs, teacher=teacher_of(self._config), oracle=self._oracle
+            ),
         ]
         if file.step is None:
             return found, None
@@ -208,6 +213,7 @@ class _Replay:
             is_dead=solver.is_dead if ends_dead else None,
             tokenizer=self._tokenizer,
             response_tokens=rollout.response_tokens,
+            truncated=rollout.truncated,
         )
 
     def _setting_mismatches(self, columns: Columns) -> Iterator[Mismatch]:

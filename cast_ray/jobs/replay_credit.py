@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cast_ray import advantages
-from cast_ray.config import AdvantageConfig
+from cast_ray.config import AdvantageConfig, TrainConfig
 from cast_ray.credit import shifted_advantages
 from cast_ray.jobs.replay_row import Mismatch, ReplayedEpisode, ScoredTrajectory
 from cast_ray.trajectory import costs_of
@@ -35,9 +35,16 @@ class CreditRow:
     """Stored, replayed."""
     shifted_from: tuple[Array, Array]
     """``[T]`` shifted advantages from the stored costs and from the replayed ones."""
+    boards: tuple[Sequence[str], Sequence[str]]
+    """``[T]`` state before each turn, stored and replayed."""
+    num_response_tokens: int
+    """Stored."""
+    teacher_logprobs: Array
+    """``[T]`` stored; NaN = unknown."""
     outcome: float
     shifted: Array
     solver: Array
+    step: Array
     turn: Array
     tokens: np.ndarray
     turn_starts: Sequence[int]
@@ -62,9 +69,13 @@ def credit_row(
         group=row.group,
         rewards=(row.reward, replayed.reward),
         shifted_from=(stored, shifted(costs, replayed.effects) if is_comparable else stored),
+        boards=(row.states[:-1], (replayed if is_comparable else row).states[:-1]),
+        num_response_tokens=len(row.token_ids) - row.turn_starts[0],
+        teacher_logprobs=np.array(row.teacher_logprobs, dtype=np.float64),
         outcome=columns["outcome_advantage"],
         shifted=np.array(columns["shifted_advantages"], dtype=np.float64),
         solver=np.array(columns["solver_advantages"], dtype=np.float64),
+        step=np.array(columns["step_advantages"], dtype=np.float64),
         turn=np.array(columns["turn_advantages"], dtype=np.float64),
         tokens=np.array(columns["token_advantages"], dtype=np.float32),
         turn_starts=row.turn_starts,
@@ -74,7 +85,7 @@ def credit_row(
 
 def credit_mismatches(
     rows: Sequence[CreditRow],
-    config: AdvantageConfig,
+    config: TrainConfig,
     *,
     group_size: int,
     is_complete: bool,
@@ -87,29 +98,33 @@ def credit_mismatches(
 
     Args:
         rows: the well-formed trajectories of one step, in stored order.
-        config: how the run computed advantages.
-        group_size: a smaller group has lost rows: its outcome advantages are not compared.
+        config: of the run.
+        group_size: a smaller group has lost rows: its outcome and step advantages are not compared.
         is_complete: whether no row is missing; otherwise the RMS cannot be known and solver
             advantages are not compared.
     """
     for row in rows:
-        yield from _with_key(row.key, _row_mismatches(row, config.alpha))
+        yield from _with_key(row.key, _row_mismatches(row, config))
     for group in sorted({row.group for row in rows}):
         members = [row for row in rows if row.group == group]
         if len(members) == group_size:
             yield from _outcome_mismatches(members, config)
+            yield from _step_mismatches(members, config.advantage)
     if not is_complete:
         found = Mismatch.of(None, "solver_advantages", "rows missing or broken", "not comparable")
         yield None, found
     elif rows:
-        yield from _solver_mismatches(rows, config)
+        yield from _solver_mismatches(rows, config.advantage)
 
 
-def _row_mismatches(row: CreditRow, alpha: float) -> Iterator[Mismatch]:
+def _row_mismatches(row: CreditRow, config: TrainConfig) -> Iterator[Mismatch]:
     """Yield what one row's own values contradict: shifted, turn and token advantages."""
     shifted = _closer(row.shifted, row.shifted_from, _is_same)
     yield from _per_turn("shifted_advantages", row.shifted, shifted, _is_same)
-    turn = advantages.final_advantage(row.outcome, row.solver, alpha=alpha)
+    without_solver = row.outcome + config.advantage.step_weight * row.step
+    turn = advantages.final_advantage(without_solver, row.solver, alpha=config.advantage.alpha)
+    if config.distillation.mode == "reverse":
+        turn = advantages.teacher_advantage(row.teacher_logprobs)
     yield from _per_turn("turn_advantages", row.turn, turn, _is_same)
     tokens = np.zeros(len(row.tokens), dtype=np.float32)
     for start, end, value in zip(row.turn_starts, row.turn_ends, row.turn, strict=True):
@@ -124,12 +139,19 @@ def _row_mismatches(row: CreditRow, alpha: float) -> Iterator[Mismatch]:
 
 
 def _outcome_mismatches(
-    members: Sequence[CreditRow], config: AdvantageConfig
+    members: Sequence[CreditRow], config: TrainConfig
 ) -> Iterator[tuple[int, Mismatch]]:
     stored = np.array([row.outcome for row in members])
+    penalty = advantages.overlong_penalty(
+        np.array([row.num_response_tokens for row in members]),
+        bound=config.rollout.response_tokens,
+        buffer=config.advantage.overlong_buffer,
+    )
     candidates = [
         advantages.outcome_advantage(
-            np.array([row.rewards[source] for row in members]), std=config.std, delta=config.delta
+            np.array([row.rewards[source] for row in members]) + penalty,
+            std=config.advantage.std,
+            delta=config.advantage.delta,
         )
         for source in (0, 1)
     ]
@@ -137,6 +159,28 @@ def _outcome_mismatches(
     for index in np.flatnonzero(~_is_close(stored, expected)):
         what = "outcome_advantage"
         yield members[index].key, Mismatch.of(None, what, stored[index], expected[index])
+
+
+def _step_mismatches(
+    members: Sequence[CreditRow], config: AdvantageConfig
+) -> Iterator[tuple[int, Mismatch]]:
+    stored = np.concatenate([row.step for row in members])
+    expected = np.zeros(len(stored))
+    if config.step_weight:
+        candidates = [_step(members, config, source=source) for source in (0, 1)]
+        expected = _closer(stored, candidates, _is_close)
+    yield from _split(members, "step_advantages", expected)
+
+
+def _step(members: Sequence[CreditRow], config: AdvantageConfig, *, source: int) -> Array:
+    returns = [
+        advantages.discounted_returns(
+            row.rewards[source], len(row.step), discount=config.step_discount
+        )
+        for row in members
+    ]
+    boards = [board for row in members for board in row.boards[source]]
+    return advantages.step_advantage(np.concatenate(returns), boards, std=config.std)
 
 
 def _solver_mismatches(
@@ -155,10 +199,15 @@ def _solver_mismatches(
             yield None, found
         return
     expected = _closer(stored, candidates, _is_close)
+    yield from _split(rows, "solver_advantages", expected)
+
+
+def _split(rows: Sequence[CreditRow], what: str, expected: Array) -> Iterator[tuple[int, Mismatch]]:
+    """Yield what differs from the expected values of all turns of some rows."""
     ends = np.cumsum([len(row.solver) for row in rows])
     for row, values in zip(rows, np.split(expected, ends[:-1]), strict=True):
-        found = _per_turn("solver_advantages", row.solver, values, _is_close)
-        yield from _with_key(row.key, found)
+        stored = row.solver if what == "solver_advantages" else row.step
+        yield from _with_key(row.key, _per_turn(what, stored, values, _is_close))
 
 
 def _solver(shifted: Array, config: AdvantageConfig) -> Array:

@@ -31,6 +31,8 @@ class TrajectoryFile:
     """Of every row, with advantages; None for an evaluation, which has none."""
     num_groups: int
     group_size: int
+    further_draws: int = 0
+    """Of dynamic sampling: with any, group numbers may be left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +40,9 @@ class RowCount:
     """How often one (step, group, episode) is there, and how often it should be."""
 
     step: int
-    group: int
-    episode: int
+    group: int | None
+    """None where dynamic sampling leaves open which group is missing."""
+    episode: int | None
     stored: int
     expected: int
 
@@ -60,6 +63,7 @@ def trajectory_files(run: RunDirectory, config: TrainConfig) -> Iterator[Traject
             step=step,
             num_groups=config.rollout.puzzles_per_step,
             group_size=config.rollout.group_size,
+            further_draws=config.rollout.dynamic_sampling,
         )
     for path in sorted(run.evaluations.glob("*.parquet")):
         yield TrajectoryFile(
@@ -90,10 +94,14 @@ def read_trajectories(file: TrajectoryFile) -> pa.Table:
 def wrong_row_counts(file: TrajectoryFile, rows: Sequence[dict[str, Any]]) -> Iterator[RowCount]:
     """Yield missing, repeated and surplus rows (Any: as Arrow gives them); all count from 0."""
     steps = {row["step"] for row in rows} if file.step is None else {file.step}
+    groups = _expected_groups(file, {row["group"] for row in rows})
+    if file.step is not None:
+        for _ in range(file.num_groups - len(groups)):
+            yield RowCount(step=file.step, group=None, episode=None, stored=0, expected=1)
     expected = Counter(
         (step, group, episode)
         for step in steps
-        for group in range(file.num_groups)
+        for group in groups
         for episode in range(file.group_size)
     )
     stored = Counter(tuple(row[name] for name in _KEY) for row in rows)
@@ -104,6 +112,17 @@ def wrong_row_counts(file: TrajectoryFile, rows: Sequence[dict[str, Any]]) -> It
                 stored=stored[place],
                 expected=expected[place],
             )
+
+
+def _expected_groups(file: TrajectoryFile, stored: set[int]) -> list[int]:
+    """Return which groups should be there, as far as a file can tell.
+
+    With dynamic sampling these are the stored ones, if their numbers can be right.
+    """
+    if not file.further_draws:
+        return list(range(file.num_groups))
+    most = file.num_groups * (1 + file.further_draws)
+    return sorted(group for group in stored if 0 <= group < most)[: file.num_groups]
 
 
 def _step_of(path: Path) -> int:

@@ -23,11 +23,12 @@ from cast_ray.trajectory import Trajectory
 
 _PER_TURN = (
     "turn_starts", "turn_ends", "turn_seeds", "weight_versions", "answers", "actions", "effects",
-    "shifted_advantages", "solver_advantages", "turn_advantages",
+    "teacher_logprobs", "teacher_actions",
+    "shifted_advantages", "solver_advantages", "step_advantages", "turn_advantages",
 )  # fmt: skip
 _PER_STATE = ("states", "cost_to_go", "cost_status")
 _PER_TOKEN = ("loss_mask", "rollout_logprobs", "token_advantages")
-_MAY_BE_NULL = ("cost_to_go", "shifted_advantages", "solver_advantages")
+_MAY_BE_NULL = ("cost_to_go", "teacher_logprobs", "shifted_advantages", "solver_advantages")
 _SHOWN_CHARACTERS = 120
 
 
@@ -37,6 +38,8 @@ class ScoredTrajectory(Trajectory):
 
     cost_to_go: tuple[int | None, ...]
     cost_status: tuple[str, ...]
+    teacher_logprobs: tuple[float | None, ...]
+    teacher_actions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,7 @@ def replay_episode(
     is_dead: Callable[[Hashable], bool] | None,
     tokenizer: ChatTokenizer | None,
     response_tokens: int,
+    truncated: str,
 ) -> ReplayedEpisode:
     """Feed the stored answers to the rules.
 
@@ -116,6 +120,7 @@ def replay_episode(
         tokenizer: tells a truncated answer and a spent token budget from the stored tokens;
             without one the row is believed in these two.
         response_tokens: most tokens after the prompt.
+        truncated: what became of an answer that was cut off, ``skip`` or ``execute``.
 
     Raises:
         PuzzleError: the stored puzzle is no open board of its game.
@@ -127,7 +132,8 @@ def replay_episode(
     for turn, answer in enumerate(row.answers):
         if end_reason:
             break
-        if _is_truncated(row, turn, tokenizer):
+        is_cut_off = _is_truncated(row, turn, tokenizer)
+        if is_cut_off and truncated == "skip":
             action, effect, end_reason = "", Effect.TRUNCATED.value, "truncated"
             states.append(states[-1])
             messages.append("")
@@ -136,9 +142,10 @@ def replay_episode(
             action, effect, end_reason = result.action, result.effect.value, result.end_reason
             states.append(game.encode(result.state))
             messages.append(result.message)
-            if not end_reason and _is_budget_spent(
+            is_spent = is_cut_off or _is_budget_spent(
                 row, turn, result.message, tokenizer, response_tokens
-            ):
+            )
+            if not end_reason and is_spent:
                 end_reason, messages[-1] = "token_budget", ""
         actions.append(action)
         effects.append(effect)

@@ -22,14 +22,8 @@ from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.run import Run, open_run
 from cast_ray.jobs.start_model import engine_model, start_model
-from cast_ray.jobs.training_step import (
-    SkippedUpdates,
-    Stopwatch,
-    credit,
-    objective_of,
-    step_metrics,
-    update,
-)
+from cast_ray.jobs.training_step import Stopwatch, credit, play_step, step_metrics
+from cast_ray.jobs.updates import SkippedUpdates, distill, objective_of, update
 from cast_ray.jobs.workers import SyncResult, Workers, reserved_cpus, start_learner
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
@@ -137,19 +131,8 @@ def _step(
     watch = Stopwatch()
     started = time.perf_counter()
     oracle_before, clock_before = workers.pool.counters(), workers.seconds_running()
-    groups = evaluate.episode_groups(
-        sampler.draw(step),
-        attempts=config.rollout.group_size,
-        step=step,
-        seed=config.seed,
-        purpose="rollout",
-    )
-    scored = evaluate.play(
-        workers.pool,
-        groups,
-        evaluate.training_sampling(config),
-        timeout_s=config.rollout.timeout_s,
-        on_group=run.progress.rollout,
+    scored, dropped_groups = play_step(
+        workers.pool, sampler, config, step=step, on_group=run.progress.rollout
     )
     watch.seconds["generation"] = workers.seconds_running() - clock_before
     batch, credit_summary = credit(scored, config, step=step)
@@ -158,9 +141,12 @@ def _step(
     start_logprobs = learner.logprobs(reference)
     difference = logprob_difference(batch, start_logprobs, objective_of(config))
     alarm.judge(difference)
-    updates = update(
-        learner, reference, batch["group"].to_numpy(), start_logprobs, config, step=step
-    )
+    if config.distillation.mode == "forward":
+        updates = distill(learner, batch, workers.tokenizer, config, step=step)
+    else:
+        updates = update(
+            learner, reference, batch["group"].to_numpy(), start_logprobs, config, step=step
+        )
     watch("learner", learning)
     skipped.judge(updates, batch, run.directory.inspection(step))
     run.directory.write_trajectories(step, batch)
@@ -174,6 +160,7 @@ def _step(
     row = step_metrics(
         batch,
         step=step,
+        dropped_groups=dropped_groups,
         credit_summary=credit_summary,
         updates=updates,
         difference=difference,

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import ray
 
-from cast_ray.batching import flat_column, split_into_mini_batches
+from cast_ray.batching import flat_column
 from cast_ray.config import TrainConfig
 from cast_ray.credit import CreditSummary, add_advantages
 from cast_ray.env import DEADLOCK, LOST
-from cast_ray.errors import LearnerError
 from cast_ray.games.base import Effect
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.jobs import evaluate
+from cast_ray.jobs.boards import PuzzleSampler
+from cast_ray.jobs.dynamic_sampling import play_informative
+from cast_ray.learner import UpdateStats
 from cast_ray.learner_settings import UpdateStats
 from cast_ray.metrics import StepMetrics
-from cast_ray.objectives import Objective
-from cast_ray.run_directory import write_table
+from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.sync_check import LogprobDifference
+from solver_actors.pool import RolloutPool
 
 
 @dataclass(slots=True)
@@ -36,6 +37,37 @@ class Stopwatch:
     def __call__(self, name: str, since: float) -> None:
         """Add the time since ``since`` to a name."""
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - since
+
+
+def play_step(
+    pool: RolloutPool,
+    sampler: PuzzleSampler,
+    config: TrainConfig,
+    *,
+    step: int,
+    on_group: Callable[[int, int], None],
+) -> tuple[pa.Table, int]:
+    """Return a step's scored trajectories, and how many groups dynamic sampling dropped."""
+    rollout = config.rollout
+
+    def play(puzzles: list[Puzzle], first_group: int) -> pa.Table:
+        groups = evaluate.episode_groups(
+            puzzles,
+            attempts=rollout.group_size,
+            step=step,
+            seed=config.seed,
+            purpose="rollout",
+            first_group=first_group,
+        )
+        sampling = evaluate.training_sampling(config)
+        return evaluate.play(pool, groups, sampling, timeout_s=rollout.timeout_s, on_group=on_group)
+
+    return play_informative(
+        functools.partial(sampler.draw, step),
+        play,
+        num_groups=rollout.puzzles_per_step,
+        further_draws=rollout.dynamic_sampling,
+    )
 
 
 def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Table, CreditSummary]:
@@ -51,87 +83,20 @@ def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Tabl
         std=advantage.std,
         delta=advantage.delta,
         epsilon=advantage.epsilon,
+        step_weight=advantage.step_weight,
+        step_discount=advantage.step_discount,
+        overlong_buffer=advantage.overlong_buffer,
+        response_tokens=config.rollout.response_tokens,
+        distillation=config.distillation.mode,
         permute=shuffle if advantage.permute_credit else None,
     )
-
-
-def update(
-    learner: LearnerGroup,
-    batch: ray.ObjectRef,
-    groups: np.ndarray,
-    start_logprobs: np.ndarray,
-    config: TrainConfig,
-    *,
-    step: int,
-) -> list[UpdateStats]:
-    """Take the step's optimizer updates, one for each mini-batch of whole groups."""
-    objective = objective_of(config)
-    start = ray.put(start_logprobs)
-    reference = None
-    if objective.kl_coefficient:
-        # Once for the step: every rank reads the same copy.
-        reference = ray.put(learner.reference_logprobs(batch))
-    return [
-        learner.update(batch, rows, objective, start, reference)
-        for rows in split_into_mini_batches(
-            groups,
-            num_mini_batches=config.learner.mini_batches,
-            seed=derive_seed(config.seed, "mini-batches", step),
-        )
-    ]
-
-
-def objective_of(config: TrainConfig) -> Objective:
-    """Return the objective that a configuration asks for."""
-    objective = config.objective
-    return Objective(
-        ratio=objective.ratio,
-        aggregation=objective.aggregation,
-        clip_low=objective.clip_low,
-        clip_high=objective.clip_high,
-        dual_clip=objective.dual_clip,
-        kl_coefficient=objective.kl_coefficient,
-        entropy_coefficient=objective.entropy_coefficient,
-        rollout_correction=objective.rollout_correction,
-        rollout_correction_cap=objective.rollout_correction_cap,
-    )
-
-
-class SkippedUpdates:
-    """Counts updates in a row that were not finite, over the steps of a run."""
-
-    def __init__(self, *, most: int) -> None:
-        """Take ``learner.max_skipped_updates``."""
-        self._most = most
-        self._in_a_row = 0
-
-    def judge(self, updates: Sequence[UpdateStats], batch: pa.Table, inspection: Path) -> None:
-        """Count a step's updates; stop the run at too many.
-
-        Args:
-            updates: of the step.
-            batch: what they were made of.
-            inspection: where it is kept if the run stops.
-
-        Raises:
-            LearnerError: so many in a row were skipped.
-        """
-        for stats in updates:
-            self._in_a_row = 0 if stats.is_applied else self._in_a_row + 1
-            if self._in_a_row >= self._most:
-                inspection.parent.mkdir(exist_ok=True)
-                write_table(inspection, batch)
-                raise LearnerError(
-                    f"{self._in_a_row} updates in a row had a loss or gradient that is not finite "
-                    f"(loss {stats.loss}) and were skipped; the weights are as before them and the "
-                    f"last batch is in {inspection}: look at its advantages and logprobs"
-                )
 
 
 def step_metrics(
     batch: pa.Table,
     *,
     step: int,
+    dropped_groups: int,
     credit_summary: CreditSummary,
     updates: Sequence[UpdateStats],
     difference: LogprobDifference,
@@ -155,6 +120,7 @@ def step_metrics(
         step=step,
         success=float(frame["reward"].to_numpy().mean()),
         num_trajectories=len(frame),
+        dropped_groups=dropped_groups,
         num_turns=len(effects),
         turns_mean=len(effects) / len(frame),
         tokens=tokens,

@@ -10,8 +10,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError
+from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.seeds import derive_seed
@@ -48,10 +50,17 @@ class Workers:
     """Engines and pool of one run. Make one with ``start``; ``close`` ends only its own parts."""
 
     def __init__(
-        self, *, engines: PolicyEngines, pool: RolloutPool, weights_dir: Path, dtype: str
+        self,
+        *,
+        engines: PolicyEngines,
+        pool: RolloutPool,
+        tokenizer: ChatTokenizer,
+        weights_dir: Path,
+        dtype: str,
     ) -> None:
         self.engines = engines
         self.pool = pool
+        self.tokenizer = tokenizer
         self._weights_dir = weights_dir
         self._dtype = dtype
 
@@ -102,8 +111,15 @@ class Workers:
                 timeout_s=engine.request_timeout_s,
             ),
             deadlock_ends_episode=rollout.deadlock_ends_episode,
+            teacher=teacher_of(config),
         )
-        return cls(engines=engines, pool=pool, weights_dir=weights_dir, dtype=engine.dtype)
+        return cls(
+            engines=engines,
+            pool=pool,
+            tokenizer=ChatTokenizer(model_dir, pieces),
+            weights_dir=weights_dir,
+            dtype=engine.dtype,
+        )
 
     def sync(self, learner: LearnerGroup, *, version: int, timeout_s: float) -> SyncResult:
         """Give the learner's weights to every engine, verified layer by layer.

@@ -36,6 +36,14 @@ def test_deadlocks_of_an_older_file_are_read_as_losses(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "old.parquet") == rows
 
 
+def test_older_file_without_dropped_groups_dropped_none(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "new.parquet", [_row(1)])
+    pl.read_parquet(tmp_path / "new.parquet").drop("dropped_groups").write_parquet(
+        tmp_path / "old.parquet"
+    )
+    assert read_metrics(tmp_path / "old.parquet") == [_row(1, dropped_groups=0)]
+
+
 def test_no_file_means_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "metrics.parquet") == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ import pytest
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
-from cast_ray.credit import add_advantages
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.replay import Difference, ReplayReport, format_replay, replay_run
+from cast_ray.jobs.teacher import teacher_of
+from cast_ray.jobs.training_step import credit
 from cast_ray.puzzles import Puzzle
 from cast_ray.rollout import EpisodeSpec
 from cast_ray.run_directory import RunDirectory, write_table
@@ -82,28 +83,35 @@ def scored_table(
             tokenizer,
             response_tokens=config.rollout.response_tokens,
             max_answer_tokens=config.rollout.max_answer_tokens,
+            truncated=config.rollout.truncated,
         )
         for group, board in enumerate(boards)
         for episode in range(attempts)
     ]
     rollout = to_rollout_batch(trajectories)
-    return pa.Table.from_batches([Oracle(max_bytes=2**20).score(rollout)])
+    oracle = Oracle(max_bytes=2**20, teacher=teacher_of(config))
+    return pa.Table.from_batches([oracle.score(rollout)])
 
 
-def make_run(
-    path: Path, *overrides: str, permute: np.random.Generator | None = None
-) -> RunDirectory:
-    """Write the directory of a run of two steps and one evaluation."""
+def make_run(path: Path, *overrides: str, is_permuted: bool = False) -> RunDirectory:
+    """Write the directory of a run of two steps and one evaluation.
+
+    Args:
+        path: of the directory.
+        overrides: of the configuration.
+        is_permuted: shuffle the credit, whatever the configuration says.
+    """
     config = load_config(None, [*OVERRIDES, *overrides])
+    credited = config
+    if is_permuted:
+        credited = replace(config, advantage=replace(config.advantage, permute_credit=True))
     run = RunDirectory.create(path, config)
     tokenizer = build_test_policy(run.start_model)
     boards = puzzles()
     for step in range(1, STEPS + 1):
         drawn = boards[(step - 1) * PUZZLES_PER_STEP : step * PUZZLES_PER_STEP]
         table = scored_table(tokenizer, drawn, config, step=step, attempts=GROUP_SIZE)
-        settings = asdict(config.advantage)
-        del settings["permute_credit"]
-        run.write_trajectories(step, add_advantages(table, **settings, permute=permute)[0])
+        run.write_trajectories(step, credit(table, credited, step=step)[0])
     pl.DataFrame({"step": [1, 2]}).write_parquet(run.metrics)
     before = scored_table(tokenizer, boards[:2], config, step=0, attempts=2)
     write_table(run.evaluations / "before.parquet", before)
@@ -199,7 +207,9 @@ def test_replay_changes_no_file(untouched: RunDirectory) -> None:
 @pytest.mark.parametrize(
     "override",
     ["advantage.transform=identity", "advantage.normalisation=none", "advantage.std=sample",
-     "advantage.alpha=0", "rollout.response_tokens=2000"],
+     "advantage.alpha=0", "rollout.response_tokens=2000", "algorithm=gigpo",
+     "advantage.step_weight=0.5", "algorithm=distill_reverse", "algorithm=distill_forward",
+     "advantage.overlong_buffer=300", "rollout.truncated=execute"],
 )  # fmt: skip
 def test_run_of_other_settings_has_no_difference(tmp_path: Path, override: str) -> None:
     assert places(make_run(tmp_path / "run", override)) == []
@@ -214,6 +224,14 @@ def test_token_budget_is_replayed_to_the_last_token(
     again = find(run, lambda r: (r["group"], r["episode"]) == (row["group"], row["episode"]))
     assert (again["end_reason"], len(again["effects"])) == ("token_budget", 2)
     assert places(run) == []
+
+
+def test_executed_answer_that_was_cut_off_is_told_from_a_skipped_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "rollout.truncated=execute", "rollout.max_answer_tokens=20")
+    assert places(run) == []
+    stored = load_config(run.config, [])
+    save_config(replace(stored, rollout=replace(stored.rollout, truncated="skip")), run.config)
+    assert {"effects", "end_reason"} <= {what.partition("[")[0] for *_, what in places(run)}
 
 
 def test_settings_that_are_not_the_runs_are_noticed(run: RunDirectory) -> None:
@@ -432,10 +450,92 @@ def test_changed_outcome_advantage_is_reported(run: RunDirectory) -> None:
     assert len(turns) == len(row["effects"])
 
 
+def test_settings_of_another_overlong_buffer_are_noticed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "advantage.overlong_buffer=300")
+    stored = load_config(run.config, [])
+    other = replace(stored.advantage, overlong_buffer=200)
+    save_config(replace(stored, advantage=other), run.config)
+    assert {what for *_, what in places(run)} == {"outcome_advantage"}
+
+
+def test_changed_step_advantage_is_reported_with_the_turn_it_enters(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "algorithm=gigpo")
+    at = change_row(run, find(run, is_long), set_entry("step_advantages", 1, 5.0))
+    assert places(run) == [(*at, 1, "turn_advantages"), (*at, 1, "step_advantages")]
+
+
+def test_step_advantage_without_weight_is_zero(run: RunDirectory) -> None:
+    at = change_row(run, find(run, is_long), set_entry("step_advantages", 1, 5.0))
+    assert places(run) == [(*at, 1, "step_advantages")]
+
+
+def test_settings_of_another_step_discount_are_noticed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "algorithm=gigpo")
+    stored = load_config(run.config, [])
+    save_config(replace(stored, advantage=replace(stored.advantage, step_discount=0.5)), run.config)
+    assert {what for *_, what in places(run)} == {"step_advantages"}
+
+
+@pytest.fixture(scope="module")
+def distilled(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    path = tmp_path_factory.mktemp("runs") / "distilled"
+    return make_run(path, "algorithm=distill_reverse", "distillation.temperature=2")
+
+
+@pytest.fixture
+def distilled_run(distilled: RunDirectory, tmp_path: Path) -> RunDirectory:
+    """Return a copy to tamper with."""
+    return RunDirectory(Path(shutil.copytree(distilled.path, tmp_path / "distilled")))
+
+
+def test_changed_teacher_logprob_is_reported_with_the_turn_it_enters(
+    distilled_run: RunDirectory,
+) -> None:
+    run = distilled_run
+    at = change_row(run, find(run, is_long), set_entry("teacher_logprobs", 1, -5.0))
+    assert places(run) == [(*at, 1, "teacher_logprobs"), (*at, 1, "turn_advantages")]
+
+
+@pytest.mark.parametrize(("name", "value"), [("teacher_logprobs", None), ("teacher_actions", "")])
+def test_teacher_made_unknown_is_reported(
+    distilled_run: RunDirectory, name: str, value: str | None
+) -> None:
+    run = distilled_run
+    at = change_row(run, find(run, is_long), set_entry(name, 1, value))
+    assert (*at, 1, name) in places(run)
+
+
+def test_other_action_of_the_teacher_is_reported(distilled_run: RunDirectory) -> None:
+    run = distilled_run
+    row = find(run, is_long)
+    other = "Up" if row["teacher_actions"][2] != "Up" else "Down"
+    at = change_row(run, row, set_entry("teacher_actions", 2, other))
+    assert places(run) == [(*at, 2, "teacher_actions")]
+
+
+def test_teacher_of_a_run_without_one_is_reported(run: RunDirectory) -> None:
+    at = change_row(run, find(run, is_long), set_entry("teacher_actions", 2, "Up"))
+    assert places(run) == [(*at, 2, "teacher_actions")]
+
+
+def test_teacher_of_an_evaluation_is_replayed(distilled_run: RunDirectory) -> None:
+    def change(rows: list[Row]) -> None:
+        rows[1]["teacher_logprobs"][0] = -9.0
+
+    tamper(distilled_run.evaluations / "before.parquet", change)
+    assert places(distilled_run) == [(0, 0, 1, 0, "teacher_logprobs")]
+
+
+def test_another_temperature_is_noticed(distilled_run: RunDirectory) -> None:
+    run = distilled_run
+    stored = load_config(run.config, [])
+    other = replace(stored.distillation, temperature=0.5)
+    save_config(replace(stored, distillation=other), run.config)
+    assert "teacher_logprobs" in {what for *_, what in places(run)}
+
+
 def test_permuted_control_has_no_difference_and_its_values_are_known(tmp_path: Path) -> None:
-    run = make_run(
-        tmp_path / "run", "advantage.permute_credit=true", permute=np.random.default_rng(0)
-    )
+    run = make_run(tmp_path / "run", "advantage.permute_credit=true")
     assert places(run) == []
 
     def change(row: Row) -> None:
@@ -446,7 +546,7 @@ def test_permuted_control_has_no_difference_and_its_values_are_known(tmp_path: P
 
 
 def test_permuted_credit_is_no_true_credit(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", permute=np.random.default_rng(0))
+    run = make_run(tmp_path / "run", is_permuted=True)
     assert {what for *_, what in places(run)} == {"solver_advantages"}
 
 
@@ -459,6 +559,38 @@ def test_missing_row_is_reported_by_name(run: RunDirectory) -> None:
         (1, 1, 1, None, "row"),
         (1, None, None, None, "solver_advantages"),
     ]
+
+
+def renumber_last_group(run: RunDirectory, group: int) -> None:
+    """Give the last group of step 1 another number, as if those between had been dropped."""
+
+    def change(rows: list[Row]) -> None:
+        for row in rows:
+            if row["group"] == PUZZLES_PER_STEP - 1:
+                row["group"] = group
+
+    tamper(step_file(run), change)
+
+
+def test_group_numbers_of_dynamic_sampling_may_leave_some_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "rollout.dynamic_sampling=1")
+    assert places(run) == []
+    renumber_last_group(run, 2 * PUZZLES_PER_STEP - 1)
+    assert places(run) == []
+
+
+def test_group_number_that_no_draw_can_have_is_reported(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "rollout.dynamic_sampling=1")
+    group = 2 * PUZZLES_PER_STEP
+    renumber_last_group(run, group)
+    found = [spot for spot in places(run) if spot[4] == "row"]
+    surplus = [(1, group, episode, None, "row") for episode in range(GROUP_SIZE)]
+    assert found == [(1, None, None, None, "row"), *surplus]
+
+
+def test_group_number_left_out_is_reported_without_dynamic_sampling(run: RunDirectory) -> None:
+    renumber_last_group(run, PUZZLES_PER_STEP)
+    assert (1, PUZZLES_PER_STEP - 1, 0, None, "row") in places(run)
 
 
 def test_row_there_twice_is_reported(run: RunDirectory) -> None:

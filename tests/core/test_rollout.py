@@ -111,6 +111,54 @@ def test_answer_that_is_cut_off_is_not_executed(tokenizer: ChatTokenizer) -> Non
     assert sum(trajectory.loss_mask) == limit
 
 
+def cut_off(tokenizer: ChatTokenizer, answer: str, *, board: str) -> Trajectory:
+    """Play an answer of which only the end-of-turn token is missing, with its action executed."""
+    policy = ScriptedPolicy(tokenizer, in_turn(answer))
+    limit = len(tokenizer.answer(answer)) - 1
+    settings = {"max_answer_tokens": limit, "truncated": "execute"}
+    return play(spec(board=board), policy, tokenizer, **settings)
+
+
+def test_answer_that_is_cut_off_can_be_executed_and_earn_the_reward(
+    tokenizer: ChatTokenizer,
+) -> None:
+    trajectory = cut_off(tokenizer, RIGHT, board="PXO")
+    assert (trajectory.actions, trajectory.effects) == (("Right",), (Effect.CHANGED.value,))
+    assert trajectory.states == ("PXO", "_P*")
+    assert (trajectory.end_reason, trajectory.reward) == ("solved", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "effect"),
+    [
+        (RIGHT, "Right", Effect.CHANGED),
+        ("```Up```", "Up", Effect.INEFFECTIVE),
+        ("```Rig", "", Effect.INVALID),
+    ],
+)
+def test_executed_answer_that_is_cut_off_ends_the_episode_whatever_it_did(
+    tokenizer: ChatTokenizer, answer: str, action: str, effect: Effect
+) -> None:
+    trajectory = cut_off(tokenizer, answer, board=BOARD)
+    assert (trajectory.actions, trajectory.effects) == ((action,), (effect.value,))
+    assert (trajectory.end_reason, trajectory.reward) == ("token_budget", 0.0)
+    assert trajectory.turn_ends[-1] == len(trajectory.token_ids)
+
+
+def test_executed_answer_that_is_cut_off_can_end_in_a_deadlock(tokenizer: ChatTokenizer) -> None:
+    trajectory = cut_off(tokenizer, RIGHT, board="OPX_")
+    assert (trajectory.end_reason, trajectory.reward) == ("deadlock", 0.0)
+
+
+def test_whole_answers_are_played_on_where_cut_off_ones_are_executed(
+    tokenizer: ChatTokenizer,
+) -> None:
+    whole = play(spec(), ScriptedPolicy(tokenizer, in_turn(RIGHT)), tokenizer, truncated="execute")
+    skipping = played(tokenizer, RIGHT)
+    assert whole.states == skipping.states
+    assert whole.token_ids == skipping.token_ids
+
+
 def test_answer_that_just_ends_in_time_is_executed(tokenizer: ChatTokenizer) -> None:
     policy = ScriptedPolicy(tokenizer, in_turn(RIGHT))
     limit = len(tokenizer.answer(RIGHT))

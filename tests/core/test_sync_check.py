@@ -7,7 +7,7 @@ import pytest
 
 from cast_ray.config_file import load_config
 from cast_ray.errors import WeightSyncError
-from cast_ray.jobs.training_step import objective_of
+from cast_ray.jobs.updates import objective_of
 from cast_ray.sync_check import LogprobAlarm, LogprobDifference, logprob_difference
 
 

@@ -27,7 +27,12 @@ from tests.scripted import build_test_policy, scripted_engine, silent_engine
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
 SAMPLING = Sampling(
-    temperature=1.0, top_p=1.0, max_answer_tokens=16, prompt_tokens=2048, response_tokens=4000
+    temperature=1.0,
+    top_p=1.0,
+    max_answer_tokens=16,
+    prompt_tokens=2048,
+    response_tokens=4000,
+    truncated="skip",
 )
 
 

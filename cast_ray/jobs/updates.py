@@ -1,0 +1,119 @@
+"""A step's optimizer updates, by whichever objective the configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from cast_ray.batching import split_into_mini_batches
+from cast_ray.chat import ChatTokenizer
+from cast_ray.config import TrainConfig
+from cast_ray.distillation import teacher_demonstrations
+from cast_ray.errors import LearnerError
+from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_settings import UpdateStats
+from cast_ray.objectives import Objective
+from cast_ray.run_directory import write_table
+from cast_ray.seeds import derive_seed
+
+
+def update(
+    learner: LearnerGroup,
+    batch: ray.ObjectRef,
+    groups: np.ndarray,
+    start_logprobs: np.ndarray,
+    config: TrainConfig,
+    *,
+    step: int,
+) -> list[UpdateStats]:
+    """Take the step's optimizer updates, one for each mini-batch of whole groups."""
+    objective = objective_of(config)
+    start = ray.put(start_logprobs)
+    reference = None
+    if objective.kl_coefficient:
+        # Once for the step: every rank reads the same copy.
+        reference = ray.put(learner.reference_logprobs(batch))
+    return [
+        learner.update(batch, rows, objective, start, reference)
+        for rows in split_into_mini_batches(
+            groups,
+            num_mini_batches=config.learner.mini_batches,
+            seed=derive_seed(config.seed, "mini-batches", step),
+        )
+    ]
+
+
+def objective_of(config: TrainConfig) -> Objective:
+    """Return the objective that a configuration asks for."""
+    objective = config.objective
+    return Objective(
+        ratio=objective.ratio,
+        aggregation=objective.aggregation,
+        clip_low=objective.clip_low,
+        clip_high=objective.clip_high,
+        dual_clip=objective.dual_clip,
+        kl_coefficient=objective.kl_coefficient,
+        entropy_coefficient=objective.entropy_coefficient,
+        rollout_correction=objective.rollout_correction,
+        rollout_correction_cap=objective.rollout_correction_cap,
+    )
+
+
+class SkippedUpdates:
+    """Counts updates in a row that were not finite, over the steps of a run."""
+
+    def __init__(self, *, most: int) -> None:
+        """Take ``learner.max_skipped_updates``."""
+        self._most = most
+        self._in_a_row = 0
+
+    def judge(self, updates: Sequence[UpdateStats], batch: pa.Table, inspection: Path) -> None:
+        """Count a step's updates; stop the run at too many.
+
+        Args:
+            updates: of the step.
+            batch: what they were made of.
+            inspection: where it is kept if the run stops.
+
+        Raises:
+            LearnerError: so many in a row were skipped.
+        """
+        for stats in updates:
+            self._in_a_row = 0 if stats.is_applied else self._in_a_row + 1
+            if self._in_a_row >= self._most:
+                inspection.parent.mkdir(exist_ok=True)
+                write_table(inspection, batch)
+                raise LearnerError(
+                    f"{self._in_a_row} updates in a row had a loss or gradient that is not finite "
+                    f"(loss {stats.loss}) and were skipped; the weights are as before them and the "
+                    f"last batch is in {inspection}: look at its advantages and logprobs"
+                )
+
+
+def distill(
+    learner: LearnerGroup,
+    batch: pa.Table,
+    tokenizer: ChatTokenizer,
+    config: TrainConfig,
+    *,
+    step: int,
+) -> list[UpdateStats]:
+    """Take the step's updates on the teacher's own actions: forward distillation.
+
+    Raises:
+        TrajectoryError: the teacher knows an action in fewer groups than there are mini-batches.
+    """
+    table = teacher_demonstrations(batch, tokenizer)
+    reference = ray.put(table)
+    return [
+        learner.supervised_update(reference, rows, lr=config.learner.lr)
+        for rows in split_into_mini_batches(
+            table["group"].to_numpy(),
+            num_mini_batches=config.learner.mini_batches,
+            seed=derive_seed(config.seed, "mini-batches", step),
+        )
+    ]

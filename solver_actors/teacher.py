@@ -1,0 +1,127 @@
+"""The soft-optimal teacher: a solver read as a policy, asked in the states that a student visited.
+
+Letters: ``T`` turns of one trajectory, ``A`` scored actions of one state. In Minesweeper the costs
+after an action are privileged (they are those of the true board): this is credit for finished
+games, never advice in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cast_ray import advantages
+from cast_ray.credit import shifted_advantages, win_from_infinite
+from cast_ray.games import get_game
+from cast_ray.games.base import Status
+from cast_ray.seeds import derive_seed
+from cast_ray.trajectory import TeacherTurns
+from solver_actors.solver import Solver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftTeacher:
+    """How a solver's costs become probabilities of actions."""
+
+    temperature: float
+    """tau, in the game's moves."""
+    rescue: str
+    """``cost`` or ``zero``, as in ``advantages.shifted_solver_advantage``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """What the teacher would do in one state."""
+
+    actions: tuple[str, ...]
+    probabilities: np.ndarray
+    """``[A]``."""
+    log_normaliser: float
+
+
+class PuzzleTeacher:
+    """The teacher of one layout, who remembers the states that it was asked about."""
+
+    def __init__(
+        self,
+        teacher: SoftTeacher,
+        *,
+        game: str,
+        solver: Solver[Any],  # Any: each game has a state type of its own
+        states: Mapping[str, Any],
+    ) -> None:
+        """Set up a teacher that was asked nothing yet.
+
+        Args:
+            teacher: temperature and rule for rescues.
+            game: name of the game.
+            solver: of the layout.
+            states: by their texts, all that ``turns`` will name.
+        """
+        self._teacher, self._game, self._solver = teacher, game, solver
+        self._states = states
+        self._choices: dict[str, _Choice | None] = {}
+
+    def turns(
+        self, boards: Sequence[str], costs: np.ndarray, effects: Sequence[str], *, seed: int
+    ) -> TeacherTurns:
+        """Return the log-probability of each action taken, and an action drawn in its place.
+
+        An action taken counts with its own shifted advantage against the normaliser of the scored
+        actions: log pi = A~ / tau - log Z. For a scored action that is its log-probability. One
+        without effect (ineffective, illegal, invalid, truncated) has A~ = 0 and so counts as an
+        action that leads nowhere: among the student's choices it is one more, and without a place
+        on the teacher's scale it would earn nothing, more than any scored action can. A change
+        that is not scored (setting a flag) counts likewise by what it does to the cost.
+
+        Args:
+            boards: ``[T + 1]`` texts of the visited states.
+            costs: ``[T + 1]`` of these; inf = infinite, NaN = unknown.
+            effects: ``[T]`` values of ``Effect``.
+            seed: of the trajectory; turn t draws with a seed derived from it.
+
+        Returns:
+            ``[T]``; unknown where a cost before or after any scored action is unknown, where no
+            action is scored, and where the game is already decided.
+        """
+        shifted = shifted_advantages(
+            costs, effects, game=self._game, puzzle=boards[0], rescue=self._teacher.rescue
+        )
+        logprobs = np.full(len(effects), np.nan)
+        actions = [""] * len(effects)
+        for turn, (board, cost) in enumerate(zip(boards[:-1], costs[:-1], strict=True)):
+            if board not in self._choices:
+                self._choices[board] = self._choice(board, cost)
+            choice = self._choices[board]
+            if choice is not None:
+                logprobs[turn] = shifted[turn] / self._teacher.temperature - choice.log_normaliser
+                rng = np.random.default_rng(derive_seed(seed, "teacher", turn))
+                drawn = rng.choice(len(choice.actions), p=choice.probabilities)
+                actions[turn] = choice.actions[drawn]
+        return TeacherTurns(logprobs=logprobs, actions=tuple(actions))
+
+    def _choice(self, board: str, cost: float) -> _Choice | None:
+        """Return the teacher's probabilities in a state of known cost; None = unknown."""
+        state = self._states[board]
+        if get_game(self._game).status(state) is not Status.PLAYING:
+            return None
+        costs_after = self._solver.action_costs(state)
+        shifted = advantages.drop_in_cost(
+            np.array(cost),
+            np.array(list(costs_after.values())),
+            rescue=self._teacher.rescue,
+            win_from_infinite=win_from_infinite(self._game, board),
+        )
+        logprobs = advantages.soft_optimal_logprobs(shifted, self._teacher.temperature)
+        if not costs_after or np.isnan(logprobs).any():
+            return None
+        return _Choice(
+            actions=tuple(costs_after),
+            probabilities=np.exp(logprobs),
+            log_normaliser=advantages.soft_optimal_log_normaliser(
+                shifted, self._teacher.temperature
+            ),
+        )
