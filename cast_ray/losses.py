@@ -18,15 +18,20 @@ from torch import Tensor
 _LARGEST_LOG_RATIO = 10.0
 """Of a sequence: beyond it the ratio no longer grows (and gives no gradient)."""
 
+_LARGEST_TOKEN_LOG_RATIO = 20.0
+"""Far beyond every clip: an infinite ratio would make even a clipped token's gradient NaN."""
+
 
 def token_ratio(learner_logprobs: Tensor, start_logprobs: Tensor) -> Tensor:
     """Return ``[n]`` rho_t, each token's probability over that at the start of the step.
+
+    At most e^20, and there without gradient.
 
     Args:
         learner_logprobs: ``[n]`` under the present weights; the gradient goes through these.
         start_logprobs: ``[n]`` of the learner at the start of the step (pi_old).
     """
-    return torch.exp(learner_logprobs - start_logprobs)
+    return torch.exp((learner_logprobs - start_logprobs).clamp(max=_LARGEST_TOKEN_LOG_RATIO))
 
 
 def sequence_ratio(learner_logprobs: Tensor, start_logprobs: Tensor, trajectory: Tensor) -> Tensor:
