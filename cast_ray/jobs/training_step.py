@@ -19,7 +19,6 @@ from cast_ray.games.base import Effect
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.dynamic_sampling import play_informative
-from cast_ray.learner import UpdateStats
 from cast_ray.learner_settings import UpdateStats
 from cast_ray.metrics import StepMetrics
 from cast_ray.puzzles import Puzzle
