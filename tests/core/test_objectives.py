@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cast_ray.config_file import load_config
-from cast_ray.jobs.training_step import objective_of
+from cast_ray.jobs.updates import objective_of
 from cast_ray.objectives import (
     LossShare,
     Objective,

@@ -14,23 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cast_ray.chat import ChatTokenizer
-from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
 from cast_ray.errors import RunDirectoryError, TrajectoryError
-from cast_ray.games import get_game
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.replay import Difference, ReplayReport, format_replay, replay_run
-from cast_ray.jobs.teacher import teacher_of
 from cast_ray.jobs.training_step import credit
 from cast_ray.puzzles import Puzzle
-from cast_ray.rollout import EpisodeSpec
 from cast_ray.run_directory import RunDirectory, write_table
-from cast_ray.seeds import derive_seed
-from cast_ray.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, to_rollout_batch
-from solver_actors.oracle import Oracle
+from cast_ray.trajectory import BATCH_SCHEMA, SCORED_SCHEMA
 from solver_actors.sokoban import solve_sokoban
-from tests.scripted import ScriptedPolicy, build_test_policy, mixed_play, play
+from tests.played import scored_table
+from tests.scripted import build_test_policy
 
 PUZZLES_PER_STEP, GROUP_SIZE, STEPS = 3, 4, 2
 OVERRIDES = [
@@ -56,41 +50,6 @@ def puzzles() -> list[Puzzle]:
         seed=15,
         solve=lambda state: float(solve_sokoban(state).cost_to_go([state])[0]),
     )
-
-
-def scored_table(
-    tokenizer: ChatTokenizer,
-    boards: list[Puzzle],
-    config: TrainConfig,
-    *,
-    step: int,
-    attempts: int,
-) -> pa.Table:
-    """Play every board a few times with the scripted policy and score it."""
-    policy = ScriptedPolicy(tokenizer, mixed_play(tokenizer), version=step)
-    trajectories = [
-        play(
-            EpisodeSpec(
-                step=step,
-                group=group,
-                episode=episode,
-                attempt=0,
-                puzzle=board,
-                turn_budget=get_game("sokoban").tiers["mini"].turn_budget,
-                seed=derive_seed(0, "rollout", step, group, episode),
-            ),
-            policy,
-            tokenizer,
-            response_tokens=config.rollout.response_tokens,
-            max_answer_tokens=config.rollout.max_answer_tokens,
-            truncated=config.rollout.truncated,
-        )
-        for group, board in enumerate(boards)
-        for episode in range(attempts)
-    ]
-    rollout = to_rollout_batch(trajectories)
-    oracle = Oracle(max_bytes=2**20, teacher=teacher_of(config))
-    return pa.Table.from_batches([oracle.score(rollout)])
 
 
 def make_run(path: Path, *overrides: str, is_permuted: bool = False) -> RunDirectory:
