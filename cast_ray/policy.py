@@ -169,9 +169,9 @@ def save_policy(
 
 
 def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
-    """Return the same model without weights and adapters: with them, transformers would save the
-    adapters alone."""
+    """Return the model without weights and adapters: transformers saves adapters alone."""
     with torch.device("meta"):
         skeleton = type(model)(model.config)
     skeleton.generation_config = model.generation_config
-    return skeleton
+    # What is saved as the type in config.json.
+    return skeleton.to(model.config.dtype)
