@@ -89,12 +89,13 @@ def test_file_with_a_flipped_bit_is_named(tmp_path: Path, place: int) -> None:
         check_whole(directory)
 
 
-def test_damage_in_the_second_block_of_a_large_file_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [1, 18 * 2**20])
+def test_damage_is_found_at_either_end_of_a_large_file(tmp_path: Path, place: int) -> None:
     partial = make_partial(tmp_path / "step-1")
     (partial / "weights").write_bytes(bytes(20 * 2**20))
     publish(partial, tmp_path / "step-1")
     with open(tmp_path / "step-1" / "weights", "r+b") as file:
-        file.seek(18 * 2**20)
+        file.seek(place)
         file.write(b"x")
 
     with pytest.raises(RunDirectoryError, match="weights has checksum"):
