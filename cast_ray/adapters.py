@@ -18,6 +18,9 @@ _OF_ADAPTED = ".base_layer."
 def add_adapters(model: PreTrainedModel, *, rank: int, alpha: int) -> None:
     """Put an adapter on every linear layer but the output head; only adapters are trained then.
 
+    Adapters are float32 whatever the model is: without ZeRO the optimizer works on them as they
+    are, and a small update of a bfloat16 weight is lost.
+
     Args:
         model: changed in place. Its output is as before until the first update.
         rank: of the adapters.
@@ -27,6 +30,9 @@ def add_adapters(model: PreTrainedModel, *, rank: int, alpha: int) -> None:
         LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0),
         adapter_name=_NAME,
     )
+    for weight in model.parameters():
+        if weight.requires_grad:
+            weight.data = weight.data.float()
 
 
 @contextmanager

@@ -7,12 +7,10 @@ at the same time, and each works out its own share. Tables hold columns of
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,7 +18,6 @@ import deepspeed
 import numpy as np
 import torch
 from deepspeed import comm
-from deepspeed.accelerator import get_accelerator
 from torch import Tensor
 
 from cast_ray import losses
@@ -34,14 +31,7 @@ from cast_ray.batching import (
     row_offsets,
     rows_in_loss,
 )
-from cast_ray.checkpoint import (
-    check_whole,
-    make_partial,
-    partial_path,
-    publish,
-    save_refusals_named,
-)
-from cast_ray.errors import LearnerError
+from cast_ray.learner_checkpoint import load_checkpoint, save_checkpoint
 from cast_ray.learner_engine import join_ranks, start_engine, start_reference, trainable_policy
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.objectives import (
@@ -54,8 +44,6 @@ from cast_ray.objectives import (
     text_loss,
 )
 from cast_ray.policy import save_policy
-
-_TAG, _STATE = "deepspeed", "learner.json"
 
 _LossShareOf: TypeAlias = Callable[[PackedBatch, Tensor, Tensor], LossShare]
 """From a micro-batch, its ``[n]`` learner_logprobs and its ``[n]`` entropies."""
@@ -215,49 +203,26 @@ class Learner:
     def save_checkpoint(self, directory: Path, client_state: dict[str, Any]) -> None:
         """Write all that training needs to go on bit for bit, whole or not at all.
 
-        Args:
-            directory: on a file system that all ranks share; an older checkpoint is replaced.
-            client_state: what ``load_checkpoint`` is to return; JSON values only.
-
-        Raises:
-            EnvironmentSetupError: it cannot be written.
+        Arguments and errors as in ``learner_checkpoint``.
         """
-        partial = partial_path(directory)
-        with save_refusals_named(directory):
-            if self._rank == 0:
-                make_partial(directory)
-                state = {"written_by": self._fingerprint(), "client_state": client_state}
-                (partial / _STATE).write_text(json.dumps(state, indent=1))
-            comm.barrier()
-            self._engine.save_checkpoint(str(partial), tag=_TAG, save_latest=False)
-            torch.save(_random_states(), partial / f"random_states_{self._rank}.pt")
-            comm.barrier()
-            if self._rank == 0:
-                publish(partial, directory)
-            comm.barrier()
+        save_checkpoint(
+            self._engine,
+            self._policy.model,
+            directory,
+            settings=self._settings,
+            client_state=client_state,
+        )
 
     def load_checkpoint(self, directory: Path) -> dict[str, Any]:
         """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
 
-        DeepSpeed unpickles its files: load only what your own runs wrote.
+        The number of ranks and the ZeRO stage may differ from those of the learner that wrote it.
 
         Raises:
-            RunDirectoryError: the checkpoint is missing, half-written or cut short.
-            LearnerError: it was written with another number of ranks, stage, type or optimizer.
+            RunDirectoryError: the checkpoint is missing, half-written or damaged.
+            LearnerError: it is of another model, type, optimizer or kind of adapter.
         """
-        check_whole(directory)
-        state = json.loads((directory / _STATE).read_text())
-        if state["written_by"] != self._fingerprint():
-            raise LearnerError(
-                f"{directory} was written by a learner with {state['written_by']} and this one "
-                f"has {self._fingerprint()}: resume with the same settings"
-            )
-        loaded, _ = self._engine.load_checkpoint(str(directory), tag=_TAG)
-        if loaded is None:
-            raise LearnerError(f"DeepSpeed found nothing to load in {directory}")
-        path = directory / f"random_states_{self._rank}.pt"
-        _set_random_states(torch.load(path, weights_only=True, map_location="cpu"))
-        return state["client_state"]
+        return load_checkpoint(self._engine, self._policy.model, directory, settings=self._settings)
 
     def close(self) -> None:
         """Leave the other ranks; nothing can be called after this."""
@@ -363,19 +328,3 @@ class Learner:
     def _add_up(self, values: Tensor) -> None:
         """Add up a tensor over all ranks, in place."""
         comm.all_reduce(values, op=comm.ReduceOp.SUM)
-
-    def _fingerprint(self) -> dict[str, Any]:
-        kept = ("zero_stage", "dtype", "optimizer")
-        settings = asdict(self._settings)
-        return {"num_ranks": self._world_size, **{name: settings[name] for name in kept}}
-
-
-def _random_states() -> dict[str, Tensor]:
-    accelerator: Any = get_accelerator()  # Any: annotated as None
-    return {"cpu": torch.get_rng_state(), "device": accelerator.get_rng_state()}
-
-
-def _set_random_states(states: dict[str, Tensor]) -> None:
-    accelerator: Any = get_accelerator()  # Any: as above
-    torch.set_rng_state(states["cpu"])
-    accelerator.set_rng_state(states["device"])

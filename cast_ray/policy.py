@@ -145,15 +145,33 @@ def save_policy(
 ) -> None:
     """Write configuration, the given weights and the tokenizer of ``tokenizer_dir``.
 
-    The directory appears only when it is whole, and replaces an older one.
+    The directory appears only when it is whole, and replaces an older one. It holds what every
+    reader of Hugging Face directories knows, also where the model has adapters.
+
+    Args:
+        model: gives the configuration.
+        state: all weights, under the names of the model without adapters; they are rounded to
+            the type that the configuration names.
+        directory: to write.
+        tokenizer_dir: whose tokenizer is copied.
 
     Raises:
         EnvironmentSetupError: it cannot be written.
     """
     with save_refusals_named(directory):
         partial = make_partial(directory)
-        model.save_pretrained(partial, state_dict=state)
+        rounded = {name: weight.to(model.config.dtype) for name, weight in state.items()}
+        _skeleton(model).save_pretrained(partial, state_dict=rounded)
         for pattern in TOKENIZER_FILES:
             for path in tokenizer_dir.glob(pattern):
                 shutil.copy(path, partial)
         publish(partial, directory)
+
+
+def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the model without weights and adapters: transformers saves adapters alone."""
+    with torch.device("meta"):
+        skeleton = type(model)(model.config)
+    skeleton.generation_config = model.generation_config
+    # What is saved as the type in config.json.
+    return skeleton.to(model.config.dtype)

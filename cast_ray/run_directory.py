@@ -3,20 +3,64 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cast_ray.checkpoint import check_whole
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import refusals_named, written_aside
 
 _CHECKPOINT = "step-{:05d}"
+_CHECKPOINT_NAMES = re.compile(r"\.?step-(?P<step>\d{5,})(\.partial|\.replaced)?")
+"""With a dot in front while they are written (``cast_ray.checkpoint``)."""
+
+CHANGEABLE_KEYS = frozenset(
+    {
+        "learner.num_ranks",
+        "learner.zero_stage",
+        "learner.num_gpus",
+        "learner.offload_optimizer",
+        "learner.gradient_checkpointing",
+        "learner.tokens_per_micro_batch",
+        "learner.tokens_per_logit_chunk",
+        "learner.num_threads",
+        "learner.health_timeout_s",
+        "learner.timeout_s",
+        "rollout.timeout_s",
+        "engine.start_timeout_s",
+        "engine.request_timeout_s",
+        "engine.update_timeout_s",
+        "checkpoint_every",
+        "checkpoints_kept",
+    }
+)
+"""What a resumed run may do otherwise: these change no result by more than float rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """Where a run goes on."""
+
+    step: int = 0
+    """Steps done."""
+    checkpoint: Path | None = None
+    """The state after them; None = the run's start."""
+    damaged: tuple[str, ...] = ()
+    """What is wrong with each newer checkpoint."""
+
+    def __str__(self) -> str:
+        """Return what the user is told."""
+        if self.checkpoint is None:
+            return "no checkpoint yet: the run begins again with step 1"
+        return "; ".join([f"resumed after step {self.step} from {self.checkpoint}", *self.damaged])
 
 
 class RunDirectory:
@@ -57,10 +101,14 @@ class RunDirectory:
         return run
 
     @classmethod
-    def reopen(cls, path: Path, config: TrainConfig) -> RunDirectory:
+    def reopen(cls, path: Path, config: TrainConfig) -> tuple[RunDirectory, list[str]]:
         """Open the directory of an interrupted run.
 
-        Only ``run_dir`` and a larger ``steps`` may differ from the stored configuration.
+        ``run_dir``, a larger ``steps`` and ``CHANGEABLE_KEYS`` may differ from the stored
+        configuration.
+
+        Returns:
+            The directory, and the keys of ``CHANGEABLE_KEYS`` that differ, with both values.
 
         Raises:
             RunDirectoryError: no run is there, or it has another configuration; the keys that
@@ -68,16 +116,18 @@ class RunDirectory:
         """
         run = cls.existing(path)
         stored = load_config(run.config, [])
-        longer = max(config.steps, stored.steps)
-        expected = replace(stored, run_dir=config.run_dir, steps=longer)
-        if config != expected:
-            differing = _differing_keys(asdict(expected), asdict(config))
+        differing = _differing_keys(asdict(stored), asdict(config))
+        allowed = CHANGEABLE_KEYS | {"run_dir"}
+        if config.steps > stored.steps:
+            allowed |= {"steps"}
+        refused = [text for key, text in differing.items() if key not in allowed]
+        if refused:
             raise RunDirectoryError(
-                f"{path} belongs to another configuration: {', '.join(differing)}; resume with "
+                f"{path} belongs to another configuration: {', '.join(refused)}; resume with "
                 "the same values (steps may grow) or give another run_dir=PATH"
             )
         save_config(config, run.config)
-        return run
+        return run, [text for key, text in differing.items() if key in CHANGEABLE_KEYS]
 
     @classmethod
     def existing(cls, path: Path) -> RunDirectory:
@@ -93,11 +143,15 @@ class RunDirectory:
 
     def write_trajectories(self, step: int, table: pa.Table) -> None:
         """Keep the trajectories of one trained step."""
-        write_table(self.trajectories / f"step-{step:05d}.parquet", table)
+        write_table(self.trajectory_file(step), table)
 
     def inspection(self, step: int) -> Path:
         """Return where the batch of a step that stopped the run is kept."""
         return self.path / "inspection" / f"step-{step:05d}.parquet"
+
+    def trajectory_file(self, step: int) -> Path:
+        """Return the place of one step's trajectories."""
+        return self.trajectories / f"step-{step:05d}.parquet"
 
     def trajectory_files(self) -> list[Path]:
         """Return the steps' files in order."""
@@ -107,21 +161,48 @@ class RunDirectory:
         """Return the place of one step's checkpoint."""
         return self.checkpoints / _CHECKPOINT.format(step)
 
-    def newest_checkpoint(self) -> Path | None:
-        """Return the newest complete checkpoint; unfinished ones carry another name."""
-        whole = sorted(p for p in self.checkpoints.glob("step-*") if p.suffix != ".partial")
-        return whole[-1] if whole else None
+    def resume_point(self) -> ResumePoint:
+        """Return the newest checkpoint of which every byte is as it was written.
 
-    def steps_done(self) -> int:
-        """Return the step of the newest checkpoint; 0 where there is none."""
-        newest = self.newest_checkpoint()
-        return int(newest.name.removeprefix("step-")) if newest else 0
+        Raises:
+            RunDirectoryError: there are checkpoints, and all are damaged.
+        """
+        damaged = []
+        for step, path in sorted(self._checkpoints().items(), reverse=True):
+            try:
+                check_whole(path)
+            except RunDirectoryError as error:
+                damaged.append(f"step {step}'s checkpoint is damaged: {error}")
+            else:
+                return ResumePoint(step=step, checkpoint=path, damaged=tuple(damaged))
+        if damaged:
+            raise RunDirectoryError(
+                f"{self.path} has no checkpoint that can be used: {'; '.join(damaged)}; start "
+                "again with another run_dir=PATH"
+            )
+        return ResumePoint()
 
-    def drop_old_checkpoints(self, *, kept: int) -> None:
-        """Remove all but the newest ``kept`` checkpoints."""
-        whole = sorted(p for p in self.checkpoints.glob("step-*") if p.suffix != ".partial")
-        for path in whole[:-kept]:
-            shutil.rmtree(path)
+    def drop_old_checkpoints(self, step: int, *, kept: int) -> None:
+        """Keep the newest ``kept`` checkpoints up to that of ``step``, which was just written.
+
+        Everything else goes: older ones, those of later steps (damaged, and skipped by a resumed
+        run), and what a killed process left half-written.
+        """
+        found = self._checkpoints()
+        newest = sorted(number for number in found if number <= step)[-kept:]
+        keep = {found[number] for number in newest}
+        for path in self.checkpoints.iterdir():
+            if _CHECKPOINT_NAMES.fullmatch(path.name) and path not in keep:
+                shutil.rmtree(path)
+
+    def _checkpoints(self) -> dict[int, Path]:
+        """Return all checkpoints by step; what is half-written has another kind of name."""
+        found = {}
+        for path in self.checkpoints.iterdir():
+            match = _CHECKPOINT_NAMES.fullmatch(path.name)
+            if match and not path.name.startswith("."):
+                found[int(match["step"])] = path
+        return found
 
     def forget_after(self, step: int) -> None:
         """Remove trajectories of steps after ``step``: they will be played anew."""
@@ -141,11 +222,15 @@ def write_table(path: Path, table: pa.Table) -> None:
         pq.write_table(table, aside, compression="zstd")
 
 
-def _differing_keys(stored: dict[str, Any], given: dict[str, Any], prefix: str = "") -> list[str]:
-    keys = []
+def _differing_keys(
+    stored: dict[str, Any], given: dict[str, Any], prefix: str = ""
+) -> dict[str, str]:
+    """Return the dotted keys whose values differ, and for each a text that names both."""
+    differing = {}
     for name, value in given.items():
+        key = f"{prefix}{name}"
         if isinstance(value, dict):
-            keys += _differing_keys(stored[name], value, f"{prefix}{name}.")
+            differing |= _differing_keys(stored[name], value, f"{key}.")
         elif stored[name] != value:
-            keys.append(f"{prefix}{name} ({stored[name]!r} there, {value!r} given)")
-    return keys
+            differing[key] = f"{key} ({stored[name]!r} there, {value!r} given)"
+    return differing

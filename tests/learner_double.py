@@ -45,13 +45,20 @@ SGD_LR = 1024.0
 MAX_GRAD_NORM = 1e9
 
 
-def build_policy(directory: Path) -> Path:
+def build_policy(
+    directory: Path,
+    *,
+    vocab_size: int = VOCAB_SIZE,
+    hidden_size: int = 48,
+    intermediate_size: int = 96,
+    seed: int = 7,
+) -> Path:
     """Save a Qwen3 with 51,000 random float32 parameters and a tied head."""
-    torch.manual_seed(7)
+    torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=48,
-        intermediate_size=96,
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,

@@ -11,7 +11,7 @@ from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.jobs.boards import Boards, make_boards, read_boards, write_boards
 from cast_ray.progress import TrainProgress
-from cast_ray.run_directory import RunDirectory
+from cast_ray.run_directory import ResumePoint, RunDirectory
 from cast_ray.small_policy import read_chat_pieces
 
 
@@ -24,6 +24,8 @@ class Run:
     progress: TrainProgress
     boards: Boards
     run_id: str
+    goes_on: ResumePoint | None = None
+    """Where a resumed run does; None = a new run."""
 
 
 def open_run(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> Run:
@@ -32,10 +34,13 @@ def open_run(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> R
     Raises:
         CastRayError: bad input; nothing was written.
     """
-    directory = _reopen(config) if resume else _create(config, progress)
+    if resume:
+        directory, goes_on = _reopen(config, progress)
+    else:
+        directory, goes_on = _create(config, progress), None
     # Different for every start: a run that was killed may have left actors of its name behind.
     run_id = f"{directory.path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
-    return Run(config, directory, progress, read_boards(directory.puzzles), run_id)
+    return Run(config, directory, progress, read_boards(directory.puzzles), run_id, goes_on)
 
 
 def _create(config: TrainConfig, progress: TrainProgress) -> RunDirectory:
@@ -58,13 +63,16 @@ def _create(config: TrainConfig, progress: TrainProgress) -> RunDirectory:
     return directory
 
 
-def _reopen(config: TrainConfig) -> RunDirectory:
+def _reopen(config: TrainConfig, progress: TrainProgress) -> tuple[RunDirectory, ResumePoint]:
     if not config.run_dir:
         raise RunDirectoryError("--resume needs run_dir=PATH, the directory to go on with")
-    directory = RunDirectory.reopen(Path(config.run_dir), config)
-    if directory.steps_done() >= config.steps:
+    directory, changed = RunDirectory.reopen(Path(config.run_dir), config)
+    if changed:
+        progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
+    goes_on = directory.resume_point()
+    if goes_on.step >= config.steps:
         raise RunDirectoryError(
             f"{directory.path} has done its {config.steps} steps already; give a larger steps= to "
             "train on"
         )
-    return directory
+    return directory, goes_on

@@ -20,6 +20,7 @@ from cast_ray.config import TrainConfig
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.ray_session import ray_session
+from cast_ray.jobs.resume import restore, training_state
 from cast_ray.jobs.run import Run, open_run
 from cast_ray.jobs.start_model import engine_model, start_model
 from cast_ray.jobs.training_step import Stopwatch, credit, play_step, step_metrics
@@ -84,12 +85,17 @@ def _train(run: Run) -> None:
 def _take_steps(run: Run, workers: Workers, learner: LearnerGroup) -> None:
     """The loop. Weights of version v play step v; version 1 is the start model."""
     config, directory, progress = run.config, run.directory, run.progress
-    done, healthy = _restore(run, learner)
+    state = restore(run, learner)
+    done = state.step
     alarm = LogprobAlarm(
-        warn_ratio=config.sync.warn_ratio, stop_ratio=config.sync.stop_ratio, healthy=healthy
+        warn_ratio=config.sync.warn_ratio,
+        stop_ratio=config.sync.stop_ratio,
+        healthy=state.healthy_logprob_abs_diff,
     )
-    skipped = SkippedUpdates(most=config.learner.max_skipped_updates)
-    synced = _sync(run, workers, learner, version=done + 1)
+    skipped = SkippedUpdates(
+        most=config.learner.max_skipped_updates, in_a_row=state.skipped_updates
+    )
+    synced = _sync(run, workers, learner, version=state.weight_version)
     rows = [row for row in read_metrics(directory.metrics) if row.step <= done]
     log = MetricsLog(directory.metrics, directory.events, rows=rows)
     sampler = PuzzleSampler(
@@ -105,9 +111,11 @@ def _take_steps(run: Run, workers: Workers, learner: LearnerGroup) -> None:
             progress.step(row, config.steps)
             is_last = step == config.steps or bool(interrupted)
             if is_last or step % config.checkpoint_every == 0:
-                state = {"step": step, "healthy_logprob_abs_diff": alarm.healthy}
-                learner.save_checkpoint(directory.checkpoint(step), state)
-                directory.drop_old_checkpoints(kept=config.checkpoints_kept)
+                state = training_state(
+                    run, step=step, healthy=alarm.healthy, skipped_updates=skipped.in_a_row
+                )
+                learner.save_checkpoint(directory.checkpoint(step), state.to_json())
+                directory.drop_old_checkpoints(step, kept=config.checkpoints_kept)
             if interrupted:
                 log.close()
                 raise KeyboardInterrupt
@@ -219,18 +227,6 @@ def _play_evaluation(run: Run, workers: Workers, groups: list) -> pa.Table:
         timeout_s=run.config.rollout.timeout_s,
         on_group=run.progress.rollout,
     )
-
-
-def _restore(run: Run, learner: LearnerGroup) -> tuple[int, float | None]:
-    """Load the newest checkpoint; return the steps done and the healthy logprob difference."""
-    checkpoint = run.directory.newest_checkpoint()
-    if checkpoint is None:
-        return 0, None
-    state = learner.load_checkpoint(checkpoint)
-    done = int(state["step"])
-    run.directory.forget_after(done)
-    run.progress.note(f"resumed after step {done} from {checkpoint}")
-    return done, state["healthy_logprob_abs_diff"]
 
 
 def _summarise(run: Run, *, seconds: float) -> dict:

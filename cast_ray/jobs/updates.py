@@ -66,10 +66,10 @@ def objective_of(config: TrainConfig) -> Objective:
 class SkippedUpdates:
     """Counts updates in a row that were not finite, over the steps of a run."""
 
-    def __init__(self, *, most: int) -> None:
-        """Take ``learner.max_skipped_updates``."""
+    def __init__(self, *, most: int, in_a_row: int = 0) -> None:
+        """Take ``learner.max_skipped_updates``; ``in_a_row`` is known when a run is resumed."""
         self._most = most
-        self._in_a_row = 0
+        self.in_a_row = in_a_row
 
     def judge(self, updates: Sequence[UpdateStats], batch: pa.Table, inspection: Path) -> None:
         """Count a step's updates; stop the run at too many.
@@ -83,12 +83,12 @@ class SkippedUpdates:
             LearnerError: so many in a row were skipped.
         """
         for stats in updates:
-            self._in_a_row = 0 if stats.is_applied else self._in_a_row + 1
-            if self._in_a_row >= self._most:
+            self.in_a_row = 0 if stats.is_applied else self.in_a_row + 1
+            if self.in_a_row >= self._most:
                 inspection.parent.mkdir(exist_ok=True)
                 write_table(inspection, batch)
                 raise LearnerError(
-                    f"{self._in_a_row} updates in a row had a loss or gradient that is not finite "
+                    f"{self.in_a_row} updates in a row had a loss or gradient that is not finite "
                     f"(loss {stats.loss}) and were skipped; the weights are as before them and the "
                     f"last batch is in {inspection}: look at its advantages and logprobs"
                 )

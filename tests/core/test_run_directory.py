@@ -1,12 +1,13 @@
-from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
+from cast_ray.checkpoint import make_partial, partial_path, publish
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
-from cast_ray.run_directory import RunDirectory, write_table
+from cast_ray.run_directory import ResumePoint, RunDirectory, write_table
 from cast_ray.trajectory import ROLLOUT_SCHEMA
 
 
@@ -40,22 +41,132 @@ def test_resume_needs_a_run(tmp_path: Path) -> None:
         RunDirectory.reopen(tmp_path, TrainConfig())
 
 
-def test_an_unfinished_checkpoint_is_not_the_newest(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path / "run", TrainConfig())
-    run.checkpoint(5).mkdir()
-    (run.checkpoints / "step-00010.partial").mkdir()
+@pytest.mark.parametrize(
+    "key",
+    [
+        "learner.num_ranks",
+        "learner.zero_stage",
+        "learner.num_gpus",
+        "learner.offload_optimizer",
+        "learner.gradient_checkpointing",
+        "learner.tokens_per_micro_batch",
+        "learner.num_threads",
+        "engine.request_timeout_s",
+        "checkpoint_every",
+    ],
+)
+def test_what_changes_no_result_may_change_at_a_resume(tmp_path: Path, key: str) -> None:
+    stored = TrainConfig()
+    RunDirectory.create(tmp_path / "run", stored)
+    value = attrgetter(key)(stored)
+    other = str(not value).lower() if isinstance(value, bool) else value + 1
 
-    assert run.newest_checkpoint() == run.checkpoint(5)
+    _, changed = RunDirectory.reopen(tmp_path / "run", load_config(None, [f"{key}={other}"]))
+
+    assert [text.split(" (")[0] for text in changed] == [key]
+    assert attrgetter(key)(load_config(tmp_path / "run/config.yaml", [])) != value
+
+
+def test_change_that_is_not_allowed_is_named_beside_one_that_is(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path / "run", TrainConfig())
+    given = load_config(None, ["learner.num_ranks=5", "learner.lr=0.5"])
+
+    with pytest.raises(RunDirectoryError) as refusal:
+        RunDirectory.reopen(tmp_path / "run", given)
+
+    assert "learner.lr (0.0002 there, 0.5 given)" in str(refusal.value)
+    assert "num_ranks" not in str(refusal.value)
+    assert load_config(tmp_path / "run/config.yaml", []) == TrainConfig()
+
+
+def run_with_checkpoints(directory: Path, *steps: int) -> RunDirectory:
+    run = RunDirectory.create(directory / "run", TrainConfig())
+    for step in steps:
+        (make_partial(run.checkpoint(step)) / "weights").write_text(f"of step {step}")
+        publish(partial_path(run.checkpoint(step)), run.checkpoint(step))
+    return run
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_run_without_checkpoint_goes_on_at_its_start(tmp_path: Path) -> None:
+    found = run_with_checkpoints(tmp_path).resume_point()
+
+    assert found == ResumePoint(step=0, checkpoint=None)
+    assert str(found) == "no checkpoint yet: the run begins again with step 1"
+
+
+def test_a_run_goes_on_from_the_newest_checkpoint_by_number(tmp_path: Path) -> None:
+    run = run_with_checkpoints(tmp_path, 99_999, 100_000)
+
+    found = run.resume_point()
+
+    assert found == ResumePoint(step=100_000, checkpoint=run.checkpoint(100_000))
+    assert str(found) == f"resumed after step 100000 from {run.checkpoint(100_000)}"
+
+
+def test_an_unfinished_checkpoint_is_invisible(tmp_path: Path) -> None:
+    run = run_with_checkpoints(tmp_path, 5)
+    make_partial(run.checkpoint(10))
+
+    assert run.resume_point() == ResumePoint(step=5, checkpoint=run.checkpoint(5))
+
+
+def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path) -> None:
+    run = run_with_checkpoints(tmp_path, 5, 10, 15)
+    flip_a_bit(run.checkpoint(15) / "weights")
+    (run.checkpoint(10) / "weights").unlink()
+
+    found = run.resume_point()
+
+    assert found.checkpoint == run.checkpoint(5)
+    said = str(found)
+    assert said.startswith(f"resumed after step 5 from {run.checkpoint(5)}; ")
+    assert f"step 15's checkpoint is damaged: {run.checkpoint(15) / 'weights'} has checksum" in said
+    assert f"step 10's checkpoint is damaged: {run.checkpoint(10) / 'weights'} should have" in said
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused(tmp_path: Path) -> None:
+    run = run_with_checkpoints(tmp_path, 5, 10)
+    for step in (5, 10):
+        flip_a_bit(run.checkpoint(step) / "weights")
+
+    with pytest.raises(RunDirectoryError, match=r"no checkpoint that can be used: step 10's.*5's"):
+        run.resume_point()
 
 
 def test_old_checkpoints_are_dropped_and_the_newest_kept(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path / "run", replace(TrainConfig(), steps=20))
-    for step in (5, 10, 15):
-        run.checkpoint(step).mkdir()
+    run = run_with_checkpoints(tmp_path, 5, 10, 15)
 
-    run.drop_old_checkpoints(kept=2)
+    run.drop_old_checkpoints(15, kept=2)
 
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-00010", "step-00015"]
+
+
+def test_a_checkpoint_that_a_resumed_run_skipped_does_not_outlive_newer_ones(
+    tmp_path: Path,
+) -> None:
+    """Were it counted as the newest, it would stay and the good one go."""
+    run = run_with_checkpoints(tmp_path, 5, 6, 10)
+
+    run.drop_old_checkpoints(6, kept=1)
+
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-00006"]
+
+
+def test_what_a_killed_run_left_half_written_is_dropped_and_nothing_else(tmp_path: Path) -> None:
+    run = run_with_checkpoints(tmp_path, 5)
+    make_partial(run.checkpoint(4))
+    (run.checkpoints / ".step-00003.replaced").mkdir()
+    (run.checkpoints / "notes.txt").write_text("mine")
+
+    run.drop_old_checkpoints(5, kept=1)
+
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["notes.txt", "step-00005"]
 
 
 def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

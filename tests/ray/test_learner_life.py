@@ -21,7 +21,6 @@ from cast_ray.batching import flat_column, loss_mask, row_offsets
 from cast_ray.errors import LearnerError, ModelError, RemoteTimeout
 from cast_ray.learner_actor import LearnerGroup
 from cast_ray.policy import load_policy
-from cast_ray.weights import read_weights
 from tests.learner_double import (
     DAPO,
     ROWS,
@@ -107,34 +106,6 @@ def group_of(
     )
 
 
-@pytest.mark.parametrize(("num_ranks", "zero_stage"), [(1, 0), (2, 2)])
-def test_learner_resumed_from_a_checkpoint_goes_on_bit_for_bit(
-    policy_dir: Path, tmp_path: Path, num_ranks: int, zero_stage: int
-) -> None:
-    group = group_of(policy_dir, num_ranks=num_ranks, zero_stage=zero_stage)
-    table = ray.put(TABLE)
-    start = ray.put(group.logprobs(table))
-    group.update(table, ROWS, DAPO, start)
-    group.save_checkpoint(tmp_path / "step-1", {"step": 1})
-    stats = group.update(table, ROWS, DAPO, start)
-    straight = read_weights(
-        group.publish_weights(tmp_path / "straight", version=2, dtype="float32")
-    )
-    group.close()
-
-    resumed = group_of(policy_dir, num_ranks=num_ranks, zero_stage=zero_stage)
-    client_state = resumed.load_checkpoint(tmp_path / "step-1")
-    again = resumed.update(table, ROWS, DAPO, start)
-    weights = read_weights(
-        resumed.publish_weights(tmp_path / "resumed", version=2, dtype="float32")
-    )
-    resumed.close()
-
-    assert client_state == {"step": 1}
-    assert (again.loss, again.grad_norm) == (stats.loss, stats.grad_norm)
-    assert all(torch.equal(weights[name], straight[name]) for name in straight)
-
-
 def test_group_names_the_call_in_which_a_rank_died(policy_dir: Path, tmp_path: Path) -> None:
     group = group_of(policy_dir, num_ranks=2, zero_stage=0)
     ray.kill(group._ranks[1])
@@ -181,15 +152,6 @@ def test_lock_left_by_a_killed_process_stops_no_learner(one_rank: Probes, policy
     group_of(policy_dir, num_ranks=1, zero_stage=0).close()
 
     assert not any(path.with_name("lock").exists() for path in built)
-
-
-def test_checkpoint_of_another_number_of_ranks_is_refused(one_rank: Probes, tmp_path: Path) -> None:
-    shutil.copytree(one_rank.start, tmp_path / "other")
-    state = tmp_path / "other" / "learner.json"
-    state.write_text(state.read_text().replace('"num_ranks": 1', '"num_ranks": 4'))
-
-    with pytest.raises(LearnerError, match="resume with the same settings"):
-        one_rank.call("load_checkpoint", tmp_path / "other")
 
 
 def test_model_without_weights_is_refused(policy_dir: Path, tmp_path: Path) -> None:
