@@ -17,10 +17,26 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedConfig
 from transformers.masking_utils import AttentionMaskInterface
 
+from cast_ray.errors import ModelError
+
 ATTENTION = "cast_ray_packed"
+
+_WITHOUT_EFFECT = {"dropout": 0.0, "is_causal": True}
+"""Options of other attentions at a value that changes nothing."""
+_NOT_OF_ATTENTION = frozenset(
+    {
+        "cache_position",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "position_ids",
+        "use_cache",
+    }
+)
+"""What models pass on to every layer alike."""
 
 
 def packed_attention(
@@ -144,16 +160,41 @@ def _for_transformers(
     scaling: float | None = None,
     sliding_window: int | None = None,
     sequence_lengths: tuple[int, ...],
-    **_others: Any,  # Any: whatever else a model hands to its attention
+    **options: Any,  # Any: whatever else a model hands to its attention
 ) -> tuple[Tensor, None]:
+    _refuse_options(module, options)
     attended = packed_attention(
         query, key, value, sequence_lengths, window=sliding_window, scale=scaling
     )
     return attended.transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*_arguments: Any, **_named: Any) -> None:  # Any: transformers' own arguments
-    """Return no mask: boundaries are given by their lengths."""
+def _refuse_options(module: torch.nn.Module, options: dict[str, Any]) -> None:
+    """Raise ModelError if a model asks its attention for more than causal softmax."""
+    is_causal = getattr(module, "is_causal", True)  # a module may leave it to its arguments
+    for name, wanted in {"is_causal": is_causal, **options}.items():
+        if wanted is None or name in _NOT_OF_ATTENTION:
+            continue
+        if name not in _WITHOUT_EFFECT or wanted != _WITHOUT_EFFECT[name]:
+            raise ModelError(
+                f"{type(module).__name__} wants attention with {name}, which packed attention does "
+                "not have: give a model without that"
+            )
+
+
+def _no_mask(*, config: PreTrainedConfig, local_size: int | None = None, **_others: Any) -> None:
+    """Return no mask: boundaries are given by their lengths, windows to every layer.
+
+    Any: transformers' own arguments.
+
+    Raises:
+        ModelError: only the mask would have said what the model's layers see.
+    """
+    if local_size is not None and local_size != getattr(config, "sliding_window", None):
+        raise ModelError(
+            f"{config.model_type} attends in chunks of {local_size} tokens, which packed attention "
+            "does not: give a model with whole or sliding-window attention"
+        )
 
 
 AttentionInterface.register(ATTENTION, _for_transformers)

@@ -28,6 +28,9 @@ TOKENIZER_FILES = (
 )
 """Copied unchanged, so that a saved policy reads text exactly as the one it came from."""
 
+_LARGEST_ROUNDING = 0.03
+"""Of a hidden state's norm: experts are multiplied in other groupings, in bfloat16 too."""
+
 
 class PackedPolicy(torch.nn.Module):
     """A causal language model as a function from packed sequences to logprobs of their tokens.
@@ -40,7 +43,8 @@ class PackedPolicy(torch.nn.Module):
         """Wrap a model that was loaded with ``load_policy``.
 
         Raises:
-            ModelError: the model has no output head, or does something to its logits after it.
+            ModelError: the model has no output head, does something to its logits after it, wants
+                more of attention than ``packed_attention`` does, or lets packed sequences meet.
         """
         super().__init__()
         head = model.get_output_embeddings()
@@ -52,6 +56,7 @@ class PackedPolicy(torch.nn.Module):
         self.head_bias = getattr(head, "bias", None)
         self._tokens_per_logit_chunk = tokens_per_logit_chunk
         self._refuse_altered_logits()
+        self._refuse_mixed_sequences()
 
     def forward(
         self,
@@ -106,6 +111,25 @@ class PackedPolicy(torch.nn.Module):
             raise ModelError(
                 f"{type(self.model).__name__} changes its logits after the output head (scales or "
                 "caps them), which the learner does not: give a model without that"
+            )
+
+    def _refuse_mixed_sequences(self) -> None:
+        """Raise ModelError if what stands in front of a sequence changes its hidden states.
+
+        Recurrent layers and convolutions do so, and attention that is not ``packed_attention``.
+        """
+        position_ids = torch.arange(4).repeat(2).view(1, -1)
+        with torch.no_grad():
+            first, second = (
+                self._hidden(torch.tensor([[*front, 0, 1, 2, 3]]), position_ids, (4, 4))[4:]
+                for front in ((0, 1, 2, 3), (3, 3, 1, 0))
+            )
+        change, size = (hidden.float().norm(dim=1) for hidden in (first - second, first))
+        if not bool((change <= _LARGEST_ROUNDING * size).all()):
+            raise ModelError(
+                f"{type(self.model).__name__} lets packed sequences see each other (by recurrent "
+                "layers, or an attention of its own): give a model whose layers mix tokens by "
+                "attention alone"
             )
 
 

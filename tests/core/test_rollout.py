@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -9,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cast_ray.chat import ChatTokenizer
+from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.base import Effect
+from cast_ray.jobs.evaluate import evaluation_sampling, training_sampling
 from cast_ray.puzzles import Puzzle, puzzle_id_of
-from cast_ray.rollout import EpisodeSpec
+from cast_ray.rollout import EpisodeSpec, Sampling
 from cast_ray.seeds import derive_seed
 from cast_ray.trajectory import Trajectory
 from tests.rooms import FIXED
@@ -157,6 +161,15 @@ def test_whole_answers_are_played_on_where_cut_off_ones_are_executed(
     skipping = played(tokenizer, RIGHT)
     assert whole.states == skipping.states
     assert whole.token_ids == skipping.token_ids
+
+
+@pytest.mark.parametrize("sampling_of", [training_sampling, evaluation_sampling])
+@pytest.mark.parametrize("truncated", ["skip", "execute"])
+def test_configuration_says_what_becomes_of_cut_off_answers(
+    sampling_of: Callable[[TrainConfig], Sampling], truncated: str
+) -> None:
+    config = load_config(None, [f"rollout.truncated={truncated}"])
+    assert sampling_of(config).truncated == truncated
 
 
 def test_answer_that_just_ends_in_time_is_executed(tokenizer: ChatTokenizer) -> None:

@@ -22,6 +22,7 @@ from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
 from solver_actors.pool import RolloutPool
 from solver_actors.solvers import get_solver_entry
+from solver_actors.teacher import SoftTeacher
 from tests.scripted import build_test_policy, scripted_engine, silent_engine
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -47,7 +48,11 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_pool(model_dir: Path) -> Iterator:
     pools: list[RolloutPool] = []
 
-    def make(latency_s: float = 0.0, make_engine: Callable = scripted_engine) -> RolloutPool:
+    def make(
+        latency_s: float = 0.0,
+        make_engine: Callable = scripted_engine,
+        teacher: SoftTeacher | None = None,
+    ) -> RolloutPool:
         pieces = read_chat_pieces(model_dir)
         pools.append(
             RolloutPool(
@@ -60,6 +65,7 @@ def make_pool(model_dir: Path) -> Iterator:
                 pieces=pieces,
                 make_generate=functools.partial(make_engine, str(model_dir), pieces, latency_s),
                 deadlock_ends_episode=True,
+                teacher=teacher,
             )
         )
         return pools[-1]
@@ -124,6 +130,15 @@ def test_a_groups_rollouts_meet_one_table(make_pool) -> None:
     assert counters["num_misses"] == 6
     # Eight trajectories are scored one by one; the table was built for the deadlock rule.
     assert counters["num_hits"] == 6 * 8
+
+
+def test_oracle_actors_ask_the_teacher_they_are_given(make_pool) -> None:
+    pool = make_pool(teacher=SoftTeacher(temperature=1.0, rescue="cost"))
+    table = _table(list(pool.play(_groups(3), SAMPLING, timeout_s=60)))
+    for row in table.select(["effects", "teacher_logprobs", "teacher_actions"]).to_pylist():
+        assert len(row["teacher_logprobs"]) == len(row["effects"])
+        assert all(value <= 0 for value in row["teacher_logprobs"])
+        assert all(row["teacher_actions"])
 
 
 @pytest.mark.parametrize("game", ["minesweeper", "rush_hour"])
