@@ -197,5 +197,5 @@ def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
     with torch.device("meta"):
         skeleton = type(model)(model.config)
     skeleton.generation_config = model.generation_config
-    # What is saved as the type in config.json.
-    return skeleton.to(model.config.dtype)
+    wanted: Any = skeleton  # Any: transformers annotates this method for other arguments
+    return wanted.to(model.config.dtype)  # what is saved as the type in config.json

@@ -28,7 +28,7 @@ from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.jobs.updates import objective_of
 from cast_ray.jobs.warm_start import build_initial_model, demonstrations
 from cast_ray.jobs.workers import learner_settings
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_group import LearnerGroup
 from cast_ray.learner_settings import LearnerSettings
 from cast_ray.policy import load_policy
 from cast_ray.small_policy import read_chat_pieces

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from cast_ray.errors import RunDirectoryError
 from cast_ray.jobs.run import Run
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_group import LearnerGroup
 from cast_ray.run_directory import RunDirectory
 
 

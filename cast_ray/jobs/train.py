@@ -26,7 +26,7 @@ from cast_ray.jobs.start_model import engine_model, start_model
 from cast_ray.jobs.training_step import Stopwatch, credit, play_step, step_metrics
 from cast_ray.jobs.updates import SkippedUpdates, distill, objective_of, update
 from cast_ray.jobs.workers import SyncResult, Workers, reserved_cpus, start_learner
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_group import LearnerGroup
 from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
 from cast_ray.progress import TrainProgress
 from cast_ray.report import write_report

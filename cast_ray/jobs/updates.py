@@ -14,7 +14,7 @@ from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.distillation import teacher_demonstrations
 from cast_ray.errors import LearnerError
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_group import LearnerGroup
 from cast_ray.learner_settings import UpdateStats
 from cast_ray.objectives import Objective
 from cast_ray.run_directory import write_table

@@ -17,7 +17,7 @@ from cast_ray.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.env import TextEnv
 from cast_ray.errors import ConfigError
 from cast_ray.games import get_game
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_group import LearnerGroup
 from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import build_small_policy

@@ -15,7 +15,7 @@ from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_group import LearnerGroup
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.weights import WeightManifest, remove_old_versions

@@ -18,7 +18,7 @@ from cast_ray.generators import build_puzzles
 from cast_ray.jobs.training_step import credit
 from cast_ray.jobs.updates import distill, update
 from cast_ray.jobs.workers import learner_settings
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_group import LearnerGroup
 from cast_ray.learner_settings import UpdateStats
 from cast_ray.weights import read_weights
 from solver_actors.sokoban import solve_sokoban

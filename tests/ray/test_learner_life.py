@@ -19,7 +19,7 @@ from torch.utils.cpp_extension import get_default_build_root
 
 from cast_ray.batching import flat_column, loss_mask, row_offsets
 from cast_ray.errors import LearnerError, ModelError, RemoteTimeout
-from cast_ray.learner_actor import LearnerGroup
+from cast_ray.learner_group import LearnerGroup
 from cast_ray.policy import load_policy
 from tests.learner_double import (
     DAPO,
