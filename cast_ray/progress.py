@@ -144,8 +144,8 @@ class TrainProgress:
         self._end_activity()
         lines = [
             _result(summary),
-            f"{summary['game']} {summary['tier']}, {summary['steps']} steps, seed "
-            f"{summary['seed']}, {duration(summary['seconds'])}",
+            f"{summary['game']} {summary['tier']}, {summary['algorithm']}, "
+            f"{summary['steps']} steps, seed {summary['seed']}, {duration(summary['seconds'])}",
             f"report  {run_dir / 'report.html'}",
             f"model   {run_dir / 'model'}",
             f"check   cast-ray replay {run_dir}",

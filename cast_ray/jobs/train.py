@@ -244,6 +244,7 @@ def _summarise(run: Run, *, seconds: float) -> dict:
         "seed": config.seed,
         "game": config.game,
         "tier": config.tier,
+        "algorithm": config.algorithm,
         "steps": config.steps,
     }
     run.directory.write_summary(summary)

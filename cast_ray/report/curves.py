@@ -124,6 +124,20 @@ def turn_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]
 
 def health_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
     """Return the small charts about the learner and the weight sync."""
+    divergence = _small(
+        steps,
+        "Divergence from the reference",
+        lambda row: row.kl,
+        _plain,
+        "KL at the tokens in the loss, in nats, mean over the step’s updates.",
+    )
+    skipped = _small(
+        steps,
+        "Skipped updates",
+        lambda row: row.skipped_updates,
+        _plain,
+        "Loss or gradient was not finite: the weights stayed as they were.",
+    )
     return [
         _small(steps, "Loss", lambda row: row.loss, _plain, "Mean over the step’s updates."),
         _small(
@@ -161,6 +175,22 @@ def health_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
             _plain,
             "The worst single token of the step.",
         ),
+        _small(
+            steps,
+            "Divergence of engine and learner",
+            lambda row: row.rollout_kl,
+            _plain,
+            "KL(engine || learner) at the step’s tokens, in nats, before any update.",
+        ),
+        _small(
+            steps,
+            "Corrected tokens",
+            lambda row: row.rollout_clip_fraction,
+            lambda value: percent(value, digits=2),
+            "Share of tokens whose ratio learner / engine is beyond the cap.",
+        ),
+        *([divergence] if any(row.kl for row in steps) else []),
+        *([skipped] if any(row.skipped_updates for row in steps) else []),
     ]
 
 

@@ -24,6 +24,7 @@ SUMMARY = {
     "seed": 3,
     "game": "sokoban",
     "tier": "mini",
+    "algorithm": "gspo",
     "steps": 12,
 }
 
@@ -138,7 +139,7 @@ def test_end_in_a_file_names_result_report_and_model() -> None:
         progress.finish(Path("runs/one"), SUMMARY)
     text = file.getvalue()
     assert "33.4% before, 57.9% after training (+24.5 points)" in text
-    assert "sokoban mini, 12 steps, seed 3, 8 min 43 s" in text
+    assert "sokoban mini, gspo, 12 steps, seed 3, 8 min 43 s" in text
     assert "runs/one/report.html" in text
     assert "runs/one/model" in text
 

@@ -123,7 +123,7 @@ def test_every_address_inside_the_page_exists(page: Element) -> None:
 def test_headline_tells_game_tier_steps_seed_and_time(page: Element) -> None:
     assert page.one("h1").text == "Sokoban mini"
     facts = [fact.text for fact in page.one("facts").all("li")]
-    assert facts == ["2 steps", "seed 7", "8 min 43 s", "4 training episodes", "α = 0.5"]
+    assert facts == ["2 steps", "cast", "seed 7", "8 min 43 s", "4 training episodes", "α = 0.5"]
     assert not page.all("notice")
 
 

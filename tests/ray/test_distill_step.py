@@ -11,7 +11,7 @@ from cast_ray.chat import ChatTokenizer
 from cast_ray.config_file import load_config
 from cast_ray.distillation import teacher_demonstrations
 from cast_ray.errors import TrajectoryError
-from cast_ray.jobs.training_step import distill
+from cast_ray.jobs.updates import distill
 from cast_ray.trajectory import TeacherTurns, to_rollout_batch, with_costs
 from tests.credit_tables import changed
 from tests.scripted import build_test_policy
