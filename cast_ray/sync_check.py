@@ -77,12 +77,17 @@ class LogprobAlarm:
     def judge(self, difference: LogprobDifference) -> None:
         """Take the first difference as the healthy level; warn or stop at its multiples.
 
+        A difference over no token at all says nothing.
+
         Raises:
             WeightSyncError: the difference is at least ``stop_ratio`` times the healthy level, or
                 the very first is too large to be one.
         """
+        if not difference.num_tokens:
+            return
+        # Asked the other way round, so that a difference that is no number stops the run too.
         if self.healthy is None:
-            if difference.mean > _LARGEST_HEALTHY:
+            if not difference.mean <= _LARGEST_HEALTHY:
                 raise WeightSyncError(
                     f"engine and learner differ by {difference.mean:.3g} nats a token right after "
                     "the first sync: check that both load the same model and that the engine "
@@ -91,7 +96,7 @@ class LogprobAlarm:
             self.healthy = difference.mean
             return
         ratio = difference.mean / max(self.healthy, np.finfo(np.float32).eps)
-        if ratio >= self._stop_ratio:
+        if not ratio < self._stop_ratio:
             raise WeightSyncError(
                 f"engine and learner differ by {difference.mean:.3g} nats a token, {ratio:.0f} "
                 f"times the level at the start ({self.healthy:.3g}): the engine does not hold the "

@@ -13,6 +13,8 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
     GraniteConfig,
     GraniteForCausalLM,
     LlamaConfig,
@@ -138,6 +140,15 @@ def test_a_gemma_2_without_caps_slides_in_every_other_layer(tmp_path: Path) -> N
         final_logit_softcapping=None,
     )
     assert_equals_eager(saved(Gemma2ForCausalLM(config), tmp_path))
+
+
+def test_absolute_positions_are_counted_from_the_start_of_each_row(tmp_path: Path) -> None:
+    # Rotary ones would not notice: only their differences matter.
+    torch.manual_seed(1)
+    config = GPT2Config(
+        vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=64, initializer_range=0.2
+    )
+    assert_equals_eager(saved(GPT2LMHeadModel(config), tmp_path))
 
 
 def test_a_mixture_of_experts_is_taken(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import logging
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -88,3 +89,22 @@ def test_a_resumed_alarm_keeps_its_level() -> None:
     with pytest.raises(WeightSyncError):
         alarm.judge(_difference(0.02))
     assert alarm.healthy == 0.001
+
+
+def test_a_first_difference_that_is_no_number_stops_the_run() -> None:
+    with pytest.raises(WeightSyncError, match="right after the first sync"):
+        LogprobAlarm(warn_ratio=3, stop_ratio=10).judge(_difference(math.nan))
+
+
+def test_a_later_difference_that_is_no_number_stops_the_run() -> None:
+    with pytest.raises(WeightSyncError, match="does not hold the learner's weights"):
+        _alarm().judge(_difference(math.nan))
+
+
+def test_a_batch_without_a_token_in_the_loss_sets_no_level() -> None:
+    alarm = LogprobAlarm(warn_ratio=3, stop_ratio=10)
+
+    alarm.judge(replace(_difference(0.0), num_tokens=0))
+    alarm.judge(_difference(0.002))
+
+    assert alarm.healthy == 0.002
