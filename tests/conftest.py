@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 from cast_ray.kernel_cache import use_kernel_cache
 
-# Ray reads these once, at import; `cast-ray` itself sets the same.
+# `cast-ray` itself sets the same: one ninja for all (another one compiles DeepSpeed's operator
+# anew), and what Ray reads once, at import.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
