@@ -54,12 +54,13 @@ class LearnerProcesses:
     def begin(self, settings: LearnerSettings, *, num_ranks: int) -> None:
         """Start a learner in place of the present one."""
         self._ranks = self._processes[:num_ranks]
-        address = ray.get(self._ranks[0].free_address.remote(), timeout=180)
+        address = ray.get(self._ranks[0].free_address.remote(), timeout=400)
         begun = [
             process.begin.remote(settings, rank, num_ranks, address)
             for rank, process in enumerate(self._ranks)
         ]
-        ray.get(begun, timeout=180)
+        # The first start imports DeepSpeed, on a busy machine for minutes.
+        ray.get(begun, timeout=400)
 
     def call(self, method: str, *arguments: object) -> object:
         """Call a method on every rank; return what rank 0 returned."""

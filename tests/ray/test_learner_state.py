@@ -44,13 +44,16 @@ LEARNERS: dict[str, tuple[int, dict[str, Any]]] = {
     "2 ranks, ZeRO 2, adapters": (2, {"zero_stage": 2, "dtype": "bfloat16", "lora_rank": 3}),
 }
 NAMES = tuple(LEARNERS)
+SHAPE = {"vocab_size": 2301, "hidden_size": 45, "intermediate_size": 33}
 
 
 @pytest.fixture(scope="module")
 def odd_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two ranks divide neither the embedding, nor the norms, nor the layers between them."""
-    directory = tmp_path_factory.mktemp("policy") / "odd"
-    return build_policy(directory, vocab_size=129, hidden_size=45, intermediate_size=33)
+    """Two ranks divide neither the embedding, nor the norms, nor the layers between them.
+
+    The embedding is larger than what stage 3 keeps whole on every rank (100,000 numbers).
+    """
+    return build_policy(tmp_path_factory.mktemp("policy") / "odd", **SHAPE)
 
 
 @pytest.fixture(scope="module")
@@ -371,7 +374,7 @@ def test_checkpoint_of_another_type_is_refused(learners: Learners, small: Path) 
 def test_checkpoint_of_another_model_is_refused_by_the_parameter_that_differs(
     learners: Learners, processes: LearnerProcesses, small: Path, tmp_path: Path
 ) -> None:
-    other = build_policy(tmp_path / "other", vocab_size=129, hidden_size=45, intermediate_size=34)
+    other = build_policy(tmp_path / "other", **{**SHAPE, "intermediate_size": 34})
     settings = settings_for(other, optimizer="adamw")
     processes.begin(settings, num_ranks=1)
 
@@ -386,9 +389,7 @@ def test_adapters_of_another_base_are_refused(
     name = "1 rank, ZeRO 0, adapters"
     learners.begin(name)
     learners.save(tmp_path / "adapters")
-    other = build_policy(
-        tmp_path / "other", vocab_size=129, hidden_size=45, intermediate_size=33, seed=8
-    )
+    other = build_policy(tmp_path / "other", **SHAPE, seed=8)
     processes.begin(replace(learners.settings(name), model_dir=str(other)), num_ranks=1)
 
     assert "resume with the same settings" in refusal(learners, tmp_path / "adapters")
