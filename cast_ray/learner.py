@@ -151,7 +151,7 @@ class Learner:
             )
             return policy_loss(objective, tokens)
 
-        return self._step(table, rows, in_loss, share, lr=self._settings.lr)
+        return self._step(table, rows, share, num_tokens=int(in_loss.sum()), lr=self._settings.lr)
 
     def supervised_update(self, table: Rows, rows: np.ndarray, *, lr: float) -> UpdateStats:
         """Take one optimizer step on the cross-entropy of the tokens in the loss.
@@ -167,10 +167,10 @@ class Learner:
         in_loss = rows_in_loss(loss_mask(table), table, rows)
         weights = self._to_device(losses.token_mean_weights(in_loss))
 
-        def share(batch: PackedBatch, logprobs: Tensor, _entropy: Tensor) -> LossShare:
-            return text_loss(logprobs, weights[batch.token_index])
+        def share(batch: PackedBatch, logprobs: Tensor, entropy: Tensor) -> LossShare:
+            return text_loss(logprobs, entropy, weights[batch.token_index])
 
-        return self._step(table, rows, in_loss, share, lr=lr)
+        return self._step(table, rows, share, num_tokens=int(in_loss.sum()), lr=lr)
 
     def state_for_sync(self) -> dict[str, Tensor]:
         """Return all weights, on the CPU, under their Hugging Face names; nothing beyond rank 0.
@@ -233,23 +233,22 @@ class Learner:
         self,
         table: Rows,
         rows: np.ndarray,
-        in_loss: np.ndarray,
         loss_share: _LossShareOf,
         *,
+        num_tokens: int,
         lr: float,
     ) -> UpdateStats:
         started = time.perf_counter()
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
-        num_tokens = int(in_loss.sum())
         totals = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
         ratio_max = torch.zeros(1, device=self._engine.device)
-        batches = self._micro_batches(table, rows, in_loss)
+        batches = self._micro_batches(table, rows)
         for i, batch in enumerate(batches):
             logprobs, entropy = self._forward(self._engine, batch)
             share = loss_share(batch, logprobs, entropy)
             totals += torch.stack(
-                [share.loss.detach(), share.num_clipped, entropy.detach().sum(), share.kl]
+                [share.loss.detach(), share.num_clipped, share.entropy, share.kl]
             )
             ratio_max = torch.maximum(ratio_max, share.ratio_max)
             loss = share.loss
@@ -296,9 +295,8 @@ class Learner:
 
     def _logprobs_by(self, policy: Any, table: Rows) -> np.ndarray:
         flat = torch.zeros(int(row_offsets(table)[-1]), device=self._engine.device)
-        rows = np.arange(table.num_rows)
         with torch.no_grad():
-            for batch in self._micro_batches(table, rows, loss_mask(table)):
+            for batch in self._micro_batches(table, np.arange(table.num_rows)):
                 flat[batch.token_index] = self._forward(policy, batch)[0]
         self._add_up(flat)
         return flat.cpu().numpy()
@@ -306,13 +304,11 @@ class Learner:
     def _forward(self, policy: Any, batch: PackedBatch) -> tuple[Tensor, Tensor]:
         return policy(batch.token_ids, batch.position_ids, batch.sequence_lengths, batch.predicts)
 
-    def _micro_batches(
-        self, table: Rows, rows: np.ndarray, in_loss: np.ndarray
-    ) -> list[PackedBatch]:
+    def _micro_batches(self, table: Rows, rows: np.ndarray) -> list[PackedBatch]:
         batches = rank_micro_batches(
             table,
             rows,
-            in_loss,
+            loss_mask(table),
             tokens_per_micro_batch=self._settings.tokens_per_micro_batch,
             rank=self._rank,
             world_size=self._world_size,

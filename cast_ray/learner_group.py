@@ -60,6 +60,7 @@ class LearnerGroup:
             LearnerError: a rank failed; so do all methods.
         """
         self._timeout_s, self._health_timeout_s = timeout_s, health_timeout_s
+        self._is_started = False
         self._ranks: list[Any] = []  # Any: Ray's handles have the actor's methods, and .remote
         bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
         self._place = placement_group([bundle] * num_ranks, strategy="PACK")
@@ -86,6 +87,7 @@ class LearnerGroup:
             self._ranks.append(placed.remote(settings, rank=rank, world_size=num_ranks))
         [address] = self._wait([self._ranks[0].free_address.remote()], "start")
         self._on_all(lambda rank: rank.start.remote(*address), "start")
+        self._is_started = True
         logger.info("%d learner rank(s) ready at %s:%d", num_ranks, *address)
 
     def logprobs(self, table: ray.ObjectRef) -> np.ndarray:
@@ -202,7 +204,7 @@ class LearnerGroup:
                     f"learner {name} was not done within {self._timeout_s} s and was ended: raise "
                     "learner.timeout_s, or look at the learner's log for what it waits for"
                 )
-            else:
+            elif self._is_started:  # a process that still imports cannot answer
                 self._ask_all(name)
 
     def _ask_all(self, name: str) -> None:

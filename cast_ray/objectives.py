@@ -57,7 +57,8 @@ class TokenInputs:
     """None where the objective has no divergence."""
     rollout_weights: Tensor
     weights: Tensor
-    """Share of each token in the mini-batch's mean."""
+    """Share of each token in the mini-batch's mean; 0 where the rollout correction leaves it out.
+    Such a token still belongs to its trajectory's ratio."""
     trajectory: Tensor
     """int64, which tokens belong together."""
 
@@ -70,6 +71,8 @@ class LossShare:
     """Scalar with gradient."""
     num_clipped: Tensor
     """Scalar, tokens that the clip leaves without gradient."""
+    entropy: Tensor
+    """Scalar, sum of the tokens' entropies, in nats."""
     kl: Tensor
     """Scalar, sum of the tokens' estimates of the divergence from the reference."""
     ratio_max: Tensor
@@ -138,20 +141,25 @@ def policy_loss(objective: Objective, tokens: TokenInputs) -> LossShare:
         per_token = per_token + objective.kl_coefficient * kl
     if objective.entropy_coefficient:
         per_token = per_token - objective.entropy_coefficient * tokens.entropy
+    is_kept = tokens.weights > 0
+    is_clipped = losses.is_clipped(ratio.detach(), tokens.advantages, **bounds)
     return LossShare(
-        loss=(tokens.weights * per_token).sum(),
-        num_clipped=losses.is_clipped(ratio.detach(), tokens.advantages, **bounds).sum(),
-        kl=kl.detach().sum(),
-        ratio_max=_largest(ratio.detach()),
+        # Whatever stands at a token that is left out, 0 times it might be no number.
+        loss=(tokens.weights * per_token)[is_kept].sum(),
+        num_clipped=is_clipped[is_kept].sum(),
+        entropy=tokens.entropy.detach()[is_kept].sum(),
+        kl=kl.detach()[is_kept].sum(),
+        ratio_max=_largest(ratio.detach()[is_kept]),
     )
 
 
-def text_loss(learner_logprobs: Tensor, weights: Tensor) -> LossShare:
+def text_loss(learner_logprobs: Tensor, entropy: Tensor, weights: Tensor) -> LossShare:
     """Return the share of a micro-batch in the cross-entropy with its text; arguments ``[n]``."""
     zero = torch.zeros((), device=weights.device)
     return LossShare(
         loss=(weights * losses.cross_entropy(learner_logprobs)).sum(),
         num_clipped=zero,
+        entropy=entropy.detach().sum(),
         kl=zero,
         ratio_max=zero,
     )

@@ -118,11 +118,9 @@ class ProbeLearner(Learner):
 
     tokens_per_micro_batch = 180
 
-    def _micro_batches(
-        self, table: Rows, rows: np.ndarray, in_loss: np.ndarray
-    ) -> list[PackedBatch]:
+    def _micro_batches(self, table: Rows, rows: np.ndarray) -> list[PackedBatch]:
         self._settings = replace(self._settings, tokens_per_micro_batch=self.tokens_per_micro_batch)
-        return super()._micro_batches(table, rows, in_loss)
+        return super()._micro_batches(table, rows)
 
 
 class ProbeActor(LearnerActor):
@@ -260,7 +258,8 @@ class NaivePolicy:
     ) -> list[torch.Tensor]:
         """The losses of a row's tokens in the loss, one after the other."""
         logprobs = self.row_logprobs(row["token_ids"])
-        in_loss = [i for i in range(1, len(logprobs)) if row["loss_mask"][i]]
+        written = [i for i in range(1, len(logprobs)) if row["loss_mask"][i]]
+        in_loss = written
         if objective.rollout_correction == "mask":
             cap = objective.rollout_correction_cap
             away = {i: math.exp(start[i] - row["rollout_logprobs"][i]) for i in in_loss}

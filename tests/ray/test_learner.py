@@ -122,10 +122,11 @@ def test_update_equals_the_naive_loop_for_any_number_of_micro_batches_and_ranks(
 
 
 @pytest.mark.parametrize("correction", ["none", "mask"])
+@pytest.mark.parametrize("name", ["dapo", "gspo"])
 def test_other_rollout_corrections_equal_the_naive_loop(
-    one_rank: Probes, naive: NaivePolicy, start_logprobs: np.ndarray, correction: str
+    one_rank: Probes, naive: NaivePolicy, start_logprobs: np.ndarray, correction: str, name: str
 ) -> None:
-    objective = replace(DAPO, rollout_correction=correction)
+    objective = replace(OBJECTIVES[name], rollout_correction=correction)
     gradient, loss = naive.gradient(TABLE, start_logprobs, objective)
 
     found, stats = one_rank.gradient(TABLE, start_logprobs, objective)
