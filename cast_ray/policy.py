@@ -171,7 +171,7 @@ def save_policy(
 def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
     """Return the model without weights and adapters: transformers saves adapters alone."""
     with torch.device("meta"):
-        skeleton = type(model)(model.config)
+        skeleton: Any = type(model)(model.config)  # Any: .to is annotated as a bare function
     skeleton.generation_config = model.generation_config
     # What is saved as the type in config.json.
     return skeleton.to(model.config.dtype)
