@@ -195,7 +195,7 @@ def save_policy(
 def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
     """Return the model without weights and adapters: transformers saves adapters alone."""
     with torch.device("meta"):
-        skeleton = type(model)(model.config)
+        skeleton: Any = type(model)(model.config)  # Any: .to is annotated as a bare function
     skeleton.generation_config = model.generation_config
     wanted: Any = skeleton  # Any: transformers annotates this method for other arguments
     return wanted.to(model.config.dtype)  # what is saved as the type in config.json
