@@ -247,9 +247,7 @@ class Learner:
         for i, batch in enumerate(batches):
             logprobs, entropy = self._forward(self._engine, batch)
             share = loss_share(batch, logprobs, entropy)
-            totals += torch.stack(
-                [share.loss.detach(), share.num_clipped, share.entropy, share.kl]
-            )
+            totals += torch.stack([share.loss.detach(), share.num_clipped, share.entropy, share.kl])
             ratio_max = torch.maximum(ratio_max, share.ratio_max)
             loss = share.loss
             is_last = i == len(batches) - 1

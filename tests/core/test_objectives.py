@@ -85,13 +85,14 @@ def naive_loss(
         logprobs.append(p)
         entropies.append(h)
         counted = [i for i, token in enumerate(tokens) if is_counted(objective, token)]
+        written = [i for i, token in enumerate(tokens) if token.is_model]
         found = []
         for i in counted:
             token = tokens[i]
             if objective.ratio == "token":
                 ratio = torch.exp(p[i] - token.start)
             else:
-                mean = sum(tokens[j].learner - tokens[j].start for j in counted) / len(counted)
+                mean = sum(tokens[j].learner - tokens[j].start for j in written) / len(written)
                 if mean > 10:
                     ratio = torch.tensor(math.exp(10), dtype=torch.float64)
                 else:
@@ -132,7 +133,8 @@ class Ours:
             for name in ("learner", "start", "rollout", "reference", "advantage", "entropy")
         }
         corrected = correct_rollout(self.columns["rollout"], self.columns["start"], objective)
-        self.in_loss = np.array([t.is_model for t in flat], dtype=bool) & corrected.is_kept
+        self.is_model = np.array([t.is_model for t in flat], dtype=bool)
+        self.in_loss = self.is_model & corrected.is_kept
         self.columns["rollout_weight"] = corrected.weights
         if self.in_loss.any():
             self.columns["weight"] = mean_weights(self.in_loss, self.offsets, objective)
@@ -144,7 +146,7 @@ class Ours:
         index, trajectory = [], []
         for number, row in enumerate(rows):
             here = np.arange(self.offsets[row], self.offsets[row + 1])
-            here = here[self.in_loss[here]]
+            here = here[self.is_model[here]]
             index += here.tolist()
             trajectory += [number] * len(here)
         order = np.arange(len(index)) if shuffle is None else shuffle.permutation(len(index))
@@ -421,9 +423,10 @@ def test_stats_of_a_share_are_sums_over_its_tokens() -> None:
 def test_text_loss_is_the_weighted_cross_entropy() -> None:
     logprobs = torch.tensor([-1.0, -3.0], requires_grad=True)
 
-    share = text_loss(logprobs, torch.tensor([0.25, 0.5]))
+    share = text_loss(logprobs, torch.tensor([0.5, 1.5]), torch.tensor([0.25, 0.5]))
     share.loss.backward()
 
+    assert share.entropy.item() == 2.0
     assert share.loss.item() == pytest.approx(0.25 + 1.5)
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [-0.25, -0.5]
