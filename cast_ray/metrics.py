@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -19,8 +20,14 @@ from cast_ray.files import refusals_named, written_aside
 _BOOTSTRAP_SAMPLES = 2000
 _OTHER_NAMES = {"deadlock_fraction": "lost_fraction"}
 """Columns of stored Sokoban runs, where a deadlock is the only failure."""
-_ADDED = {"dropped_groups": 0}
-"""Columns that stored runs may lack, with what they would hold there."""
+_ADDED = {
+    "dropped_groups": 0,
+    "kl": 0.0,
+    "skipped_updates": 0,
+    "rollout_kl": math.nan,
+    "rollout_clip_fraction": math.nan,
+}
+"""Columns that stored runs may lack, with what they would hold there; NaN = it was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

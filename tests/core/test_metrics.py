@@ -44,6 +44,17 @@ def test_older_file_without_dropped_groups_dropped_none(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "old.parquet") == [_row(1, dropped_groups=0)]
 
 
+def test_file_from_before_references_and_skipped_updates_is_still_read(tmp_path: Path) -> None:
+    added = ["kl", "skipped_updates", "rollout_kl", "rollout_clip_fraction"]
+    write_metrics(tmp_path / "new.parquet", [_row(1)])
+    pl.read_parquet(tmp_path / "new.parquet").drop(added).write_parquet(tmp_path / "old.parquet")
+
+    [row] = read_metrics(tmp_path / "old.parquet")
+
+    assert (row.success, row.kl, row.skipped_updates) == (0.5, 0.0, 0)
+    assert np.isnan([row.rollout_kl, row.rollout_clip_fraction]).all()
+
+
 def test_no_file_means_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "metrics.parquet") == []
 
