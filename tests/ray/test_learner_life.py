@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.utils.cpp_extension import get_default_build_root
 
-from cast_ray.batching import flat_column, loss_mask, row_offsets
+from cast_ray.batching import row_offsets
 from cast_ray.errors import LearnerError, ModelError, RemoteTimeout
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.policy import load_policy
@@ -69,18 +69,16 @@ def test_gradient_that_is_not_finite_is_skipped_and_the_next_one_is_as_if_it_had
         start=tmp_path / "start",
     )
     before = probes.call("weights")
-    # The ratio overflows where the advantage is negative: the dual clip bounds the loss, and the
-    # gradient is 0 times infinity.
-    is_negative = flat_column(TABLE, "token_advantages") < 0
-    token = np.flatnonzero(is_negative & loss_mask(TABLE))[0]
-    far = start_logprobs.copy()
-    far[token] = -1000.0
-
+    # The largest float32 there is: divided among the tokens it gives a finite loss, and on its way
+    # through the layers it overflows.
+    advantages = [np.array(row) for row in TABLE.column("token_advantages").to_pylist()]
+    advantages[4][np.flatnonzero(advantages[4])[0]] = -3e38
+    huge = with_column(TABLE, "token_advantages", advantages)
     uncorrected = replace(DAPO, rollout_correction="none")
     gradient, _ = probes.gradient(TABLE, start_logprobs, uncorrected)
     probes.call("load_checkpoint", probes.start)
 
-    stats = probes.call("update", TABLE, ROWS, uncorrected, far)
+    stats = probes.call("update", huge, ROWS, uncorrected, probes.call("logprobs", TABLE))
 
     after = probes.call("weights")
     assert math.isfinite(stats.loss)
