@@ -145,7 +145,9 @@ def theory(
 
 
 @app.command()
-def bench(what: Annotated[str, typer.Argument(help="What to measure: gym, solve.")]) -> None:
+def bench(
+    what: Annotated[str, typer.Argument(help="What to measure: gym, learner, solve, solvers.")],
+) -> None:
     """Measure a speed on this machine; the last line is one JSON object.
 
     gym: steps a second of the numeric Gymnasium environments, on one core.
