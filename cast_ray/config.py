@@ -252,12 +252,6 @@ class TrainConfig:
         require(self.steps >= 0, "steps", ">= 0", self.steps)
         require(self.checkpoint_every >= 1, "checkpoint_every", ">= 1", self.checkpoint_every)
         require(self.checkpoints_kept >= 1, "checkpoints_kept", ">= 1", self.checkpoints_kept)
-        require(
-            self.rollout.puzzles_per_step >= self.learner.mini_batches,
-            "learner.mini_batches",
-            f"at most rollout.puzzles_per_step ({self.rollout.puzzles_per_step})",
-            self.learner.mini_batches,
-        )
         found = (
             contradictions(
                 learner=self.learner,
@@ -280,6 +274,11 @@ class TrainConfig:
                     f"rollout.{name} must be 1 in training, got {getattr(rollout, name)}: anything "
                     "else falsifies the ratio (evaluation has a value of its own)"
                 )
+        if rollout.puzzles_per_step < self.learner.mini_batches:
+            found.append(
+                f"learner.mini_batches must be at most rollout.puzzles_per_step "
+                f"({rollout.puzzles_per_step}), got {self.learner.mini_batches}"
+            )
         if rollout.dynamic_sampling and rollout.group_size == 1:
             found.append(
                 "rollout.dynamic_sampling needs rollout.group_size >= 2: a group of one is always "

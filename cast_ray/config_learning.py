@@ -284,11 +284,12 @@ def _credit_contradictions(
         found.append("advantage.permute_credit shuffles nothing where advantage.alpha=0")
     if distillation.mode == "none":
         return found
-    if advantage.step_weight:
-        found.append(
-            f"distillation.mode={distillation.mode} has no outcome term: set "
-            "advantage.step_weight=0"
-        )
+    for name in ("alpha", "step_weight", "overlong_buffer"):
+        if getattr(advantage, name):
+            found.append(
+                f"distillation.mode={distillation.mode} has no outcome term and no solver term: "
+                f"set advantage.{name}=0"
+            )
     if distillation.mode == "forward" and (
         objective.kl_coefficient or objective.entropy_coefficient
     ):

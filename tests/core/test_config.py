@@ -85,6 +85,11 @@ def test_example_configurations_are_valid(path: Path) -> None:
     assert load_config(path, []).steps >= 0
 
 
+def test_the_paper_s_run_corrects_no_rollout() -> None:
+    [path] = [path for path in EXAMPLES if path.stem == "paper_sokoban"]
+    assert load_config(path, ["algorithm=grpo"]).objective.rollout_correction == "none"
+
+
 def test_keys_are_listed_in_dotted_form() -> None:
     keys = list(config_keys())
     assert "steps" in keys
@@ -252,14 +257,16 @@ def test_every_contradiction_is_listed_at_once() -> None:
         "rollout.top_p=0.9",
         "learner.lora_rank=8",
         "learner.zero_stage=3",
+        "learner.mini_batches=17",
     )
 
     found = message.split("; ")
-    assert len(found) == 4
+    assert len(found) == 5
     assert "needs learner.zero_stage 0 or 2, got 3" in found[0]
     assert "clip values of tokens" in found[1]
     assert "needs a reference model" in found[2]
     assert "rollout.top_p must be 1 in training, got 0.9" in found[3]
+    assert "learner.mini_batches must be at most" in found[4]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +280,9 @@ def test_every_contradiction_is_listed_at_once() -> None:
         (["rollout.temperature=0.7"], "rollout.temperature must be 1 in training"),
         (["rollout.dynamic_sampling=2", "rollout.group_size=1"], "group_size >= 2"),
         (["algorithm=dapo", "advantage.permute_credit=true"], "shuffles nothing"),
-        (["algorithm=distill_reverse", "advantage.step_weight=1"], "has no outcome term"),
+        (["algorithm=distill_reverse", "advantage.step_weight=1"], "advantage.step_weight=0"),
+        (["algorithm=distill_reverse", "advantage.alpha=0.1"], "set advantage.alpha=0"),
+        (["algorithm=distill_forward", "advantage.overlong_buffer=9"], "overlong_buffer=0"),
         (["algorithm=distill_forward", "objective.kl_coefficient=1"], "is a cross-entropy"),
     ],
 )
