@@ -18,7 +18,7 @@ from cast_ray.errors import RunDirectoryError
 from cast_ray.jobs.boards import Boards
 from cast_ray.jobs.resume import TrainingState, restore, training_state
 from cast_ray.jobs.run import Run
-from cast_ray.jobs.training_step import SkippedUpdates
+from cast_ray.jobs.updates import SkippedUpdates
 from cast_ray.learner_settings import UpdateStats
 from cast_ray.progress import TrainProgress
 from cast_ray.puzzles import Puzzle
