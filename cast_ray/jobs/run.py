@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cast_ray.config import TrainConfig
-from cast_ray.errors import ConfigError, RunDirectoryError
+from cast_ray.config_learning import ObjectiveConfig
+from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.jobs.boards import Boards, make_boards, read_boards, write_boards
 from cast_ray.progress import TrainProgress
@@ -34,6 +35,7 @@ def open_run(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> R
     Raises:
         CastRayError: bad input; nothing was written.
     """
+    _check_reference(config.objective)
     if resume:
         directory, goes_on = _reopen(config, progress)
     else:
@@ -41,6 +43,21 @@ def open_run(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> R
     # Different for every start: a run that was killed may have left actors of its name behind.
     run_id = f"{directory.path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
     return Run(config, directory, progress, read_boards(directory.puzzles), run_id, goes_on)
+
+
+def _check_reference(objective: ObjectiveConfig) -> None:
+    """Raise ModelError if the reference model that the objective needs is not where it should be.
+
+    The learner loads it after the first step's play: much too late to be told.
+    """
+    if not objective.kl_coefficient or objective.reference == "start":
+        return
+    directory = Path(objective.reference)
+    if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors")):
+        raise ModelError(
+            f"objective.reference={objective.reference} is no model directory (config.json and "
+            "safetensors weights): give one, or start"
+        )
 
 
 def _create(config: TrainConfig, progress: TrainProgress) -> RunDirectory:

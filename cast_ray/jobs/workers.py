@@ -166,7 +166,7 @@ def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings
         lora_alpha=learner.lora_alpha,
         gradient_checkpointing=learner.gradient_checkpointing,
         offload_optimizer=learner.offload_optimizer,
-        reference_dir="" if reference == "start" else reference,
+        reference_dir="" if reference == "start" else str(Path(reference).absolute()),
     )
 
 
