@@ -85,6 +85,7 @@ class LearnerGroup:
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._place, rank),
             )
             self._ranks.append(placed.remote(settings, rank=rank, world_size=num_ranks))
+        self._wait_for_processes()
         [address] = self._wait([self._ranks[0].free_address.remote()], "start")
         self._on_all(lambda rank: rank.start.remote(*address), "start")
         self._is_started = True
@@ -183,6 +184,21 @@ class LearnerGroup:
             raise LearnerError(
                 f"a learner process died during {name}: resume from the last checkpoint ({error})"
             ) from error
+
+    def _wait_for_processes(self) -> None:
+        """Return when every rank's process is there: no silence counts before its first answer.
+
+        Its imports alone can take longer than ``health_timeout_s`` on a busy machine. One that
+        died is there too: the next call says so.
+        """
+        asked = [rank.is_alive.remote() for rank in self._ranks]
+        _, missing = ray.wait(asked, num_returns=len(asked), timeout=self._timeout_s)
+        if missing:
+            self.close()
+            raise RemoteTimeout(
+                f"{len(missing)} of {len(asked)} learner processes did not start within "
+                f"{self._timeout_s} s: see ray status, or raise learner.timeout_s"
+            )
 
     def _wait_alive(self, results: list[ray.ObjectRef], name: str) -> None:
         """Return when all results are there or one has failed.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,18 @@ def settings_for(model_dir: Path, **changes: object) -> LearnerSettings:
         optimizer="sgd",
     )
     return replace(plain, **changes)
+
+
+class SlowlyRead(LearnerSettings):
+    """Settings that keep a process from answering, as long imports do, before it is there."""
+
+    def __reduce__(self) -> tuple:
+        return _read_slowly, (asdict(self),)
+
+
+def _read_slowly(fields: dict) -> LearnerSettings:
+    time.sleep(10)
+    return LearnerSettings(**fields)
 
 
 class ProbeLearner(Learner):
