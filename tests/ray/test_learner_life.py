@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from tests.learner_double import (
     SGD_LR,
     NaivePolicy,
     Probes,
+    SlowlyRead,
     build_table,
     settings_for,
     with_column,
@@ -69,16 +70,15 @@ def test_gradient_that_is_not_finite_is_skipped_and_the_next_one_is_as_if_it_had
         start=tmp_path / "start",
     )
     before = probes.call("weights")
-    # The largest float32 there is: divided among the tokens it gives a finite loss, and on its way
-    # through the layers it overflows.
-    advantages = [np.array(row) for row in TABLE.column("token_advantages").to_pylist()]
-    advantages[4][np.flatnonzero(advantages[4])[0]] = -3e38
+    # Nearly the largest float32, in a short row: the loss is finite, and the gradient overflows on
+    # its way through the layers.
+    advantages = [3e38 * np.sign(row) for row in TABLE.column("token_advantages").to_pylist()]
     huge = with_column(TABLE, "token_advantages", advantages)
     uncorrected = replace(DAPO, rollout_correction="none")
     gradient, _ = probes.gradient(TABLE, start_logprobs, uncorrected)
     probes.call("load_checkpoint", probes.start)
 
-    stats = probes.call("update", huge, ROWS, uncorrected, probes.call("logprobs", TABLE))
+    stats = probes.call("update", huge, np.array([3]), uncorrected, probes.call("logprobs", TABLE))
 
     after = probes.call("weights")
     assert math.isfinite(stats.loss)
@@ -126,6 +126,20 @@ def test_rank_that_is_stopped_is_named_within_a_minute(policy_dir: Path) -> None
         group.logprobs(ray.put(TABLE))
 
     assert time.monotonic() - started < 60
+
+
+def test_rank_whose_process_is_slow_to_come_is_not_taken_for_dead(policy_dir: Path) -> None:
+    group = LearnerGroup(
+        SlowlyRead(**asdict(settings_for(policy_dir))),
+        num_ranks=1,
+        num_cpus=0.1,
+        num_gpus=0,
+        timeout_s=180,
+        health_timeout_s=4,
+    )
+
+    assert len(group.pids()) == 1
+    group.close()
 
 
 def test_ranks_that_find_no_place_are_refused_by_what_they_asked_for(policy_dir: Path) -> None:
