@@ -279,6 +279,11 @@ class TrainConfig:
                 f"learner.mini_batches must be at most rollout.puzzles_per_step "
                 f"({rollout.puzzles_per_step}), got {self.learner.mini_batches}"
             )
+        if self.learner.lora_rank and not self.policy.path:
+            found.append(
+                f"learner.lora_rank={self.learner.lora_rank} needs policy.path: adapters on the "
+                "small policy's random weights learn next to nothing"
+            )
         if rollout.dynamic_sampling and rollout.group_size == 1:
             found.append(
                 "rollout.dynamic_sampling needs rollout.group_size >= 2: a group of one is always "

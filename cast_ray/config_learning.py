@@ -67,7 +67,8 @@ class LearnerConfig:
     max_skipped_updates: int = 3
     """So many updates in a row that are not finite stop the run; each is skipped and counted."""
     health_timeout_s: float = 45.0
-    """A rank that says nothing for so long while the others wait is taken for dead."""
+    """A rank that says nothing for so long while the others wait is taken for dead; at most 50, so
+    that it is noticed within a minute."""
     timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
@@ -75,9 +76,19 @@ class LearnerConfig:
             require(getattr(self, name) >= 1, f"learner.{name}", ">= 1", getattr(self, name))
         for name in ("tokens_per_logit_chunk", "max_skipped_updates"):
             require(getattr(self, name) >= 1, f"learner.{name}", ">= 1", getattr(self, name))
-        for name in ("lr", "num_gpus", "lora_rank", "weight_decay"):
+        for name in ("lr", "lora_rank", "weight_decay"):
             require(getattr(self, name) >= 0, f"learner.{name}", ">= 0", getattr(self, name))
-        for name in ("max_grad_norm", "lora_alpha", "health_timeout_s", "timeout_s"):
+        require(self.num_gpus in (0, 1), "learner.num_gpus", "0 or 1", self.num_gpus)
+        require(
+            all(0 <= beta < 1 for beta in self.betas), "learner.betas", "each in [0, 1)", self.betas
+        )
+        require(
+            0 < self.health_timeout_s <= 50,
+            "learner.health_timeout_s",
+            "in (0, 50]",
+            self.health_timeout_s,
+        )
+        for name in ("max_grad_norm", "lora_alpha", "timeout_s"):
             require(getattr(self, name) > 0, f"learner.{name}", "> 0", getattr(self, name))
 
 
@@ -107,7 +118,7 @@ class AdvantageConfig:
     """A control: shuffle the solver's credit among the turns of the step."""
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "delta", "step_weight", "overlong_buffer"):
+        for name in ("alpha", "delta", "epsilon", "step_weight", "overlong_buffer"):
             require(getattr(self, name) >= 0, f"advantage.{name}", ">= 0", getattr(self, name))
         require(
             0 <= self.step_discount <= 1,

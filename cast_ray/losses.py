@@ -19,7 +19,8 @@ _LARGEST_LOG_RATIO = 10.0
 """Of a sequence: beyond it the ratio no longer grows (and gives no gradient)."""
 
 _LARGEST_TOKEN_LOG_RATIO = 20.0
-"""Far beyond every clip: an infinite ratio would make even a clipped token's gradient NaN."""
+"""Far beyond every clip: an infinite ratio would make even a clipped token's gradient NaN, and one
+infinite divergence would cost the whole update."""
 
 
 def token_ratio(learner_logprobs: Tensor, start_logprobs: Tensor) -> Tensor:
@@ -94,9 +95,10 @@ def kl_estimate(learner_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """Return ``[n]`` the low-variance estimate of KL(policy || reference) at each token.
 
     exp(q - p) - (q - p) - 1 with q the reference's and p the learner's logprob: at least 0, and
-    right in the mean over tokens that the learner drew. The gradient goes through p.
+    right in the mean over tokens that the learner drew. The gradient goes through p. Beyond
+    q - p = 20 it no longer grows.
     """
-    difference = reference_logprobs - learner_logprobs
+    difference = (reference_logprobs - learner_logprobs).clamp(max=_LARGEST_TOKEN_LOG_RATIO)
     return torch.exp(difference) - difference - 1
 
 

@@ -282,9 +282,8 @@ class NaivePolicy:
             if objective.ratio == "token":
                 ratio = torch.exp(logprobs[i] - float(start[i]))
             else:
-                mean = sum(float(logprobs[j].detach()) - float(start[j]) for j in in_loss) / len(
-                    in_loss
-                )
+                gaps = [float(logprobs[j].detach()) - float(start[j]) for j in written]
+                mean = sum(gaps) / len(gaps)
                 ratio = torch.exp(torch.clamp(mean + logprobs[i] - logprobs[i].detach(), max=10.0))
             loss = one_token_loss(ratio, row["token_advantages"][i], objective)
             if objective.rollout_correction == "truncate":

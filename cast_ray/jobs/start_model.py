@@ -68,6 +68,7 @@ def start_model(run: Run, engine_model: Path) -> Path:
             learner,
             table,
             config.warm_start,
+            max_skipped=config.learner.max_skipped_updates,
             on_step=lambda step, loss: progress.warm_start(step, config.warm_start.steps, loss),
         )
         learner.save_model(directory.start_model)

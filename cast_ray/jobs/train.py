@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import ray
 
 from cast_ray.config import TrainConfig
+from cast_ray.errors import WeightSyncError
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.ray_session import ray_session
@@ -24,7 +25,13 @@ from cast_ray.jobs.resume import restore, training_state
 from cast_ray.jobs.run import Run, open_run
 from cast_ray.jobs.start_model import engine_model, start_model
 from cast_ray.jobs.training_step import Stopwatch, credit, play_step, step_metrics
-from cast_ray.jobs.updates import SkippedUpdates, distill, objective_of, update
+from cast_ray.jobs.updates import (
+    SkippedUpdates,
+    distill,
+    keep_for_inspection,
+    objective_of,
+    update,
+)
 from cast_ray.jobs.workers import SyncResult, Workers, reserved_cpus, start_learner
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
@@ -148,7 +155,11 @@ def _step(
     learning = time.perf_counter()
     start_logprobs = learner.logprobs(reference)
     difference = logprob_difference(batch, start_logprobs, objective_of(config))
-    alarm.judge(difference)
+    try:
+        alarm.judge(difference)
+    except WeightSyncError:
+        keep_for_inspection(batch, run.directory.inspection(step))
+        raise
     if config.distillation.mode == "forward":
         updates = distill(learner, batch, workers.tokenizer, config, step=step)
     else:

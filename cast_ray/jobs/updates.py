@@ -85,13 +85,18 @@ class SkippedUpdates:
         for stats in updates:
             self.in_a_row = 0 if stats.is_applied else self.in_a_row + 1
             if self.in_a_row >= self._most:
-                inspection.parent.mkdir(exist_ok=True)
-                write_table(inspection, batch)
+                keep_for_inspection(batch, inspection)
                 raise LearnerError(
                     f"{self.in_a_row} updates in a row had a loss or gradient that is not finite "
                     f"(loss {stats.loss}) and were skipped; the weights are as before them and the "
                     f"last batch is in {inspection}: look at its advantages and logprobs"
                 )
+
+
+def keep_for_inspection(batch: pa.Table, path: Path) -> None:
+    """Write the batch that stops a run where somebody can look at it."""
+    path.parent.mkdir(exist_ok=True)
+    write_table(path, batch)
 
 
 def distill(

@@ -15,7 +15,7 @@ from cast_ray.chat import ChatTokenizer
 from cast_ray.config import PolicyConfig, WarmStartConfig
 from cast_ray.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.env import TextEnv
-from cast_ray.errors import ConfigError
+from cast_ray.errors import ConfigError, LearnerError
 from cast_ray.games import get_game
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.puzzles import Puzzle
@@ -122,6 +122,7 @@ def warm_start(
     table: pa.Table,
     config: WarmStartConfig,
     *,
+    max_skipped: int,
     on_step: Callable[[int, float], None],
 ) -> float:
     """Train on demonstrations for ``config.steps`` updates; return the last loss.
@@ -130,15 +131,26 @@ def warm_start(
         learner: takes the updates.
         table: ``DEMONSTRATION_SCHEMA``, what ``demonstrations`` returned.
         config: how many, how large, how fast.
+        max_skipped: ``learner.max_skipped_updates``.
         on_step: is told step and loss.
+
+    Raises:
+        LearnerError: so many updates in a row were not finite.
     """
     reference = ray.put(table)
-    loss = float("nan")
+    loss, skipped = float("nan"), 0
     steps = np.arange(table.num_rows).reshape(config.steps, config.trajectories_per_step)
     for step, rows in enumerate(steps, start=1):
         lr = config.lr * _schedule(step, config.steps)
-        loss = learner.supervised_update(reference, rows, lr=lr).loss
+        stats = learner.supervised_update(reference, rows, lr=lr)
+        loss = stats.loss
         on_step(step, loss)
+        skipped = 0 if stats.is_applied else skipped + 1
+        if skipped >= max_skipped:
+            raise LearnerError(
+                f"{skipped} updates of the warm start in a row had a loss or gradient that is not "
+                f"finite, the last at step {step}: lower warm_start.lr ({config.lr})"
+            )
     return loss
 
 
