@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from cast_ray.files import written_aside
 from cast_ray.report import curves, phrasing, time_chart
 from cast_ray.report.bars import interval_chart
@@ -17,6 +15,7 @@ from cast_ray.report.comparison import choose_showcase, gain
 from cast_ray.report.contents import RunContents, read_run
 from cast_ray.report.episodes import Evaluation
 from cast_ray.report.game_words import words_of
+from cast_ray.report.templates import page_templates
 from cast_ray.report.time_split import time_split
 from cast_ray.run_directory import RunDirectory
 
@@ -38,13 +37,7 @@ def write_report(run: RunDirectory) -> Path:
 
 
 def _render(contents: RunContents) -> str:
-    environment = Environment(
-        loader=PackageLoader("cast_ray.report", "template"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates()
     environment.filters.update(
         percent=phrasing.percent,
         points=phrasing.points,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
 from cast_ray.report import phrasing
 from cast_ray.report.board import draw_board
+from cast_ray.report.templates import page_templates
 from cast_ray.report.theory_charts import approximation_figures
 from cast_ray.report.theory_claims import corrections, exact_claims
 from cast_ray.theory.measurements import TheoryNumbers
@@ -30,13 +30,7 @@ def write_theory_page(numbers: TheoryNumbers, path: Path) -> None:
 
 
 def _render(numbers: TheoryNumbers) -> str:
-    environment = Environment(
-        loader=PackageLoader("cast_ray.report", "template"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates()
     environment.filters.update(raised=_raised, tiny=phrasing.tiny)
     room = numbers.room
     sokoban = get_game("sokoban")
