@@ -286,10 +286,8 @@ class Learner:
         # From stage 1 on gradients are in pieces: DeepSpeed takes the norm itself, and skips the
         # step when it is not finite.
         self._engine.step()
-        return float(self._engine.get_global_grad_norm()) if self._was_applied() else math.nan
-
-    def _was_applied(self) -> bool:
-        return bool(self._engine.was_step_applied())
+        was_applied = self._engine.was_step_applied()
+        return float(self._engine.get_global_grad_norm()) if was_applied else math.nan
 
     def _logprobs_by(self, policy: Any, table: Rows) -> np.ndarray:
         flat = torch.zeros(int(row_offsets(table)[-1]), device=self._engine.device)

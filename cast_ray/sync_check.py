@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cast_ray import losses
 from cast_ray.batching import flat_column, loss_mask
 from cast_ray.errors import WeightSyncError
 from cast_ray.objectives import Objective
@@ -51,15 +52,17 @@ def logprob_difference(
         return LogprobDifference(mean=0.0, largest=0.0, num_tokens=0, kl=0.0, share_beyond_cap=0.0)
     rollout_logprobs = flat_column(batch, "rollout_logprobs")[in_loss]
     log_ratio = (learner_logprobs[in_loss] - rollout_logprobs).astype(np.float64)
-    log_cap = np.log(objective.rollout_correction_cap)
-    beyond = np.abs(log_ratio) if objective.rollout_correction == "mask" else log_ratio
+    cap = objective.rollout_correction_cap
+    is_beyond = log_ratio > np.log(cap)
+    if objective.rollout_correction == "mask":
+        is_beyond = ~losses.is_within_cap(learner_logprobs[in_loss], rollout_logprobs, cap=cap)
     return LogprobDifference(
         mean=float(np.abs(log_ratio).mean()),
         largest=float(np.abs(log_ratio).max()),
         num_tokens=int(in_loss.sum()),
         # The tokens are the engine's: exp(x) - x - 1 is right in the mean and never negative.
         kl=float((np.exp(log_ratio) - log_ratio - 1).mean()),
-        share_beyond_cap=float((beyond > log_cap).mean()),
+        share_beyond_cap=float(is_beyond.mean()),
     )
 
 
