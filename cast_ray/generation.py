@@ -30,6 +30,9 @@ class GenerateRequest:
     """Same seed, same weights, same tokens: the same answer, whatever else is running."""
     stop_token_id: int
     """The end-of-turn token: ends the answer and is part of it."""
+    min_weight_version: int = 0
+    """No token of the answer may be written by older weights; an engine that has only older ones
+    answers when it has newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +48,11 @@ class Completion:
     """``stop``: ended by the stop token; ``length``: cut off."""
     weight_version: int
     """The oldest weights that may have written any of these tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What comes back for a request that no engine can answer; asking again does not help."""
+
+    reason: str
+    """One sentence."""
