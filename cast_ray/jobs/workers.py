@@ -95,6 +95,7 @@ class Workers:
             weight_backend=engine.weight_backend,
             stall_timeout_s=_STALL_TIMEOUT_S,
             probe_timeout_s=_PROBE_TIMEOUT_S,
+            export_metrics=False,
         )
         rollout = config.rollout
         pool = RolloutPool(
@@ -129,7 +130,7 @@ class Workers:
         """
         started = time.perf_counter()
         manifest = learner.publish_weights(self._weights_dir, version=version, dtype=self._dtype)
-        receipts = self.engines.update_weights(manifest, timeout_s=timeout_s)
+        receipts = self.engines.update_weights(manifest, timeout_s=timeout_s).receipts
         remove_old_versions(self._weights_dir, keep=_VERSIONS_KEPT)
         return SyncResult(
             manifest=manifest, receipts=receipts, seconds=time.perf_counter() - started
@@ -137,7 +138,10 @@ class Workers:
 
     def seconds_running(self) -> float:
         """Return the engines' clock: time with a request running, the busiest engine's."""
-        return max(stats.seconds_running for stats in self.engines.stats(timeout_s=30.0))
+        return max(
+            (stats.seconds_running for stats in self.engines.stats(timeout_s=30.0) if stats),
+            default=0.0,
+        )
 
     def close(self) -> None:
         """End the pool, the engines and the shared-memory files of this run."""
