@@ -48,6 +48,8 @@ class EpisodeSpec:
     puzzle: Puzzle
     turn_budget: int
     seed: int
+    min_weight_version: int = 0
+    """No token of it may be written by older weights."""
 
 
 @dataclass(slots=True)
@@ -116,6 +118,7 @@ async def _play_turn(
         top_p=sampling.top_p,
         seed=seed,
         stop_token_id=tokenizer.end_of_turn_id,
+        min_weight_version=spec.min_weight_version,
     )
     asked = time.perf_counter()
     completion = await generate(request, spec.group)  # a group shares its prompt's prefix
