@@ -118,7 +118,7 @@ class PolicyEngine:
     async def answer(self, request: GenerateRequest) -> Completion | Refusal:
         """Answer one request. Raises as ``generate`` does."""
         try:
-            params = _sampling_params(request)
+            params = sampling_params(request)
             self._check_tokens(request.token_ids)
             await self._admit(request.min_weight_version)
             output, versions = await self._run(request.token_ids, params)
@@ -322,7 +322,7 @@ class PolicyEngine:
         raise EngineError(f"the engine ended a prompt of {len(token_ids)} tokens without an answer")
 
 
-def _sampling_params(request: GenerateRequest) -> SamplingParams:
+def sampling_params(request: GenerateRequest) -> SamplingParams:
     """Return vLLM's own form of a request; ValueError where it would not take it."""
     return SamplingParams(
         max_tokens=request.max_tokens,

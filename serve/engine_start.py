@@ -48,7 +48,7 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
         loggers.append(RayPrometheusStatLogger)
     with _overheard() as heard:
         try:
-            return AsyncLLM.from_engine_args(_arguments(options), stat_loggers=loggers)
+            return AsyncLLM.from_engine_args(engine_arguments(options), stat_loggers=loggers)
         except (RuntimeError, ValueError, OSError) as error:
             failure = error
     reason = first_error(heard.decode(errors="replace")) or _one_line(str(failure))
@@ -128,7 +128,8 @@ def _check_memory(options: EngineOptions) -> None:
         )
 
 
-def _arguments(options: EngineOptions) -> AsyncEngineArgs:
+def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
+    """Return what vLLM is told, the same for every use of an engine."""
     return AsyncEngineArgs(
         model=options["model_dir"],
         dtype=options["dtype"],
