@@ -96,6 +96,7 @@ class Workers:
             weight_backend=engine.weight_backend,
             stall_timeout_s=_STALL_TIMEOUT_S,
             probe_timeout_s=_PROBE_TIMEOUT_S,
+            export_metrics=False,
         )
         rollout = config.rollout
         pool = RolloutPool(
@@ -129,7 +130,7 @@ class Workers:
             WeightSyncError: an engine does not hold what was sent; the layer is named.
         """
         started = time.perf_counter()
-        receipts = self.engines.update_weights(manifest, timeout_s=timeout_s)
+        receipts = self.engines.update_weights(manifest, timeout_s=timeout_s).receipts
         remove_old_versions(self.weights_dir, keep=_VERSIONS_KEPT)
         return SyncResult(receipts=receipts, seconds=time.perf_counter() - started)
 

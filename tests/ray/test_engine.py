@@ -146,6 +146,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         "weight_backend": "faulty_file",
         "stall_timeout_s": 2,
         "probe_timeout_s": 20,
+        "export_metrics": False,
     }
     engines = deploy_engines("test", **options)
     bench = Bench(engines, options, model, folder / "weights", fault_file)
@@ -178,7 +179,7 @@ def test_rollout_logprobs_follow_the_weights_through_several_updates(bench: Benc
 
 
 def test_receipt_counts_every_tensor_and_both_uses_of_the_tied_embedding(bench: Bench) -> None:
-    [receipt] = bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S)
+    [receipt] = bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S).receipts
     assert receipt.num_checks == len(list(bench.model.named_parameters())) + 1
     assert receipt.version == bench.version
     assert receipt.worst_relative_error < 1e-3
