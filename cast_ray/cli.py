@@ -148,13 +148,30 @@ def solve(
 
 
 @app.command()
-def replay(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
-    """Play every stored trajectory again from its rows alone and report every difference."""
+def replay(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    updates: Annotated[
+        bool,
+        typer.Option("--updates", help="Also learn from them again and compare all checkpoints."),
+    ] = False,
+) -> None:
+    """Play every stored trajectory again from its rows alone and report every difference.
+
+    With --updates also take every optimizer update again, from the start model and the stored
+    trajectories: the weights of each checkpoint must come out, byte for byte.
+    """
     from cast_ray.jobs.replay import format_replay, replay_run
 
     result = replay_run(run)
     typer.echo(format_replay(result))
-    if result.differences:
+    differs = bool(result.differences)
+    if updates:
+        from cast_ray.jobs.replay_updates import format_updates, replay_updates
+
+        found = replay_updates(run)
+        typer.echo(format_updates(found))
+        differs |= bool(found.differing)
+    if differs:
         raise typer.Exit(1)
 
 
