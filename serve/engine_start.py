@@ -49,7 +49,7 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
     with _overheard() as heard:
         try:
             return AsyncLLM.from_engine_args(engine_arguments(options), stat_loggers=loggers)
-        except Exception as error:  # noqa: BLE001  vLLM raises what a broken file makes it raise
+        except Exception as error:  # vLLM raises what a broken file makes it raise
             failure = error
     said = _one_line(f"{type(failure).__name__}: {failure}")
     reason = first_error(heard.decode(errors="replace")) or said
