@@ -49,9 +49,10 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
     with _overheard() as heard:
         try:
             return AsyncLLM.from_engine_args(engine_arguments(options), stat_loggers=loggers)
-        except (RuntimeError, ValueError, OSError) as error:
+        except Exception as error:  # vLLM raises what a broken file makes it raise
             failure = error
-    reason = first_error(heard.decode(errors="replace")) or _one_line(str(failure))
+    said = _one_line(f"{type(failure).__name__}: {failure}")
+    reason = first_error(heard.decode(errors="replace")) or said
     raise EngineError(
         f"vLLM does not start with the model {options['model_dir']}: {reason}"
     ) from failure

@@ -23,7 +23,7 @@ import ray
 from ray.serve.handle import DeploymentHandle
 from transformers import Qwen3ForCausalLM
 
-from cast_ray.errors import EngineError, RemoteTimeout
+from cast_ray.errors import RemoteTimeout
 from cast_ray.generation import Completion, GenerateRequest
 from cast_ray.weights import WeightManifest, publish_weights
 from serve.deployment import deploy_engines
@@ -185,9 +185,8 @@ def test_a_dead_core_stops_no_update_and_its_engine_comes_back_with_the_newest_w
     assert time.monotonic() - detected < 5
     assert update.down == again.down == [FIRST]
     assert [receipt.version for receipt in again.receipts] == [bench.version]
-    assert [record.message.startswith(f"Engine {FIRST} is down") for record in caplog.records] == [
-        True
-    ]
+    [said] = [record.message for record in caplog.records if record.name == "serve.engines"]
+    assert said.startswith(f"Engine {FIRST} is down")
     assert bench.engines.stats(timeout_s=TIMEOUT_S)[0] is None
     # Published while the new replica loads; nobody but the replica itself tells it.
     replica_that_loads(not_pid=before.replica_pid)
@@ -226,7 +225,7 @@ def test_a_replica_killed_while_it_generates_or_loads_leaves_no_process(bench: B
             asyncio.create_task(ask(bench.engines.handles[0], max_tokens=3000, seed=seed))
             for seed in range(16)
         ]
-        while bench.stats().num_running < 16:
+        while (await asyncio.to_thread(bench.stats)).num_running < 16:
             await asyncio.sleep(0.05)
         os.kill(before.replica_pid, signal.SIGKILL)
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -268,53 +267,3 @@ def test_no_engine_at_all_is_a_time_out_that_names_them(bench: Bench) -> None:
     wait_for(lambda: not engines_up([FIRST, SECOND]), 10)
     with pytest.raises(RemoteTimeout, match=f"no engine of .*{FIRST}.*{SECOND}"):
         nobody.update_weights(bench.publish(), timeout_s=1)
-
-
-# Engines that do not start. Last: they share the cluster with those above.
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"num_cpus": 64}, r"1 engines of 64 CPUs each have no room .* nodes have 2 CPUs"),
-        ({"kv_cache_gib": 5000}, r"needs 5000\.0 GiB of memory \(5000 for keys and values"),
-        ({"dtype": "float7"}, "float7"),
-        ({"model_dir": "corrupt"}, "SafetensorError: .*header"),
-    ],
-)
-def test_an_engine_that_cannot_start_says_why_in_one_sentence(
-    bench: Bench, tmp_path: Path, changes: dict[str, Any], reason: str
-) -> None:
-    if changes.get("model_dir") == "corrupt":
-        build_tiny_model(tmp_path / "corrupt", seed=0)
-        file = tmp_path / "corrupt" / "model.safetensors"
-        file.write_bytes(b"\xff" * file.stat().st_size)
-        changes = {"model_dir": str(tmp_path / "corrupt")}
-    options: dict[str, Any] = {
-        "num_engines": 1,
-        "num_cpus": 0.1,
-        "num_threads": 1,
-        "env_vars": {},
-        "weights_directory": str(tmp_path / "weights"),
-        "start_timeout_s": START_TIMEOUT_S,
-        "model_dir": str(bench.directory.parent / "model"),
-        "weight_version": 0,
-        "dtype": "bfloat16",
-        "max_model_len": 512,
-        "max_num_seqs": 4,
-        "kv_cache_gib": 0.25,
-        "block_size": 32,
-        "seed": 0,
-        "weight_backend": "cast_ray_file",
-        "update_timeout_s": 30,
-        "stall_timeout_s": 30,
-        "probe_timeout_s": 30,
-        "export_metrics": False,
-    }
-    started = time.monotonic()
-    with pytest.raises(EngineError, match=reason) as caught:
-        deploy_engines("broken", **options | changes)
-    print(f"{time.monotonic() - started:.1f} s: {caught.value}")
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 600
-    assert time.monotonic() - started < 120
