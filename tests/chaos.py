@@ -7,6 +7,7 @@ victim twice. ``tests/ray/test_chaos.py`` runs a small form. Kills only what it 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
@@ -227,10 +228,8 @@ def _title(process: psutil.Process) -> str:
 
 
 def _kill(process: psutil.Process) -> None:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGKILL)
-    except psutil.NoSuchProcess:
-        pass
 
 
 SMALL_RUN = [
