@@ -146,7 +146,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         "weight_backend": "faulty_file",
         "stall_timeout_s": 2,
         "probe_timeout_s": 20,
-        "export_metrics": False,
+        "export_metrics": True,
     }
     engines = deploy_engines("test", **options)
     bench = Bench(engines, options, model, folder / "weights", fault_file)
