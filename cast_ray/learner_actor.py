@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import ray
-import torch
 
 from cast_ray.learner import Learner
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
@@ -82,8 +81,7 @@ class LearnerActor:
         if not state:
             return None
         # Rounded here, once: what is sent is then exactly what an engine holds.
-        rounded = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
-        return publish_weights(rounded, directory=directory, version=version)
+        return publish_weights(state, directory=directory, version=version, dtype=dtype)
 
     def save_model(self, directory: Path) -> None:
         """See ``Learner.save_model``."""
