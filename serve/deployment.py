@@ -27,6 +27,9 @@ ENGINE_ENVIRONMENT = {
     # two, 2 instead of 3 processes an engine. It then takes its number of threads from
     # OMP_NUM_THREADS, which ``deploy_engines`` sets to the CPUs of the engine.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Nor does vLLM bind the workers of a tensor-parallel engine to cores: it would want a NUMA node
+    # for each, and cores that Ray has given to nobody else.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }

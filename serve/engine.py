@@ -37,7 +37,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from cast_ray.errors import EngineError, WeightSyncError
 from cast_ray.generation import Completion, GenerateRequest
 from cast_ray.weights import WeightManifest
-from serve.weight_receiver import read_receipt
+from serve.weight_receipt import collect_receipts, discard_receipts
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 MIN_BATCHED_TOKENS = 8192
@@ -81,6 +81,7 @@ class PolicyEngine:
             kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),
             block_size=options["block_size"],
             seed=options["seed"],
+            tensor_parallel_size=options["tensor_parallel_size"],
             weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
             # Seeds and prompts in chunks do not go together on CPU: each must fit one step.
             enable_chunked_prefill=False,
@@ -215,7 +216,7 @@ class PolicyEngine:
             finally:
                 self._is_updating = False
                 self._last_answer_at = time.monotonic()
-                receipt_path.unlink(missing_ok=True)
+                discard_receipts(receipt_path)
 
     async def _update(self, manifest: WeightManifest, receipt_path: Path) -> WeightReceipt:
         await self._llm.pause_generation(mode="keep", clear_cache=False)
@@ -226,22 +227,27 @@ class PolicyEngine:
             await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
         except Exception as error:  # vLLM raises bare Exception for whatever its worker raised
             failure = error
-        receipt = read_receipt(receipt_path)
-        if failure is None and receipt is not None and not receipt.error:
-            await self._llm.finish_weight_update(weight_version=str(manifest.version))
+        num_ranks = self._llm.vllm_config.parallel_config.world_size
+        receipt = collect_receipts(receipt_path, num_ranks=num_ranks, version=manifest.version)
+        is_right = failure is None and not receipt.error
+        if failure is None:
+            # Ends the update in every worker, also where one of them refused it.
+            version = str(manifest.version) if is_right else None
+            await self._llm.finish_weight_update(weight_version=version)
+        if is_right:
             self._weight_version = manifest.version
             self._distrust = ""
-        elif receipt is None or receipt.is_changed:
+        elif failure is not None or receipt.is_changed:
             self._distrust = f"its update to version {manifest.version} failed"
         if not self._distrust:
             # Frees the blocks where nothing is in flight. Never relied upon: with a request in
             # flight vLLM resets nothing and only says so in its log. See ``_run``.
             await self._llm.reset_prefix_cache()
             await self._llm.resume_generation()
-        if failure is not None or receipt is None:
-            raise WeightSyncError(
-                receipt.error if receipt and receipt.error else f"the engine failed: {failure}"
-            ) from failure
+        if failure is not None:
+            raise WeightSyncError(f"the engine failed: {failure}") from failure
+        if receipt.error:
+            raise WeightSyncError(receipt.error)
         return receipt
 
     async def check_health(self) -> None:
