@@ -36,6 +36,10 @@ class LearnerActor:
         """Return the process id of this rank."""
         return os.getpid()
 
+    def node_id(self) -> str:
+        """Return Ray's name of this rank's host."""
+        return ray.get_runtime_context().get_node_id()
+
     def free_address(self) -> tuple[str, int]:
         """Return this node's address and a port that is free on it now."""
         with socket.socket() as probe:

@@ -25,7 +25,7 @@ from cast_ray.weight_format import TensorSpec, tensors_in
 
 VERSIONS_KEPT = 2
 """On each host: the newest, and the one that an engine may be reading."""
-_SPARE = ".spare"
+SPARE = ".spare"
 """The file of an old version, kept because writing over it is faster than making a new one."""
 
 
@@ -98,7 +98,7 @@ def publish_timed(
     specs = tuple(_specs(state, dtype))
     # No fsync: the file lives in memory, and a reader in another process sees the rename at once.
     with written_aside(path) as aside:
-        written = write_file(aside, state, specs, spare=folder / _SPARE, num_threads=num_threads)
+        written = write_file(aside, state, specs, spare=folder / SPARE, num_threads=num_threads)
     manifest = WeightManifest(
         version=version,
         path=str(path),
@@ -181,7 +181,7 @@ def remove_old_versions(directory: str | Path, keep: int) -> None:
     for path in paths[:-keep]:
         path.unlink(missing_ok=True)
         with suppress(FileNotFoundError):  # another process of this host was faster
-            os.replace(path.with_suffix(".safetensors"), Path(directory) / _SPARE)
+            os.replace(path.with_suffix(".safetensors"), Path(directory) / SPARE)
 
 
 def make_private(directory: str | Path) -> Path:

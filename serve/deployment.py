@@ -7,6 +7,7 @@ applications outlive their driver: everything here touches the applications of o
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Unpack
@@ -18,8 +19,9 @@ from ray.serve.schema import ApplicationStatusOverview
 
 from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.generation import Completion, GenerateRequest
-from cast_ray.weights import WeightManifest, latest_manifest
+from cast_ray.weights import WeightManifest
 from serve.client import local_error
+from serve.weight_carrier import WeightCarrier
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 ENGINE_ENVIRONMENT = {
@@ -47,15 +49,23 @@ class PolicyDeployment:
     """Holds one ``PolicyEngine`` and forwards to it."""
 
     async def __init__(
-        self, *, weights_directory: str, update_timeout_s: float, **engine: Unpack[EngineOptions]
+        self,
+        *,
+        weights_directory: str,
+        weight_source: str,
+        update_timeout_s: float,
+        **engine: Unpack[EngineOptions],
     ) -> None:
         # Imported here because only the replica needs vLLM, not the driver that names this class.
         from serve.engine import PolicyEngine
 
         self._update_timeout_s = update_timeout_s
+        self._carrier = WeightCarrier(
+            weight_source, directory=weights_directory, timeout_s=update_timeout_s
+        )
         self._engine = await PolicyEngine.start(**engine)
-        # A replica that Serve started again comes back with start-up weights.
-        manifest = latest_manifest(weights_directory)
+        # A replica that Serve started again comes back with start-up weights, maybe on a new host.
+        manifest = await asyncio.to_thread(self._carrier.current)
         if manifest is not None and manifest.version > engine["weight_version"]:
             await self._engine.update_weights(manifest, timeout_s=update_timeout_s)
 
@@ -71,8 +81,9 @@ class PolicyDeployment:
         return await self._engine.score(token_ids)
 
     async def update_weights(self, manifest: WeightManifest) -> WeightReceipt:
-        """Forward to ``PolicyEngine.update_weights``."""
-        return await self._engine.update_weights(manifest, timeout_s=self._update_timeout_s)
+        """Bring the version to this host and forward to ``PolicyEngine.update_weights``."""
+        local = await asyncio.to_thread(self._carrier.bring, manifest)
+        return await self._engine.update_weights(local, timeout_s=self._update_timeout_s)
 
     async def stats(self) -> EngineStats:
         """Forward to ``PolicyEngine.stats``."""
@@ -144,6 +155,7 @@ def deploy_engines(
     weights_directory: str,
     update_timeout_s: float,
     start_timeout_s: float,
+    weight_source: str = "",
     **engine: Unpack[EngineOptions],
 ) -> PolicyEngines:
     """Start the engines of a run, all at once, and return them when each has answered a request.
@@ -155,10 +167,12 @@ def deploy_engines(
         num_threads: threads that each computes with; more than the cores it can have to itself
             makes it ten times slower.
         env_vars: further environment of the engines' processes.
-        weights_directory: where new versions are published; an engine that Serve starts again
-            loads the newest from here.
+        weights_directory: where new versions are published, and brought to on other hosts; an
+            engine that Serve starts again loads the newest from here.
         update_timeout_s: limit for one update of one engine.
         start_timeout_s: limit for all engines to be ready.
+        weight_source: name of the ``WeightSource`` that engines on other hosts than the learner's
+            get new versions from; empty where all is on one host.
         **engine: see ``EngineOptions``.
 
     Raises:
@@ -170,7 +184,10 @@ def deploy_engines(
         ray_actor_options={"num_cpus": num_cpus, "runtime_env": {"env_vars": environment}}
     )
     application = deployment.bind(
-        weights_directory=weights_directory, update_timeout_s=update_timeout_s, **engine
+        weights_directory=weights_directory,
+        weight_source=weight_source,
+        update_timeout_s=update_timeout_s,
+        **engine,
     )
     names = [f"{run_id}-policy-{index}" for index in range(num_engines)]
     ray_serve.start(proxy_location="Disabled")

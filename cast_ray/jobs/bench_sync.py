@@ -44,6 +44,7 @@ _CONFIG = Qwen3Config(
     head_dim=128,
     max_position_embeddings=2048,
     tie_word_embeddings=True,
+    architectures=["Qwen3ForCausalLM"],
     dtype="bfloat16",
 )
 """501 M parameters: 1.0 GB in bfloat16."""

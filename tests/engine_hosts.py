@@ -1,0 +1,39 @@
+"""Stand-ins for what is on the hosts of a cluster, in a module that Ray's workers can import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cast_ray.weights import WeightManifest, read_weights
+from serve.weight_carrier import WeightCarrier, WeightSource
+from tests.full_disk import full_disk
+
+
+class EngineHost:
+    """Stands for an engine's replica: a process on one host that wants weights."""
+
+    def __init__(self, source: str, directory: str, timeout_s: float) -> None:
+        self._carrier = WeightCarrier(source, directory=directory, timeout_s=timeout_s)
+
+    def bring(self, manifest: WeightManifest) -> WeightManifest:
+        return self._carrier.bring(manifest)
+
+    def bring_with_room(self, manifest: WeightManifest, room_bytes: int) -> WeightManifest:
+        with full_disk(room_bytes):
+            return self._carrier.bring(manifest)
+
+    def current(self) -> WeightManifest | None:
+        return self._carrier.current()
+
+    def total(self, manifest: WeightManifest) -> float:
+        return sum(tensor.double().sum().item() for tensor in read_weights(manifest).values())
+
+
+class FlippingSource(WeightSource):
+    """Sends one byte wrong."""
+
+    def piece(self, version: int, index: int) -> Any:
+        piece = super().piece(version, index).copy()
+        if index == 1:
+            piece[12345] ^= 1
+        return piece
