@@ -28,7 +28,7 @@ from blake3 import blake3
 from cast_ray.weight_format import TensorSpec, header_of
 
 PIECE_BYTES = 64 * 2**20
-"""Every piece of a file but the last has so many bytes."""
+"""Every piece of a file but the last has so many bytes, unless its manifest says otherwise."""
 _BLOCK_BYTES = 2**20
 _MAX_THREADS = 8
 
@@ -70,6 +70,7 @@ def write_file(
     specs: Iterable[TensorSpec],
     *,
     spare: Path,
+    piece_bytes: int,
     num_threads: int | None = None,
 ) -> WrittenFile:
     """Write tensors, each rounded to its spec's type, to ``aside``.
@@ -78,6 +79,7 @@ def write_file(
         aside: where to write; the caller renames it when this returns.
         tensors: by name, one for each spec.
         specs: in any order.
+        piece_bytes: of every piece but the last; a multiple of 8.
         spare: an old file that may be overwritten instead of a new one made; need not exist.
         num_threads: how many work on pieces; None = one a core, at most 8.
 
@@ -97,8 +99,8 @@ def write_file(
         with ThreadPoolExecutor(num_threads or thread_count()) as threads:
             pieces = list(
                 threads.map(
-                    lambda begin: _write_piece(file, sources, begin, begin + PIECE_BYTES),
-                    range(0, num_bytes, PIECE_BYTES),
+                    lambda begin: _write_piece(file, sources, begin, begin + piece_bytes),
+                    range(0, num_bytes, piece_bytes),
                 )
             )
     finally:
@@ -160,12 +162,12 @@ def map_file(path: Path) -> mmap.mmap:
         os.close(file)
 
 
-def checksum_of(data: mmap.mmap, *, num_threads: int | None = None) -> str:
+def checksum_of(data: mmap.mmap, *, piece_bytes: int, num_threads: int | None = None) -> str:
     """Return the checksum of a whole file, by several threads."""
     with memoryview(data) as whole, ThreadPoolExecutor(num_threads or thread_count()) as threads:
-        begins = range(0, len(whole), PIECE_BYTES)
+        begins = range(0, len(whole), piece_bytes)
         return join_checksums(
-            list(threads.map(lambda at: blake3(whole[at : at + PIECE_BYTES]).digest(), begins))
+            list(threads.map(lambda at: blake3(whole[at : at + piece_bytes]).digest(), begins))
         )
 
 

@@ -20,7 +20,7 @@ import torch
 
 from cast_ray.errors import WeightSyncError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.weight_file import WriteSeconds, checksum_of, map_file, write_file
+from cast_ray.weight_file import PIECE_BYTES, WriteSeconds, checksum_of, map_file, write_file
 from cast_ray.weight_format import TensorSpec, tensors_in
 
 VERSIONS_KEPT = 2
@@ -40,6 +40,8 @@ class WeightManifest:
     num_bytes: int
     checksum: str
     """BLAKE3 of the BLAKE3 digests of the file's pieces, in hex."""
+    piece_bytes: int
+    """Of every piece but the last."""
     tensors: tuple[TensorSpec, ...]
     """In the order of their names."""
 
@@ -63,6 +65,7 @@ def publish_weights(
     version: int,
     dtype: str | None = None,
     keep: int = VERSIONS_KEPT,
+    piece_bytes: int = PIECE_BYTES,
 ) -> WeightManifest:
     """Write tensors as ``weights-<version>.safetensors`` and return their manifest.
 
@@ -76,11 +79,19 @@ def publish_weights(
         version: of these weights.
         dtype: what every tensor is rounded to on its way; None = sent as it is.
         keep: so many versions stay, this one included.
+        piece_bytes: what a thread or a transfer takes at a time.
 
     Raises:
         EnvironmentSetupError: the directory cannot be written to, or has no room.
     """
-    return publish_timed(state, directory=directory, version=version, dtype=dtype, keep=keep)[0]
+    return publish_timed(
+        state,
+        directory=directory,
+        version=version,
+        dtype=dtype,
+        keep=keep,
+        piece_bytes=piece_bytes,
+    )[0]
 
 
 def publish_timed(
@@ -90,6 +101,7 @@ def publish_timed(
     version: int,
     dtype: str | None = None,
     keep: int = VERSIONS_KEPT,
+    piece_bytes: int = PIECE_BYTES,
     num_threads: int | None = None,
 ) -> tuple[WeightManifest, WriteSeconds]:
     """Publish as ``publish_weights`` does, and say where the time went."""
@@ -98,12 +110,20 @@ def publish_timed(
     specs = tuple(_specs(state, dtype))
     # No fsync: the file lives in memory, and a reader in another process sees the rename at once.
     with written_aside(path) as aside:
-        written = write_file(aside, state, specs, spare=folder / SPARE, num_threads=num_threads)
+        written = write_file(
+            aside,
+            state,
+            specs,
+            spare=folder / SPARE,
+            piece_bytes=piece_bytes,
+            num_threads=num_threads,
+        )
     manifest = WeightManifest(
         version=version,
         path=str(path),
         num_bytes=written.num_bytes,
         checksum=written.checksum,
+        piece_bytes=piece_bytes,
         tensors=specs,
     )
     announce(manifest, keep=keep)
@@ -134,7 +154,8 @@ def read_weights(
             f"cannot read weights {manifest.path}: {error.strerror}; publish version "
             f"{manifest.version} again"
         ) from error
-    if (checksum := checksum_of(mapping, num_threads=num_threads)) != manifest.checksum:
+    checksum = checksum_of(mapping, piece_bytes=manifest.piece_bytes, num_threads=num_threads)
+    if checksum != manifest.checksum:
         raise mismatch(manifest, "checksum", checksum, manifest.checksum)
     try:
         tensors = tensors_in(mapping)

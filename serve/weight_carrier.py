@@ -30,7 +30,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cast_ray.errors import CastRayError, RemoteTimeout, WeightSyncError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.weight_file import (
-    PIECE_BYTES,
     join_checksums,
     map_file,
     open_for_writing,
@@ -66,14 +65,13 @@ class WeightSource:
         """Return the newest manifest; None before anything is published."""
         return latest_manifest(self._directory)
 
-    def piece(self, version: int, index: int) -> np.ndarray:
-        """Return the bytes of one piece of a version.
+    def piece(self, version: int, begin: int, size: int) -> np.ndarray:
+        """Return the bytes of one piece of a version, ``size`` of them unless it is the last.
 
         Raises:
             WeightSyncError: the version is not here, or no longer.
         """
         path = self._directory / f"weights-{version}.safetensors"
-        begin = index * PIECE_BYTES
         try:
             mapping = map_file(path)
         except OSError as error:
@@ -82,7 +80,7 @@ class WeightSource:
                 f"publish it again"
             ) from error
         self._num_pieces_sent += 1
-        count = min(PIECE_BYTES, len(mapping) - begin)
+        count = min(size, len(mapping) - begin)
         return np.frombuffer(mapping, dtype=np.uint8, offset=begin, count=count)
 
     def num_pieces_sent(self) -> int:
@@ -201,10 +199,10 @@ class WeightCarrier:
         with written_aside(path) as aside:
             file = open_for_writing(aside, local.num_bytes, spare=self._directory / SPARE)
             try:
-                digests = [
-                    _write(file, piece, index)
-                    for index, piece in enumerate(self._pieces(source, local, deadline))
-                ]
+                digests = []
+                for index, piece in enumerate(self._pieces(source, local, deadline)):
+                    write_all(file, piece.data, index * local.piece_bytes)
+                    digests.append(blake3(piece.data).digest())
             finally:
                 os.close(file)
             if (checksum := join_checksums(digests)) != local.checksum:
@@ -216,10 +214,11 @@ class WeightCarrier:
     ) -> Iterator[np.ndarray]:
         """Yield the pieces in order, a few asked for ahead."""
         asked: deque[ray.ObjectRef] = deque()
-        for index in range(-(-manifest.num_bytes // PIECE_BYTES)):
+        size = manifest.piece_bytes
+        for begin in range(0, manifest.num_bytes, size):
             if len(asked) == PIECES_IN_FLIGHT:
                 yield self._get(asked.popleft(), deadline)
-            asked.append(source.piece.remote(manifest.version, index))
+            asked.append(source.piece.remote(manifest.version, begin, size))
         while asked:
             yield self._get(asked.popleft(), deadline)
 
@@ -247,13 +246,6 @@ class WeightCarrier:
             raise WeightSyncError(
                 f"the weight source {self._source} is gone ({error}); publish again"
             ) from error
-
-
-def _write(file: int, piece: np.ndarray, index: int) -> bytes:
-    """Put a piece where it belongs and return the digest of its bytes as they are in memory."""
-    digest = blake3(piece.data).digest()
-    write_all(file, piece.data, index * PIECE_BYTES)
-    return digest
 
 
 def _is_here(local: WeightManifest) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from cast_ray.weights import WeightManifest, read_weights
@@ -32,8 +33,19 @@ class EngineHost:
 class FlippingSource(WeightSource):
     """Sends one byte wrong."""
 
-    def piece(self, version: int, index: int) -> Any:
-        piece = super().piece(version, index).copy()
-        if index == 1:
+    def piece(self, version: int, begin: int, size: int) -> Any:
+        piece = super().piece(version, begin, size).copy()
+        if begin == size:
             piece[12345] ^= 1
         return piece
+
+
+class DyingSource(WeightSource):
+    """Its process ends once, in the middle of a transfer."""
+
+    def piece(self, version: int, begin: int, size: int) -> Any:
+        mark = self._directory / "died"
+        if begin == 2 * size and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return super().piece(version, begin, size)

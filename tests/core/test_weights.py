@@ -161,16 +161,19 @@ def large_state(seed: int = 0) -> dict[str, torch.Tensor]:
     }
 
 
+PIECE_BYTES = 1024
+"""Files of a few thousand bytes then have many pieces."""
+
+
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of a few thousand bytes then have many pieces, and these many blocks."""
-    monkeypatch.setattr(weight_file, "PIECE_BYTES", 1024)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And these have many blocks."""
     monkeypatch.setattr(weight_file, "_BLOCK_BYTES", 128)
 
 
-def test_the_file_is_a_safetensors_file(tmp_path: Path, small_pieces: None) -> None:
+def test_the_file_is_a_safetensors_file(tmp_path: Path, small_blocks: None) -> None:
     state = large_state()
-    manifest = publish_weights(state, directory=tmp_path, version=1)
+    manifest = publish_weights(state, directory=tmp_path, version=1, piece_bytes=PIECE_BYTES)
     tensors = safetensors.torch.load_file(manifest.path)
     assert tensors.keys() == state.keys()
     assert all(torch.equal(tensors[name], state[name]) for name in state)
@@ -202,18 +205,25 @@ def test_any_shapes_survive_the_file_whatever_its_pieces(
     }
     folder = tmp_path_factory.mktemp("any")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weight_file, "PIECE_BYTES", sizes[0])
         patch.setattr(weight_file, "_BLOCK_BYTES", sizes[1])
-        manifest, _ = publish_timed(state, directory=folder, version=0, num_threads=num_threads)
+        manifest, _ = publish_timed(
+            state, directory=folder, version=0, piece_bytes=sizes[0], num_threads=num_threads
+        )
         tensors = read_weights(manifest)
     assert all(torch.equal(tensors[name], state[name]) for name in state)
 
 
 def test_the_checksum_does_not_depend_on_the_number_of_threads(
-    tmp_path: Path, small_pieces: None
+    tmp_path: Path, small_blocks: None
 ) -> None:
     manifests = [
-        publish_timed(large_state(), directory=tmp_path, version=0, num_threads=num_threads)[0]
+        publish_timed(
+            large_state(),
+            directory=tmp_path,
+            version=0,
+            piece_bytes=PIECE_BYTES,
+            num_threads=num_threads,
+        )[0]
         for num_threads in (1, 2, 7)
     ]
     assert manifests[0] == manifests[1] == manifests[2]
@@ -221,9 +231,11 @@ def test_the_checksum_does_not_depend_on_the_number_of_threads(
 
 @pytest.mark.parametrize("position", [1023, 1024, 5000, 30_000])
 def test_a_wrong_byte_in_any_piece_is_refused(
-    tmp_path: Path, small_pieces: None, position: int
+    tmp_path: Path, small_blocks: None, position: int
 ) -> None:
-    manifest = publish_weights(large_state(), directory=tmp_path, version=3)
+    manifest = publish_weights(
+        large_state(), directory=tmp_path, version=3, piece_bytes=PIECE_BYTES
+    )
     data = bytearray(Path(manifest.path).read_bytes())
     data[position] ^= 0x80
     Path(manifest.path).write_bytes(data)
@@ -231,8 +243,10 @@ def test_a_wrong_byte_in_any_piece_is_refused(
         read_weights(manifest)
 
 
-def test_two_exchanged_pieces_are_refused(tmp_path: Path, small_pieces: None) -> None:
-    manifest = publish_weights(large_state(), directory=tmp_path, version=3)
+def test_two_exchanged_pieces_are_refused(tmp_path: Path, small_blocks: None) -> None:
+    manifest = publish_weights(
+        large_state(), directory=tmp_path, version=3, piece_bytes=PIECE_BYTES
+    )
     data = Path(manifest.path).read_bytes()
     Path(manifest.path).write_bytes(data[:1024] + data[2048:3072] + data[1024:2048] + data[3072:])
     with pytest.raises(WeightSyncError, match="checksum"):
@@ -240,10 +254,12 @@ def test_two_exchanged_pieces_are_refused(tmp_path: Path, small_pieces: None) ->
 
 
 def test_weights_are_rounded_on_their_way_as_pytorch_rounds(
-    tmp_path: Path, small_pieces: None
+    tmp_path: Path, small_blocks: None
 ) -> None:
     state = {"w": torch.randn(90, 90), "strided": torch.randn(40, 30).T}
-    manifest = publish_weights(state, directory=tmp_path, version=0, dtype="bfloat16")
+    manifest = publish_weights(
+        state, directory=tmp_path, version=0, dtype="bfloat16", piece_bytes=PIECE_BYTES
+    )
     tensors = read_weights(manifest)
     assert {spec.dtype for spec in manifest.tensors} == {"bfloat16"}
     assert all(torch.equal(tensors[name], state[name].bfloat16()) for name in state)

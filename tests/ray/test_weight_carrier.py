@@ -15,14 +15,14 @@ from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout, WeightSyncError
-from cast_ray.weight_file import PIECE_BYTES
 from cast_ray.weights import WeightManifest, publish_weights
 from serve.weight_carrier import PIECES_IN_FLIGHT, WeightSource, clear_hosts, start_source
-from tests.engine_hosts import EngineHost, FlippingSource
+from tests.engine_hosts import DyingSource, EngineHost, FlippingSource
 
 pytestmark = pytest.mark.ray
 
 NUM_PIECES = PIECES_IN_FLIGHT + 2
+PIECE_BYTES = 2**20
 TIMEOUT_S = 60.0
 
 
@@ -31,8 +31,8 @@ def a_state(seed: int) -> dict[str, torch.Tensor]:
     state = {f"w{i}": torch.zeros(PIECE_BYTES - 4096, dtype=torch.uint8) for i in range(NUM_PIECES)}
     generator = torch.Generator().manual_seed(seed)
     for tensor in state.values():
-        tensor[:: 2**16] = torch.randint(
-            0, 255, tensor[:: 2**16].shape, generator=generator, dtype=torch.uint8
+        tensor[:: 2**10] = torch.randint(
+            0, 255, tensor[:: 2**10].shape, generator=generator, dtype=torch.uint8
         )
     return state
 
@@ -67,7 +67,9 @@ class Hosts:
         ).remote(source, str(self.folder / (folder or f"{source}-{node_id}")), timeout_s)
 
     def publish(self, version: int) -> WeightManifest:
-        return publish_weights(a_state(version), directory=self.published, version=version)
+        return publish_weights(
+            a_state(version), directory=self.published, version=version, piece_bytes=PIECE_BYTES
+        )
 
 
 def expected_total(version: int) -> float:
@@ -145,15 +147,16 @@ def test_before_anything_is_published_there_is_no_current_version(hosts: Hosts) 
     assert get(engine.current.remote()) is None
 
 
-def test_a_source_that_is_killed_comes_back_and_the_transfer_ends_well(hosts: Hosts) -> None:
-    name, source = hosts.source()
+def test_a_source_that_dies_in_a_transfer_comes_back_and_the_transfer_ends_well(
+    hosts: Hosts,
+) -> None:
+    name, _ = hosts.source(DyingSource)
     manifest = hosts.publish(6)
     engine = hosts.engine(name, hosts.node_ids[1])
-    get(source.latest.remote())
-    local = engine.bring.remote(manifest)
-    ray.kill(source, no_restart=False)
-    assert get(local).checksum == manifest.checksum
-    assert get(engine.total.remote(get(local))) == expected_total(6)
+    local = get(engine.bring.remote(manifest))
+    assert (hosts.published / "died").exists()
+    assert local.checksum == manifest.checksum
+    assert get(engine.total.remote(local)) == expected_total(6)
 
 
 def test_a_byte_that_changes_on_the_way_is_refused_by_name_and_leaves_nothing(

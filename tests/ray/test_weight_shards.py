@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -25,6 +26,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]
             [sys.executable, "-m", "tests.rank_layers", str(rank), str(meeting)],
             stdout=subprocess.PIPE,
             text=True,
+            # What vLLM's workers name their shared memory by.
+            env={**os.environ, "VLLM_DIST_IDENT": meeting.parent.name},
         )
         for rank in range(2)
     ]
