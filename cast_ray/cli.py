@@ -197,12 +197,15 @@ def theory(
 
 @app.command()
 def bench(
-    what: Annotated[str, typer.Argument(help="What to measure: gym, learner, solve, solvers.")],
+    what: Annotated[
+        str, typer.Argument(help="What to measure: gym, learner, solve, solvers, sync.")
+    ],
 ) -> None:
     """Measure a speed on this machine; the last line is one JSON object.
 
     gym: steps a second of the numeric Gymnasium environments, on one core.
     solve: seconds for 10,000 states of all games in play, from 1,000 puzzles, with --q.
+    sync: seconds from the learner's weights to an engine's, 1 GB, beside a plain copy of the bytes.
     """
     from cast_ray.jobs.bench import run_benchmark
 

@@ -111,6 +111,7 @@ class Workers:
             kv_cache_gib=engine.kv_cache_gib,
             block_size=_BLOCK_SIZE,
             seed=derive_seed(config.seed, "engine") % 2**31,
+            tensor_parallel_size=1,
             weight_backend=engine.weight_backend,
             stall_timeout_s=_STALL_TIMEOUT_S,
             probe_timeout_s=_PROBE_TIMEOUT_S,

@@ -143,6 +143,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         "kv_cache_gib": 1,
         "block_size": 32,
         "seed": 0,
+        "tensor_parallel_size": 1,
         "weight_backend": "faulty_file",
         "stall_timeout_s": 2,
         "probe_timeout_s": 20,
