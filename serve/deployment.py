@@ -19,7 +19,7 @@ from ray.serve.schema import ApplicationStatusOverview
 from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.generation import Completion, GenerateRequest
 from cast_ray.weights import WeightManifest, latest_manifest
-from serve.client import local_error
+from serve.engine_link import local_error
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 ENGINE_ENVIRONMENT = {

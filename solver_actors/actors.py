@@ -12,7 +12,8 @@ import pyarrow as pa
 import ray
 
 from cast_ray.chat import ChatPieces, ChatTokenizer
-from cast_ray.rollout import EpisodeSpec, Generate, Sampling, play_episode
+from cast_ray.generation import CountsRequests, Generate
+from cast_ray.rollout import EpisodeSpec, Sampling, play_episode
 from cast_ray.trajectory import to_rollout_batch
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
@@ -64,6 +65,12 @@ class EnvironmentActor:
     async def num_compilations(self) -> int:
         """Return how many kernels this process had to compile."""
         return self._compilations.num_compilations
+
+    async def request_counters(self) -> dict[str, float]:
+        """Return what became of the requests to engines; nothing before the first one."""
+        if isinstance(self._generate, CountsRequests):
+            return dict(self._generate.counters())
+        return {}
 
     async def play_group(
         self, specs: list[EpisodeSpec], sampling: Sampling, solver: Solver | None

@@ -14,7 +14,8 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 from cast_ray.chat import ChatPieces
 from cast_ray.errors import RemoteTimeout
-from cast_ray.rollout import EpisodeSpec, Generate, Sampling
+from cast_ray.generation import Generate
+from cast_ray.rollout import EpisodeSpec, Sampling
 from solver_actors.actors import EnvironmentActor, OracleActor
 from solver_actors.solvers import get_solver_entry
 from solver_actors.teacher import SoftTeacher

@@ -108,7 +108,9 @@ class Workers:
             make_generate=functools.partial(
                 connect_policy,
                 [handle.app_name for handle in engines.handles],
+                slots_per_engine=-(-engine.max_num_seqs // rollout.environment_actors),
                 timeout_s=engine.request_timeout_s,
+                recovery_timeout_s=engine.start_timeout_s,
             ),
             deadlock_ends_episode=rollout.deadlock_ends_episode,
             teacher=teacher_of(config),
