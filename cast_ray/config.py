@@ -234,6 +234,12 @@ class TrainConfig:
     tier: str = "mini"
     steps: int = 15
     """Steps of reinforcement learning; one step = puzzles_per_step x group_size episodes."""
+    max_staleness: int = 0
+    """Most steps by which the weights that wrote a token may be older than those it trains. 0 =
+    strictly on-policy: a step is played, then learned from. Above 0 the next steps are played
+    while the learner works, and engines change weights with requests in flight."""
+    driver_restarts: int = 5
+    """How often in a row, without a step between, a driver that died is started again; 0 = never."""
     checkpoint_every: int = 5
     checkpoints_kept: int = 2
     puzzles: PuzzleConfig = field(default_factory=PuzzleConfig)
@@ -250,6 +256,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         require(self.steps >= 0, "steps", ">= 0", self.steps)
+        require(self.max_staleness >= 0, "max_staleness", ">= 0", self.max_staleness)
+        require(self.driver_restarts >= 0, "driver_restarts", ">= 0", self.driver_restarts)
         require(self.checkpoint_every >= 1, "checkpoint_every", ">= 1", self.checkpoint_every)
         require(self.checkpoints_kept >= 1, "checkpoints_kept", ">= 1", self.checkpoints_kept)
         found = (

@@ -69,6 +69,9 @@ class LearnerConfig:
     health_timeout_s: float = 45.0
     """A rank that says nothing for so long while the others wait is taken for dead; at most 50, so
     that it is noticed within a minute."""
+    max_restarts: int = 10
+    """How often in a run lost ranks are started again, from the newest checkpoint and the
+    trajectories since."""
     timeout_s: float = 600.0
 
     def __post_init__(self) -> None:

@@ -12,9 +12,11 @@ everything that is somebody's input or surroundings, and no bug of ours.
     ├── EnvironmentSetupError  the machine: versions, memory, ports, disk
     ├── TrajectoryError        a stored trajectory or batch that contradicts itself
     ├── RemoteTimeout          a remote part that did not answer in time
+    ├── ActorLostError         a Ray actor died, or was lost with its node, too often
     ├── EngineError            vLLM failed, or answered something impossible
     ├── WeightSyncError        an engine does not hold the weights that were sent
     └── LearnerError           DeepSpeed failed, or an update is not finite
+        └── LearnerLost        a rank died, or hangs; a new group can go on from a checkpoint
 """
 
 
@@ -50,6 +52,10 @@ class RemoteTimeout(CastRayError):
     """A remote part did not answer within its time-out; the message names both."""
 
 
+class ActorLostError(CastRayError):
+    """A Ray actor died, or was lost with its node, more often than it may be restarted."""
+
+
 class EngineError(CastRayError):
     """The inference engine failed or gave an answer that cannot be right."""
 
@@ -60,3 +66,7 @@ class WeightSyncError(CastRayError):
 
 class LearnerError(CastRayError):
     """The learner failed, or an update would not be finite."""
+
+
+class LearnerLost(LearnerError):
+    """A rank died or does not answer; new ranks can go on from a checkpoint."""

@@ -11,10 +11,14 @@ from cast_ray.errors import EnvironmentSetupError
 
 
 @contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
+def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a place beside ``path`` to write to; it takes that name if the block succeeds.
 
     A reader meets the old file or the whole new one; after an error the old one is still there.
+
+    Args:
+        path: the file's own name.
+        durable: the file is on disk before it has its name: it outlives the machine's fall.
 
     Raises:
         EnvironmentSetupError: the file system refused something.
@@ -23,6 +27,9 @@ def written_aside(path: Path) -> Iterator[Path]:
     with refusals_named(path):
         try:
             yield aside
+            if durable:
+                with open(aside, "rb") as written:
+                    os.fsync(written.fileno())
             os.replace(aside, path)
         finally:
             aside.unlink(missing_ok=True)

@@ -47,8 +47,10 @@ class Completion:
     whatever temperature and top-p they were sampled with."""
     finish_reason: Literal["stop", "length"]
     """``stop``: ended by the stop token; ``length``: cut off."""
-    weight_version: int
-    """The oldest weights that may have written any of these tokens."""
+    weight_versions: tuple[int, ...]
+    """``[T]`` version of the weights that wrote each of ``token_ids``. Only grows: where it does,
+    the engine's weights were exchanged while it wrote, and the tokens behind it still attend to
+    keys and values that the older weights computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cast_ray.errors import CastRayError, LearnerError, RemoteTimeout
+from cast_ray.errors import CastRayError, LearnerError, LearnerLost, RemoteTimeout
 from cast_ray.learner_actor import LearnerActor, as_actor_class
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.objectives import Objective
@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 
 _PING_EVERY_S = 10.0
 """With ``health_timeout_s`` the longest that a stopped rank goes unnoticed."""
+_PLACE_TIMEOUT_S = 90.0
+"""Longest wait for the ranks' place: a cluster that cannot hold them is named within two minutes."""
+_DEATH_KNOWN_S = 5.0
+"""Ray knows of a dead process within a second or two."""
 
 
 class LearnerGroup:
@@ -57,6 +61,7 @@ class LearnerGroup:
 
         Raises:
             RemoteTimeout: the ranks did not start in time.
+            LearnerLost: a rank died or hangs; so do all methods.
             LearnerError: a rank failed; so do all methods.
         """
         self._timeout_s, self._health_timeout_s = timeout_s, health_timeout_s
@@ -64,11 +69,14 @@ class LearnerGroup:
         self._ranks: list[Any] = []  # Any: Ray's handles have the actor's methods, and .remote
         bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
         self._place = placement_group([bundle] * num_ranks, strategy="PACK")
-        if not self._place.wait(timeout_s):
+        wait_s = min(timeout_s, _PLACE_TIMEOUT_S)
+        if not self._place.wait(wait_s):
             self.close()
             raise RemoteTimeout(
-                f"{num_ranks} learner rank(s) of {bundle} found no place within {timeout_s} s: see "
-                "ray status, and lower learner.num_ranks or learner.num_gpus"
+                f"{num_ranks} learner rank(s) of {bundle} found no place within {wait_s:.0f} s; "
+                f"the cluster has {_in_words(ray.cluster_resources())}, free are "
+                f"{_in_words(ray.available_resources())}: lower learner.num_ranks or "
+                "learner.num_gpus, or add nodes"
             )
         # Passive: threads that spin at OpenMP's barriers fall to a tenth of their speed as soon as
         # anything else wants a core. Waiting asleep costs 8% of a quiet machine's 15,000 tokens/s
@@ -171,8 +179,14 @@ class LearnerGroup:
         except RemoteTimeout:
             self.close()
             raise
-        except RayTaskError as error:
+        except LearnerLost:
             self.close()
+            raise
+        except RayTaskError as error:
+            dead = self._dead_ranks()  # the others fail in their next collective, maybe first
+            self.close()
+            if dead:
+                raise _died(dead, name) from error
             if isinstance(error.cause, CastRayError):
                 raise error.cause from None
             raise LearnerError(
@@ -180,10 +194,22 @@ class LearnerGroup:
                 f"{error.cause!r}"
             ) from error
         except RayError as error:
+            dead = self._dead_ranks()
             self.close()
-            raise LearnerError(
-                f"a learner process died during {name}: resume from the last checkpoint ({error})"
-            ) from error
+            raise _died(dead, name) from error
+
+    def _dead_ranks(self) -> list[int]:
+        """Return the ranks whose process is gone; one that hangs counts as alive."""
+        asked = [rank.is_alive.remote() for rank in self._ranks]
+        dead = []
+        for number, answer in enumerate(asked):
+            try:
+                ray.get(answer, timeout=_DEATH_KNOWN_S)
+            except GetTimeoutError:
+                continue
+            except RayError:
+                dead.append(number)
+        return dead
 
     def _wait_for_processes(self) -> None:
         """Return when every rank's process is there: no silence counts before its first answer.
@@ -207,7 +233,8 @@ class LearnerGroup:
         it shows that within a minute.
 
         Raises:
-            RemoteTimeout: they are late, or a rank does not answer.
+            RemoteTimeout: they are late.
+            LearnerLost: a rank does not answer.
         """
         deadline = time.monotonic() + self._timeout_s
         waiting = results
@@ -228,8 +255,18 @@ class LearnerGroup:
         _, silent = ray.wait(asked, num_returns=len(asked), timeout=self._health_timeout_s)
         if silent:
             ranks = ", ".join(str(asked.index(one)) for one in silent)
-            raise RemoteTimeout(
+            raise LearnerLost(
                 f"learner rank {ranks} did not answer for {self._health_timeout_s} s during {name} "
                 "and all were ended: its process hangs or is stopped; resume from the last "
                 "checkpoint"
             )
+
+
+def _died(ranks: list[int], name: str) -> LearnerLost:
+    which = ", ".join(map(str, ranks)) or "?"
+    return LearnerLost(f"learner rank {which} died during {name}: resume from the last checkpoint")
+
+
+def _in_words(resources: dict[str, float]) -> str:
+    """Return CPUs and GPUs as text."""
+    return ", ".join(f"{resources.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))

@@ -15,7 +15,7 @@ from cast_ray.games.base import Effect, Game
 from cast_ray.generation import Generate, GenerateRequest, Lane
 from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
-from cast_ray.trajectory import Trajectory
+from cast_ray.trajectory import NOT_THE_POLICY, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,8 @@ class EpisodeSpec:
     puzzle: Puzzle
     turn_budget: int
     seed: int
+    min_weight_version: int = 0
+    """No token of it may be written by older weights."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,8 @@ class _Record:
     actions: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)
     turn_seeds: list[int] = field(default_factory=list)
-    weight_versions: list[int] = field(default_factory=list)
+    weight_versions: list[tuple[int, ...]] = field(default_factory=list)
+    """One entry a turn, with a version for each token of its answer."""
     seconds_generation: float = 0.0
     end_reason: str = ""
 
@@ -114,13 +117,14 @@ async def _play_turn(
         top_p=sampling.top_p,
         seed=seed,
         stop_token_id=tokenizer.end_of_turn_id,
+        min_weight_version=spec.min_weight_version,
     )
     asked = time.perf_counter()
     completion = await generate(request, lane)
     record.seconds_generation += time.perf_counter() - asked
     talk.append_answer(completion.token_ids, completion.rollout_logprobs)
     record.turn_seeds.append(seed)
-    record.weight_versions.append(completion.weight_version)
+    record.weight_versions.append(completion.weight_versions)
     answer = tokenizer.text(completion.token_ids)
     record.answers.append(answer)
     is_cut_off = completion.token_ids[-1] != tokenizer.end_of_turn_id
@@ -151,6 +155,15 @@ def _note_turn(record: _Record, turn: TurnResult[Any], game: Game[Any]) -> None:
     record.end_reason = turn.end_reason
 
 
+def _versions_of_tokens(talk: Conversation, record: _Record) -> tuple[int, ...]:
+    versions = [NOT_THE_POLICY] * len(talk.token_ids)
+    for start, end, answer in zip(
+        talk.turn_starts, talk.turn_ends, record.weight_versions, strict=True
+    ):
+        versions[start:end] = answer
+    return tuple(versions)
+
+
 def _trajectory(
     spec: EpisodeSpec, talk: Conversation, record: _Record, seconds_environment: float
 ) -> Trajectory:
@@ -168,10 +181,10 @@ def _trajectory(
         token_ids=tuple(talk.token_ids),
         loss_mask=tuple(talk.loss_mask),
         rollout_logprobs=tuple(talk.rollout_logprobs),
+        weight_versions=_versions_of_tokens(talk, record),
         turn_starts=tuple(talk.turn_starts),
         turn_ends=tuple(talk.turn_ends),
         turn_seeds=tuple(record.turn_seeds),
-        weight_versions=tuple(record.weight_versions),
         answers=tuple(record.answers),
         actions=tuple(record.actions),
         effects=tuple(record.effects),

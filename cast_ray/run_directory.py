@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 from cast_ray.checkpoint import check_whole
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
-from cast_ray.errors import RunDirectoryError
+from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.files import refusals_named, written_aside
+from cast_ray.trajectory import BATCH_SCHEMA, check_schema
 
 _CHECKPOINT = "step-{:05d}"
+_GROUP = "step-{:05d}-group-{:05d}.parquet"
 _CHECKPOINT_NAMES = re.compile(r"\.?step-(?P<step>\d{5,})(\.partial|\.replaced)?")
 """With a dot in front while they are written (``cast_ray.checkpoint``)."""
 
@@ -34,6 +36,8 @@ CHANGEABLE_KEYS = frozenset(
         "learner.num_threads",
         "learner.health_timeout_s",
         "learner.timeout_s",
+        "learner.max_restarts",
+        "driver_restarts",
         "rollout.timeout_s",
         "engine.start_timeout_s",
         "engine.request_timeout_s",
@@ -72,12 +76,14 @@ class RunDirectory:
         self.metrics = path / "metrics.parquet"
         self.events = path / "tensorboard"
         self.trajectories = path / "trajectories"
+        self.groups = self.trajectories / "groups"
         self.evaluations = path / "evaluations"
         self.puzzles = path / "puzzles"
         self.checkpoints = path / "checkpoints"
         self.initial_model = path / "initial_model"
         self.start_model = path / "start_model"
         self.model = path / "model"
+        self.recoveries = path / "recoveries.jsonl"
         self.report = path / "report.html"
         self.summary = path / "summary.json"
 
@@ -95,7 +101,7 @@ class RunDirectory:
             )
         run = cls(path)
         with refusals_named(path):
-            for folder in (run.trajectories, run.evaluations, run.puzzles, run.checkpoints):
+            for folder in (run.groups, run.evaluations, run.puzzles, run.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
         save_config(config, run.config)
         return run
@@ -142,8 +148,30 @@ class RunDirectory:
         return run
 
     def write_trajectories(self, step: int, table: pa.Table) -> None:
-        """Keep the trajectories of one trained step."""
+        """Keep the trajectories that a step trains on; the files of its groups go."""
         write_table(self.trajectory_file(step), table)
+        for path in self.groups.glob(_GROUP.format(step, 0).replace("00000.", "*.")):
+            path.unlink()
+
+    def group_file(self, step: int, group: int) -> Path:
+        """Return the place of a finished group whose step is not trained on yet."""
+        return self.groups / _GROUP.format(step, group)
+
+    def read_trajectories(self, step: int) -> pa.Table:
+        """Return the trajectories that a step trained on.
+
+        Raises:
+            TrajectoryError: the file cannot be read, or is of another version.
+        """
+        return read_table(self.trajectory_file(step), BATCH_SCHEMA)
+
+    @property
+    def last_logged_step(self) -> int:
+        """The last step of which the trajectories are on disk, and those of all before it."""
+        step = 0
+        while self.trajectory_file(step + 1).is_file():
+            step += 1
+        return step
 
     def inspection(self, step: int) -> Path:
         """Return where the batch of a step that stopped the run is kept."""
@@ -204,10 +232,10 @@ class RunDirectory:
                 found[int(match["step"])] = path
         return found
 
-    def forget_after(self, step: int) -> None:
-        """Remove trajectories of steps after ``step``: they will be played anew."""
-        for path in self.trajectory_files():
-            if int(path.stem.removeprefix("step-")) > step:
+    def clear_partial_files(self) -> None:
+        """Remove what a killed process left half-written in the trajectory log."""
+        for folder in (self.trajectories, self.groups):
+            for path in folder.glob(".*.partial"):
                 path.unlink()
 
     def write_summary(self, summary: dict[str, Any]) -> None:
@@ -217,9 +245,23 @@ class RunDirectory:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file that is whole or absent."""
-    with written_aside(path) as aside:
+    """Write a Parquet file that is whole or absent, and on disk before it has its name."""
+    with written_aside(path, durable=True) as aside:
         pq.write_table(table, aside, compression="zstd")
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """Return a Parquet file that ``write_table`` wrote.
+
+    Raises:
+        TrajectoryError: it cannot be read, or its columns are not those of ``schema``.
+    """
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise TrajectoryError(f"{path} cannot be read ({error}): put it back") from error
+    check_schema(table, schema)
+    return table.combine_chunks()
 
 
 def _differing_keys(

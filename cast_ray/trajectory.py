@@ -26,6 +26,9 @@ def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
 
+NOT_THE_POLICY = -1
+"""The weight version of a token that no weights wrote."""
+
 ROLLOUT_SCHEMA = _schema(
     ("step", pa.int32()),
     ("group", pa.int32()),
@@ -40,10 +43,10 @@ ROLLOUT_SCHEMA = _schema(
     ("token_ids", pa.list_(pa.int32())),
     ("loss_mask", pa.list_(pa.uint8())),
     ("rollout_logprobs", pa.list_(pa.float32())),
+    ("weight_versions", pa.list_(pa.int32())),
     ("turn_starts", pa.list_(pa.int32())),
     ("turn_ends", pa.list_(pa.int32())),
     ("turn_seeds", pa.list_(pa.int64())),
-    ("weight_versions", pa.list_(pa.int32())),
     ("answers", pa.list_(pa.string())),
     ("actions", pa.list_(pa.string())),
     ("effects", pa.list_(pa.string())),
@@ -53,10 +56,11 @@ ROLLOUT_SCHEMA = _schema(
     ("seconds_generation", pa.float64()),
     ("seconds_environment", pa.float64()),
 )
-"""``token_ids``, ``loss_mask`` (1 = written by the policy), ``rollout_logprobs`` (0 elsewhere):
-``[L]``. ``turn_starts``/``turn_ends``: ``[T]`` half-open spans of the policy's tokens, its
-end-of-turn token included. ``weight_versions``: ``[T]`` version that wrote each turn.
-``actions``: ``[T]`` canonical spelling, empty where none could be read. ``states``: ``[T + 1]``."""
+"""``token_ids``, ``loss_mask`` (1 = written by the policy), ``rollout_logprobs`` (0 elsewhere),
+``weight_versions`` (of the weights that wrote each token, -1 elsewhere): ``[L]``.
+``turn_starts``/``turn_ends``: ``[T]`` half-open spans of the policy's tokens, its end-of-turn
+token included. ``actions``: ``[T]`` canonical spelling, empty where none could be read.
+``states``: ``[T + 1]``."""
 
 SCORED_SCHEMA = pa.schema(
     [
@@ -106,10 +110,10 @@ class Trajectory:
     token_ids: tuple[int, ...]
     loss_mask: tuple[int, ...]
     rollout_logprobs: tuple[float, ...]
+    weight_versions: tuple[int, ...]
     turn_starts: tuple[int, ...]
     turn_ends: tuple[int, ...]
     turn_seeds: tuple[int, ...]
-    weight_versions: tuple[int, ...]
     answers: tuple[str, ...]
     actions: tuple[str, ...]
     effects: tuple[str, ...]

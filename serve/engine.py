@@ -37,6 +37,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from cast_ray.errors import EngineError, WeightSyncError
 from cast_ray.generation import Completion, GenerateRequest
 from cast_ray.weights import WeightManifest
+from serve.token_versions import TokenVersions, tokens_written
 from serve.weight_receiver import read_receipt
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
@@ -58,6 +59,7 @@ class PolicyEngine:
         self._is_updating = False
         self._update_lock = asyncio.Lock()
         self._request_ids = itertools.count()
+        self._in_flight: dict[str, TokenVersions] = {}
         self._last_answer_at = time.monotonic()
         self._num_running = 0
         self._running_since = 0.0
@@ -161,18 +163,18 @@ class PolicyEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,
         )
-        version = self._weight_version
-        output = (await self._run(request.token_ids, params)).outputs[0]
-        if output.finish_reason not in ("stop", "length"):
+        output, versions = await self._run(request.token_ids, params)
+        answer = output.outputs[0]
+        if answer.finish_reason not in ("stop", "length"):
             raise EngineError(
-                f"the engine ended an answer with {output.finish_reason!r} after "
-                f"{len(output.token_ids)} tokens; see the engine's log"
+                f"the engine ended an answer with {answer.finish_reason!r} after "
+                f"{len(answer.token_ids)} tokens; see the engine's log"
             )
         return Completion(
-            token_ids=tuple(output.token_ids),
-            rollout_logprobs=tuple(output.logprobs.logprobs),
-            finish_reason=output.finish_reason,
-            weight_version=version,
+            token_ids=tuple(answer.token_ids),
+            rollout_logprobs=tuple(answer.logprobs.logprobs),
+            finish_reason=answer.finish_reason,
+            weight_versions=versions.of_tokens(len(answer.token_ids)),
         )
 
     async def score(self, token_ids: Sequence[int]) -> tuple[float, ...]:
@@ -181,7 +183,7 @@ class PolicyEngine:
         Computed afresh from the engine's present weights, never from the prefix cache.
         """
         params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
-        output = await self._run(token_ids, params)
+        output, _ = await self._run(token_ids, params)
         return tuple(
             position[token].logprob
             for position, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)
@@ -229,7 +231,7 @@ class PolicyEngine:
         receipt = read_receipt(receipt_path)
         if failure is None and receipt is not None and not receipt.error:
             await self._llm.finish_weight_update(weight_version=str(manifest.version))
-            self._weight_version = manifest.version
+            await self._change_version(manifest.version)
             self._distrust = ""
         elif receipt is None or receipt.is_changed:
             self._distrust = f"its update to version {manifest.version} failed"
@@ -243,6 +245,15 @@ class PolicyEngine:
                 receipt.error if receipt and receipt.error else f"the engine failed: {failure}"
             ) from failure
         return receipt
+
+    async def _change_version(self, version: int) -> None:
+        """Note, while generation is paused, up to which token the old weights have written."""
+        written = await tokens_written(self._llm)
+        self._weight_version = version
+        for request_id, versions in self._in_flight.items():
+            # One that has ended, and whose task has not come to see it, has no token to come.
+            if request_id in written:
+                versions.changes.append((written[request_id], version))
 
     async def check_health(self) -> None:
         """Return when the engine can answer; asks nothing of it during a weight update.
@@ -271,7 +282,9 @@ class PolicyEngine:
     async def _probe(self) -> None:
         await self._run((0,), SamplingParams(max_tokens=1, logprobs=0, detokenize=False))
 
-    async def _run(self, token_ids: Sequence[int], params: SamplingParams) -> RequestOutput:
+    async def _run(
+        self, token_ids: Sequence[int], params: SamplingParams
+    ) -> tuple[RequestOutput, TokenVersions]:
         if self._distrust:
             raise WeightSyncError(
                 f"the engine's weights are not trusted because {self._distrust}; send weights again"
@@ -279,20 +292,24 @@ class PolicyEngine:
         # The salt keeps a new request from finding a prefix that older weights computed, also
         # where requests in flight forbid to reset the cache.
         prompt = tokens_input(list(token_ids), cache_salt=str(self._weight_version))
+        versions = TokenVersions(first=self._weight_version)
+        request_id = str(next(self._request_ids))
+        self._in_flight[request_id] = versions
         if not self._num_running:
             self._running_since = time.monotonic()
         self._num_running += 1
         try:
-            async for output in self._llm.generate(prompt, params, str(next(self._request_ids))):
+            async for output in self._llm.generate(prompt, params, request_id):
                 if output.finished:
                     self._num_generated_tokens += len(output.outputs[0].token_ids)
                     self._last_answer_at = time.monotonic()
-                    return output
+                    return output, versions
         except (EngineDeadError, EngineGenerateError, VLLMError) as error:
             raise EngineError(
                 f"the engine did not answer a prompt of {len(token_ids)} tokens: {error}"
             ) from error
         finally:
+            del self._in_flight[request_id]
             self._num_requests += 1
             self._num_running -= 1
             if not self._num_running:

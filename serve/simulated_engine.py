@@ -11,6 +11,9 @@ they began. A turn therefore costs a queue entry and no task.
 from __future__ import annotations
 
 import asyncio
+import bisect
+import math
+import operator
 import os
 import time
 from collections import deque
@@ -93,7 +96,8 @@ class SimulatedEngine:
         self._waiting: deque[tuple[_Call, int]] = deque()
         self._calls: set[_Call] = set()
         self._held: list[tuple[_Call, int]] = []  # for newer weights
-        self._running: deque[tuple[float, int, _Call, int]] = deque()  # end, version, call, index
+        self._running: deque[tuple[float, _Call, int]] = deque()  # end, call, index
+        self._updates: list[tuple[float, int]] = [(-math.inf, weight_version)]  # time, version
         self._num_requests = 0
         self._num_tokens = 0
         self._seconds_running = 0.0
@@ -145,6 +149,10 @@ class SimulatedEngine:
     def update_weights(self, version: int) -> None:
         """Go on with other weights; requests that waited for them move up."""
         self._version = version
+        now = time.monotonic()
+        oldest_start = now - self._seconds_per_turn
+        in_use = bisect.bisect(self._updates, oldest_start, key=operator.itemgetter(0)) - 1
+        self._updates = [*self._updates[in_use:], (now, version)]
         held, self._held = self._held, []
         for call, index in held:
             is_new = call.requests[index].min_weight_version <= version
@@ -188,7 +196,7 @@ class SimulatedEngine:
         """Add the time since the last note; a slot that is over its time counts as empty."""
         since, self._noted_at = self._noted_at, now
         busy = 0.0
-        for end, _, _, _ in self._running:  # in the order of their ends
+        for end, _, _ in self._running:  # in the order of their ends
             if end >= now:
                 busy += (now - since) * (len(self._running) - self._num_over(now))
                 break
@@ -199,7 +207,7 @@ class SimulatedEngine:
 
     def _num_over(self, now: float) -> int:
         number = 0
-        for end, _, _, _ in self._running:
+        for end, _, _ in self._running:
             if end >= now:
                 break
             number += 1
@@ -214,7 +222,7 @@ class SimulatedEngine:
         while self._waiting and len(self._running) < self._num_slots:
             call, index = self._waiting.popleft()
             if not call.is_over:
-                self._running.append((end, self._version, call, index))
+                self._running.append((end, call, index))
         if was_idle and self._running:
             self._running_since = now
             loop.call_later(self._seconds_per_turn, self._finish, loop)
@@ -224,9 +232,9 @@ class SimulatedEngine:
         now = time.monotonic()
         self._note(now)
         while self._running and self._running[0][0] <= now:
-            _, version, call, index = self._running.popleft()
+            end, call, index = self._running.popleft()
             self._num_turns += 1
-            call.finished.append((index, self._answer(call.requests[index], version)))
+            call.finished.append((index, self._answer(call.requests[index], end)))
             call.has_finished.set()
         is_idle = not self._running
         if is_idle:
@@ -235,7 +243,7 @@ class SimulatedEngine:
             loop.call_later(max(0.0, self._running[0][0] - now), self._finish, loop)
         self._start_waiting(loop)
 
-    def _answer(self, request: GenerateRequest, version: int) -> Completion:
+    def _answer(self, request: GenerateRequest, end: float) -> Completion:
         ids = self._answers[request.seed % len(self._answers)]
         is_whole = len(ids) <= request.max_tokens
         written = ids if is_whole else ids[: request.max_tokens]
@@ -244,7 +252,19 @@ class SimulatedEngine:
             token_ids=written,
             rollout_logprobs=(LOGPROB,) * len(written),
             finish_reason="stop" if is_whole else "length",
-            weight_version=version,
+            weight_versions=self._versions(len(written), end),
+        )
+
+    def _versions(self, num_tokens: int, end: float) -> tuple[int, ...]:
+        """Return the version of each token, all of them written equally fast."""
+        start = end - self._seconds_per_turn
+        newest = self._updates[-1]
+        if newest[0] <= start:
+            return (newest[1],) * num_tokens
+        times = [start + self._seconds_per_turn * (n + 1) / num_tokens for n in range(num_tokens)]
+        return tuple(
+            self._updates[bisect.bisect(self._updates, at, key=operator.itemgetter(0)) - 1][1]
+            for at in times
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import ray
 
@@ -39,10 +40,11 @@ class OracleActor:
         return self._oracle.score(rollout)
 
     def counters(self) -> dict[str, float]:
-        """Return what this oracle has done so far, and the compilations since it was ready."""
+        """Return what this process has done so far, and the compilations since it was ready."""
         return {
             **asdict(self._oracle.counters),
             "num_compilations": self._compilations.num_compilations,
+            **_process(),
         }
 
 
@@ -58,19 +60,17 @@ class EnvironmentActor:
         self._generate: Generate | None = None
         self._compilations = CompilationCounter()
 
-    async def pid(self) -> int:
-        """Return the process of this actor, for whoever looks after it."""
-        return os.getpid()
+    async def counters(self) -> dict[str, float]:
+        """Return what this process has done so far, kernels that it had to compile included.
 
-    async def num_compilations(self) -> int:
-        """Return how many kernels this process had to compile."""
-        return self._compilations.num_compilations
-
-    async def request_counters(self) -> dict[str, float]:
-        """Return what became of the requests to engines; nothing before the first one."""
-        if isinstance(self._generate, CountsRequests):
-            return dict(self._generate.counters())
-        return {}
+        With what became of its requests to the engines, if whoever sends them counts.
+        """
+        generate = self._generate
+        return {
+            "num_compilations": self._compilations.num_compilations,
+            **(generate.counters() if isinstance(generate, CountsRequests) else {}),
+            **_process(),
+        }
 
     async def play_group(
         self, specs: list[EpisodeSpec], sampling: Sampling, solver: Solver | None
@@ -98,3 +98,8 @@ class EnvironmentActor:
                 )
             )
         )
+
+
+def _process() -> dict[str, float]:
+    """Return which process this is and the memory it holds, in bytes."""
+    return {"pid": os.getpid(), "resident_bytes": psutil.Process().memory_info().rss}

@@ -1,29 +1,52 @@
-"""The rollout pool: whole groups go out, scored record batches come back, nothing waits between."""
+"""The rollout pool: whole groups go out, scored record batches come back, nothing waits between.
+
+A group that its actor's death took along is played again under the same seeds. Nothing here
+blocks but ``collect``; one thread may submit while another collects.
+"""
 
 from __future__ import annotations
 
 import logging
+import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import ObjectLostError, RayActorError, RayTaskError, WorkerCrashedError
 
 from cast_ray.chat import ChatPieces
-from cast_ray.errors import RemoteTimeout
+from cast_ray.errors import ActorLostError, CastRayError
 from cast_ray.generation import Generate
 from cast_ray.rollout import EpisodeSpec, Sampling
 from solver_actors.actors import EnvironmentActor, OracleActor
+from solver_actors.pool_counters import ActorCounters
 from solver_actors.solvers import get_solver_entry
 from solver_actors.teacher import SoftTeacher
 
 logger = logging.getLogger(__name__)
 
 _GROUPS_PER_ACTOR = 1000  # concurrent calls an environment actor accepts
-_MAX_RESTARTS = 2
+_MAX_RESTARTS = 20
+"""Of one actor: an actor that dies more often than this in a run is not dying by accident."""
+_MAX_ATTEMPTS = 8
+"""At one group: the same group that ends its actor again and again ends the run."""
+_FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 16.0
+_LOST = (RayActorError, ObjectLostError, WorkerCrashedError)
+"""What a dead process or node leaves behind; anything else is an error of ours."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A group that is out, or will be when it is due."""
+
+    group: list[EpisodeSpec]
+    """As submitted."""
+    sampling: Sampling
+    attempt: int = 0
 
 
 class RolloutPool:
@@ -50,6 +73,7 @@ class RolloutPool:
             num_environment_actors: at least 1.
             num_oracle_actors: at least 1.
             oracle_max_bytes: bound of one oracle's solvers.
+            game: its kernels are compiled before an oracle is ready.
             model_dir: holds the tokenizer.
             pieces: the chat template's turn pieces.
             make_generate: makes the way to the engines, inside an actor.
@@ -75,73 +99,111 @@ class RolloutPool:
                 name=f"{run_id}-oracle-{index}",
                 num_cpus=0,
                 max_restarts=_MAX_RESTARTS,
-                max_task_retries=_MAX_RESTARTS,  # asking twice gives the same answer
+                max_task_retries=-1,  # asking twice gives the same answer; restarts are bounded
                 # A call to score waits for its rollout: the solvers of groups submitted after it
                 # must not wait behind it, or one group would be played after the other.
                 allow_out_of_order_execution=True,
             ).remote(max_bytes=oracle_max_bytes, game=game, teacher=teacher)
             for index in range(num_oracle_actors)
         ]
-        self.num_retries = 0
+        self._ended: queue.SimpleQueue[tuple[_Pending, Future[pa.RecordBatch]]] = (
+            queue.SimpleQueue()
+        )
+        self._delayed: list[tuple[float, _Pending]] = []
+        self.actors = ActorCounters(self._environments, self._oracles)
+        self.num_lost_groups = 0
 
-    def play(
-        self, groups: Sequence[list[EpisodeSpec]], sampling: Sampling, *, timeout_s: float
-    ) -> Iterator[pa.RecordBatch]:
-        """Play groups and yield each, scored, as it finishes.
+    def submit(self, group: list[EpisodeSpec], sampling: Sampling) -> None:
+        """Send out a group; it comes back from ``collect``."""
+        self._start(_Pending(group, sampling))
 
-        A group whose actor died is played again, once, with ``attempt`` raised.
+    def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
+        """Return the groups that have ended since the last call, scored; wait for one if none has.
+
+        A group that was lost is sent out again after a delay, with ``attempt`` raised.
+
+        Args:
+            timeout_s: longest wait; the list is then empty.
+
+        Returns:
+            The list object that was submitted, and its episodes as ``SCORED_SCHEMA``.
 
         Raises:
-            RemoteTimeout: not every group came back within ``timeout_s``.
+            ActorLostError: a group was lost too often.
+            CastRayError: whatever went wrong in an episode, named by the actor.
         """
         deadline = time.monotonic() + timeout_s
-        pending = {self._submit(group, sampling): group for group in groups}
-        while pending:
+        done: list[tuple[list[EpisodeSpec], pa.RecordBatch]] = []
+        while not done:
+            self._start_due()
             left = deadline - time.monotonic()
-            ready, _ = ray.wait(list(pending), num_returns=1, timeout=max(left, 0.0))
-            if not ready:
-                raise RemoteTimeout(
-                    f"{len(pending)} of {len(groups)} groups were not played within "
-                    f"{timeout_s:.0f} s; raise rollout.timeout_s or look at the engine's log"
-                )
-            group = pending.pop(ready[0])
+            until_due = min((due for due, _ in self._delayed), default=deadline) - time.monotonic()
             try:
-                yield ray.get(ready[0], timeout=max(left, 1.0))
-            except RayActorError:
-                if group[0].attempt > 0:
-                    raise
-                self.num_retries += 1
-                logger.warning("the actor of group %d died; playing it again", group[0].group)
-                again = [replace(spec, attempt=spec.attempt + 1) for spec in group]
-                pending[self._submit(again, sampling)] = again
+                pending, future = self._ended.get(timeout=max(min(left, until_due), 0.0))
+            except queue.Empty:
+                if left <= 0:
+                    break
+                continue
+            self._take(pending, future, done)
+            while not self._ended.empty():
+                self._take(*self._ended.get_nowait(), done)
+        return done
 
     def counters(self, *, timeout_s: float = 30.0) -> dict[str, float]:
-        """Return the sum of the oracles' counters, compilations in all actors included.
-
-        Raises:
-            RemoteTimeout: an actor did not answer.
-        """
-        oracles = [oracle.counters.remote() for oracle in self._oracles]
-        compilations = [actor.num_compilations.remote() for actor in self._environments]
-        try:
-            each = ray.get(oracles, timeout=timeout_s)
-            compiled = ray.get(compilations, timeout=timeout_s)
-        except GetTimeoutError:
-            raise RemoteTimeout(
-                f"the pool's actors did not answer within {timeout_s:.0f} s"
-            ) from None
-        summed: dict[str, float] = {
-            name: sum(counters[name] for counters in each) for name in each[0]
-        }
-        summed["num_compilations"] += sum(compiled)
-        return summed
+        """Return what all actors have done, summed; one that is away keeps its last figures."""
+        self.actors.refresh(timeout_s=timeout_s)
+        return self.actors.totals()
 
     def close(self) -> None:
         """End this pool's actors."""
         for actor in (*self._environments, *self._oracles):
             ray.kill(actor)
 
-    def _submit(self, group: list[EpisodeSpec], sampling: Sampling) -> ray.ObjectRef:
+    def _take(
+        self,
+        pending: _Pending,
+        future: Future[pa.RecordBatch],
+        done: list[tuple[list[EpisodeSpec], pa.RecordBatch]],
+    ) -> None:
+        """Add an ended group to ``done``, or see to it that a lost one is played again."""
+        try:
+            done.append((pending.group, future.result(timeout=0)))
+        except _LOST as error:
+            self._play_again(pending, error)
+        except RayTaskError as error:
+            if isinstance(error.cause, _LOST):
+                self._play_again(pending, error.cause)
+            elif isinstance(error.cause, CastRayError):
+                raise error.cause from None
+            else:
+                raise
+
+    def _play_again(self, pending: _Pending, error: Exception) -> None:
+        first = pending.group[0]
+        pending.attempt += 1
+        self.num_lost_groups += 1
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if pending.attempt >= _MAX_ATTEMPTS:
+            raise ActorLostError(
+                f"group {first.group} of step {first.step} was lost {pending.attempt} times: look "
+                f"at its environment actor's log ({reason})"
+            ) from error
+        logger.warning("group %d of step %d is played again: %s", first.group, first.step, reason)
+        delay = min(_FIRST_DELAY_S * 2 ** (pending.attempt - 1), _MAX_DELAY_S)
+        self._delayed.append((time.monotonic() + delay, pending))
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        due = [pending for when, pending in self._delayed if when <= now]
+        self._delayed = [(when, pending) for when, pending in self._delayed if when > now]
+        for pending in due:
+            self._start(pending)
+
+    def _start(self, pending: _Pending) -> None:
+        group = [
+            replace(spec, attempt=spec.attempt + pending.attempt) if pending.attempt else spec
+            for spec in pending.group
+        ]
         first = group[0]
         environment = self._environments[first.group % len(self._environments)]
         # The same puzzle always meets the same oracle: its table is there.
@@ -151,6 +213,7 @@ class RolloutPool:
             solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
         # The second time Ray itself asks again until the actor is back: as often as that takes,
         # because an actor that may restart no more is dead for good and ends it.
-        play = environment.play_group.options(max_task_retries=-1 if first.attempt else 0)
-        rollout = play.remote(group, sampling, solver)
-        return oracle.score.remote(rollout)
+        play = environment.play_group.options(max_task_retries=-1 if pending.attempt else 0)
+        rollout = play.remote(group, pending.sampling, solver)
+        future: Future[pa.RecordBatch] = oracle.score.remote(rollout).future()
+        future.add_done_callback(lambda ended: self._ended.put((pending, ended)))

@@ -71,7 +71,7 @@ class ScriptedPolicy:
             token_ids=ids,
             rollout_logprobs=(LOGPROB,) * len(ids),
             finish_reason="stop" if len(ids) == len(written) else "length",
-            weight_version=self._version,
+            weight_versions=(self._version,) * len(ids),
         )
 
 
@@ -106,7 +106,7 @@ def mixed_play(tokenizer: ChatTokenizer) -> Callable[[GenerateRequest], str]:
 
 def play(
     spec: EpisodeSpec,
-    policy: ScriptedPolicy,
+    policy: Generate,
     tokenizer: ChatTokenizer,
     *,
     response_tokens: int = 4000,

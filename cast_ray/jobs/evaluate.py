@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -12,8 +12,6 @@ from cast_ray.metrics import Success, success_rate
 from cast_ray.puzzles import Puzzle
 from cast_ray.rollout import EpisodeSpec, Sampling
 from cast_ray.seeds import derive_seed
-from cast_ray.trajectory import SCORED_SCHEMA
-from solver_actors.pool import RolloutPool
 
 
 def episode_groups(
@@ -24,6 +22,7 @@ def episode_groups(
     seed: int,
     purpose: str,
     first_group: int = 0,
+    min_weight_version: int = 0,
 ) -> list[list[EpisodeSpec]]:
     """Return one group for each puzzle, one episode for each attempt at it.
 
@@ -34,6 +33,7 @@ def episode_groups(
         seed: of the run. An episode's seed follows from it, purpose, step, group and episode.
         purpose: what the episodes are for.
         first_group: number of the first group; the others follow.
+        min_weight_version: no token may be written by older weights.
     """
     return [
         [
@@ -45,36 +45,12 @@ def episode_groups(
                 puzzle=puzzle,
                 turn_budget=get_game(puzzle.game).tiers[puzzle.tier].turn_budget,
                 seed=derive_seed(seed, purpose, step, group, episode),
+                min_weight_version=min_weight_version,
             )
             for episode in range(attempts)
         ]
         for group, puzzle in enumerate(puzzles, start=first_group)
     ]
-
-
-def play(
-    pool: RolloutPool,
-    groups: Sequence[list[EpisodeSpec]],
-    sampling: Sampling,
-    *,
-    timeout_s: float,
-    on_group: Callable[[int, int], None],
-) -> pa.Table:
-    """Play groups and return their scored trajectories, ordered by group and episode.
-
-    Args:
-        pool: plays and scores.
-        groups: what to play.
-        sampling: how answers are drawn.
-        timeout_s: longest wait for all of them.
-        on_group: is told how many groups are done, of how many.
-    """
-    batches = []
-    for batch in pool.play(groups, sampling, timeout_s=timeout_s):
-        batches.append(batch)
-        on_group(len(batches), len(groups))
-    table = pa.Table.from_batches(batches, schema=SCORED_SCHEMA)
-    return table.sort_by([("group", "ascending"), ("episode", "ascending")])
 
 
 def evaluation_sampling(config: TrainConfig) -> Sampling:

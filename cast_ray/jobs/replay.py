@@ -36,6 +36,7 @@ from cast_ray.jobs.replay_row import (
     token_mismatches,
 )
 from cast_ray.jobs.replay_teacher import teacher_mismatches
+from cast_ray.jobs.replay_versions import version_mismatches
 from cast_ray.jobs.teacher import teacher_of
 from cast_ray.run_directory import RunDirectory
 from cast_ray.small_policy import read_chat_pieces
@@ -195,6 +196,7 @@ class _Replay:
             *game_mismatches(row, replayed),
             *cost_mismatches(row, costs),
             *token_mismatches(row, replayed, self._tokenizer),
+            *version_mismatches(row),
             *teacher_mismatches(
                 row, replayed, costs, teacher=teacher_of(self._config), oracle=self._oracle
             ),

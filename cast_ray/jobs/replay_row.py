@@ -22,12 +22,12 @@ from cast_ray.seeds import derive_seed
 from cast_ray.trajectory import Trajectory
 
 _PER_TURN = (
-    "turn_starts", "turn_ends", "turn_seeds", "weight_versions", "answers", "actions", "effects",
+    "turn_starts", "turn_ends", "turn_seeds", "answers", "actions", "effects",
     "teacher_logprobs", "teacher_actions",
     "shifted_advantages", "solver_advantages", "step_advantages", "turn_advantages",
 )  # fmt: skip
 _PER_STATE = ("states", "cost_to_go", "cost_status")
-_PER_TOKEN = ("loss_mask", "rollout_logprobs", "token_advantages")
+_PER_TOKEN = ("loss_mask", "rollout_logprobs", "weight_versions", "token_advantages")
 _MAY_BE_NULL = ("cost_to_go", "teacher_logprobs", "shifted_advantages", "solver_advantages")
 _SHOWN_CHARACTERS = 120
 

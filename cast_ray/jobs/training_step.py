@@ -24,6 +24,7 @@ from cast_ray.metrics import StepMetrics
 from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.sync_check import LogprobDifference
+from cast_ray.trajectory import NOT_THE_POLICY
 from solver_actors.pool import RolloutPool
 
 
@@ -106,10 +107,11 @@ def step_metrics(
     validation_success: float | None,
 ) -> StepMetrics:
     """Return the row of ``metrics.parquet`` that describes a step."""
-    columns = ["reward", "end_reason", "effects", "weight_versions", "seconds_environment"]
+    columns = ["reward", "end_reason", "effects", "seconds_environment"]
     frame = pl.DataFrame(batch.select(columns))
     effects = frame["effects"].explode().to_numpy()
-    versions = frame["weight_versions"].explode().to_numpy()
+    versions = flat_column(batch, "weight_versions")
+    versions = versions[versions != NOT_THE_POLICY]
     end_reasons = frame["end_reason"].to_numpy()
     oracle = {name: oracle_after[name] - oracle_before[name] for name in oracle_after}
     look_ups = oracle["num_hits"] + oracle["num_misses"]

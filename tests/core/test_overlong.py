@@ -34,6 +34,7 @@ def one_turn(length: int, *, episode: int, reward: float) -> Trajectory:
         token_ids=row.token_ids + tail,
         loss_mask=row.loss_mask + tail,
         rollout_logprobs=row.rollout_logprobs + tail,
+        weight_versions=row.weight_versions + (-1,) * len(tail),
     )
 
 

@@ -348,6 +348,7 @@ def test_token_after_the_end_is_reported(run: RunDirectory) -> None:
     def append(row: Row) -> None:
         for name in ("token_ids", "loss_mask", "rollout_logprobs", "token_advantages"):
             row[name].append(0)
+        row["weight_versions"].append(-1)
 
     row = find(run, is_long)
     at = change_row(run, row, append)
@@ -362,7 +363,9 @@ def test_moved_span_is_reported(run: RunDirectory) -> None:
     assert (*at, 1, f"loss_mask[{end}]") in places(run)
 
 
-@pytest.mark.parametrize(("name", "value"), [("loss_mask", 1), ("rollout_logprobs", -1.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("loss_mask", 1), ("rollout_logprobs", -1.0), ("weight_versions", 1)]
+)
 def test_policy_mark_on_an_observation_is_reported(
     run: RunDirectory, name: str, value: float
 ) -> None:
@@ -370,6 +373,20 @@ def test_policy_mark_on_an_observation_is_reported(
     token = row["turn_ends"][0] + 1
     at = change_row(run, row, set_entry(name, token, value))
     assert places(run) == [(*at, 0, f"{name}[{token}]")]
+
+
+def test_a_token_of_the_policy_without_a_version_is_reported(run: RunDirectory) -> None:
+    row = find(run, is_long)
+    token = row["turn_starts"][1]
+    at = change_row(run, row, set_entry("weight_versions", token, -1))
+    assert (*at, 1, f"weight_versions[{token}]") in places(run)
+
+
+def test_a_version_that_falls_within_an_answer_is_reported(run: RunDirectory) -> None:
+    row = find(run, is_long)
+    token = row["turn_starts"][2]
+    at = change_row(run, row, set_entry("weight_versions", token, row["step"] + 1))
+    assert places(run) == [(*at, 2, f"weight_versions[{token + 1}]")]
 
 
 # Advantages.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -14,6 +15,7 @@ from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.base import Effect
+from cast_ray.generation import Completion, GenerateRequest
 from cast_ray.jobs.evaluate import evaluation_sampling, training_sampling
 from cast_ray.puzzles import Puzzle, puzzle_id_of
 from cast_ray.rollout import EpisodeSpec, Sampling
@@ -246,9 +248,26 @@ def test_every_turn_has_a_seed_of_its_own_that_follows_from_the_episodes(
     assert len(set(trajectory.turn_seeds)) == 6
 
 
-def test_weight_version_of_each_turn_is_kept(tokenizer: ChatTokenizer) -> None:
+def test_every_token_of_the_policy_has_its_weight_version_and_no_other(
+    tokenizer: ChatTokenizer,
+) -> None:
     policy = ScriptedPolicy(tokenizer, in_turn(RIGHT), version=7)
-    assert play(spec(), policy, tokenizer).weight_versions == (7, 7, 7)
+    trajectory = play(spec(), policy, tokenizer)
+    assert trajectory.weight_versions == tuple(7 if one else -1 for one in trajectory.loss_mask)
+
+
+def test_an_update_within_an_answer_is_kept_where_it_happened(tokenizer: ChatTokenizer) -> None:
+    scripted = ScriptedPolicy(tokenizer, in_turn(RIGHT))
+
+    async def policy(request: GenerateRequest, lane: int) -> Completion:
+        completion = await scripted(request, lane)
+        rest = len(completion.token_ids) - 2
+        return replace(completion, weight_versions=(3, 3) + (4,) * rest)
+
+    trajectory = play(spec(), policy, tokenizer)
+    assert len(trajectory.answers) == 3
+    for start, end in zip(trajectory.turn_starts, trajectory.turn_ends, strict=True):
+        assert trajectory.weight_versions[start:end] == (3, 3) + (4,) * (end - start - 2)
 
 
 @FIXED

@@ -14,6 +14,7 @@ from ray.serve.handle import DeploymentHandle
 
 from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.generation import Completion, GenerateRequest, Lane
+from cast_ray.weights import WeightManifest
 from serve.client import PolicyClient
 from serve.deployment import PolicyEngines
 from serve.simulated_engine import SlotClock, deploy_simulated_engines
@@ -268,6 +269,21 @@ def test_a_request_for_newer_weights_waits_longer_than_the_time_out(slow: Policy
         asked.cancel()
 
     run(slow, work, timeout_s=0.4)
+
+
+def test_new_weights_reach_requests_that_wait_for_them_and_tokens_in_flight(
+    slow: PolicyEngines,
+) -> None:
+    async def work(client: PolicyClient) -> None:
+        running = asyncio.create_task(client(a_request(1), Lane(group=0)))
+        waiting = asyncio.create_task(client(a_request(2, min_weight_version=2), Lane(group=0)))
+        await asyncio.sleep(0.3)
+        manifest = WeightManifest(version=2, path="", num_bytes=0, checksum="", tensors=())
+        await slow.handles[0].update_weights.remote(manifest)
+        assert (await running).weight_versions == (0, 2, 2)
+        assert (await waiting).weight_versions == (2, 2, 2)
+
+    run(slow, work)
 
 
 def test_an_engine_that_stays_away_is_given_up_with_its_failure(local_ray: None) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch.utils.cpp_extension import get_default_build_root
 
 from cast_ray.batching import row_offsets
-from cast_ray.errors import LearnerError, ModelError, RemoteTimeout
+from cast_ray.errors import LearnerError, LearnerLost, ModelError, RemoteTimeout
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.policy import load_policy
 from tests.learner_double import (
@@ -108,7 +108,7 @@ def test_group_names_the_call_in_which_a_rank_died(policy_dir: Path, tmp_path: P
     group = group_of(policy_dir, num_ranks=2, zero_stage=0)
     ray.kill(group._ranks[1])
 
-    with pytest.raises(LearnerError, match="died during logprobs"):
+    with pytest.raises(LearnerLost, match="learner rank 1 died during logprobs"):
         group.logprobs(ray.put(TABLE))
 
     with pytest.raises(LearnerError, match="closed"):
@@ -120,9 +120,7 @@ def test_rank_that_is_stopped_is_named_within_a_minute(policy_dir: Path) -> None
     os.kill(group.pids()[1], signal.SIGSTOP)
     started = time.monotonic()
 
-    with pytest.raises(
-        RemoteTimeout, match="learner rank 1 did not answer for 5 s during logprobs"
-    ):
+    with pytest.raises(LearnerLost, match="learner rank 1 did not answer for 5 s during logprobs"):
         group.logprobs(ray.put(TABLE))
 
     assert time.monotonic() - started < 60
