@@ -45,6 +45,48 @@ MIN_BATCHED_TOKENS = 8192
 """Prompt tokens of one step, where the model's length does not ask for more."""
 
 
+def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
+    """Return what vLLM is told, the same for every use of an engine."""
+    return AsyncEngineArgs(
+        model=options["model_dir"],
+        dtype=options["dtype"],
+        max_model_len=options["max_model_len"],
+        max_num_seqs=options["max_num_seqs"],
+        kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),
+        block_size=options["block_size"],
+        seed=options["seed"],
+        weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
+        # Seeds and prompts in chunks do not go together on CPU: each must fit one step.
+        enable_chunked_prefill=False,
+        max_num_batched_tokens=max(options["max_model_len"], MIN_BATCHED_TOKENS),
+        enable_prefix_caching=True,
+        enforce_eager=True,
+        skip_tokenizer_init=True,
+        generation_config="vllm",
+        logprobs_mode="raw_logprobs",
+        disable_log_stats=True,
+    )
+
+
+def sampling_params(request: GenerateRequest) -> SamplingParams:
+    """Return how vLLM is to answer a request."""
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=0,
+        min_p=0.0,
+        seed=request.seed,
+        stop_token_ids=[request.stop_token_id],
+        ignore_eos=True,  # only the request says where an answer ends, not the model
+        logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
+
+
 class PolicyEngine:
     """A vLLM engine on this machine. Make one with ``PolicyEngine.start``."""
 
@@ -75,25 +117,7 @@ class PolicyEngine:
             EngineError: vLLM does not start.
         """
         os.environ["VLLM_NO_USAGE_STATS"] = "1"
-        args = AsyncEngineArgs(
-            model=options["model_dir"],
-            dtype=options["dtype"],
-            max_model_len=options["max_model_len"],
-            max_num_seqs=options["max_num_seqs"],
-            kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),
-            block_size=options["block_size"],
-            seed=options["seed"],
-            weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
-            # Seeds and prompts in chunks do not go together on CPU: each must fit one step.
-            enable_chunked_prefill=False,
-            max_num_batched_tokens=max(options["max_model_len"], MIN_BATCHED_TOKENS),
-            enable_prefix_caching=True,
-            enforce_eager=True,
-            skip_tokenizer_init=True,
-            generation_config="vllm",
-            logprobs_mode="raw_logprobs",
-            disable_log_stats=True,
-        )
+        args = engine_arguments(options)
         try:
             llm = AsyncLLM.from_engine_args(args)
         except (RuntimeError, ValueError, OSError) as error:
@@ -148,22 +172,7 @@ class PolicyEngine:
 
     async def answer(self, request: GenerateRequest) -> Completion:
         """Answer one request. Raises as ``generate`` does."""
-        params = SamplingParams(
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            top_p=request.top_p,
-            top_k=0,
-            min_p=0.0,
-            seed=request.seed,
-            stop_token_ids=[request.stop_token_id],
-            ignore_eos=True,  # only the request says where an answer ends, not the model
-            logprobs=0,
-            flat_logprobs=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            skip_clone=True,
-        )
-        output, versions = await self._run(request.token_ids, params)
+        output, versions = await self._run(request.token_ids, sampling_params(request))
         answer = output.outputs[0]
         if answer.finish_reason not in ("stop", "length"):
             raise EngineError(
