@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 
+NO_STOP_TOKEN = -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One answer that is wanted: the conversation so far and how to sample.
@@ -30,7 +33,8 @@ class GenerateRequest:
     seed: int
     """Same seed, same weights, same tokens: the same answer, whatever else is running."""
     stop_token_id: int
-    """The end-of-turn token: ends the answer and is part of it."""
+    """The end-of-turn token: ends the answer and is part of it; ``NO_STOP_TOKEN`` = only
+    ``max_tokens`` ends it."""
     min_weight_version: int = 0
     """No token of the answer may be written by older weights; an engine that has only older ones
     answers when it has newer."""

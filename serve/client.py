@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ray.serve.handle import DeploymentHandle
 
-from cast_ray.errors import RemoteTimeout
+from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.generation import Completion, GenerateRequest, Lane
 from serve.engine_link import Ask, EngineLink
 
@@ -21,6 +21,10 @@ _OVERRUN = 1.25
 _FEWER = 0.5
 """Where they go must have less than this share of its requests: a prefix computed anew costs more
 than a short wait."""
+
+
+_MAX_FAILURES = 8
+"""What so many engines in a row fail with is no accident of theirs."""
 
 
 class PolicyClient:
@@ -68,7 +72,7 @@ class PolicyClient:
 
         Raises:
             RemoteTimeout: no engine came back in time, or one stalled.
-            EngineError: the engine refuses the request.
+            EngineError: the engine refuses the request, or fails with it again and again.
             WeightSyncError: the engine does not trust its weights.
         """
         self._num_requests += 1
@@ -121,7 +125,8 @@ class PolicyClient:
         for ask in asks:
             if ask.failed_at is None:
                 ask.failed_at = now
-            if now - ask.failed_at >= self._recovery_timeout_s:
+            is_late = now - ask.failed_at >= self._recovery_timeout_s
+            if is_late or ask.num_failures >= _MAX_FAILURES:
                 self._give_up(ask)
                 continue
             self._num_retries += 1
@@ -149,10 +154,15 @@ class PolicyClient:
     def _give_up(self, ask: Ask) -> None:
         if ask.answer.done():
             return
-        failures = "; ".join(str(link.last_failure) for link in self._links if not link.is_up)
+        failures = "; ".join(str(link.last_failure) for link in self._links if link.last_failure)
+        if ask.num_failures >= _MAX_FAILURES:
+            ask.answer.set_exception(
+                EngineError(f"engines failed {ask.num_failures} times with a request: {failures}")
+            )
+            return
         ask.answer.set_exception(
             RemoteTimeout(
                 f"no engine could answer within {self._recovery_timeout_s:g} s of its failure "
-                f"({failures or 'each came back and failed again'}); see the engines' logs"
+                f"({failures}); see the engines' logs"
             )
         )

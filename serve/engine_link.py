@@ -37,6 +37,8 @@ class Ask:
     answer: asyncio.Future[Completion]
     failed_at: float | None = None
     """The event loop's time when this first met an engine that was down."""
+    num_failures: int = 0
+    """Engines that failed with it."""
 
 
 class EngineLink:
@@ -132,6 +134,8 @@ class EngineLink:
         self._asked.difference_update(left.values())
         if is_engine_down:
             self._note_failure(failure)
+            for ask in left.values():
+                ask.num_failures += 1
             self._on_failed([ask for ask in left.values() if not ask.answer.done()])
         else:
             _fail(left.values(), failure)
@@ -158,7 +162,8 @@ class EngineLink:
         self.num_failures += 1
         self._failures_in_row += 1
         self.last_failure = failure
-        logger.warning("%s; what it did not answer is asked again", failure)
+        if self._failures_in_row == 1:  # the next one in a row is the same failure going on
+            logger.warning("%s; what it did not answer is asked again", failure)
         self._run(self._await_return())
 
     async def _await_return(self) -> None:

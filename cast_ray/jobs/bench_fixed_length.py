@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cast_ray.generation import Completion, GenerateRequest, Lane
+from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest, Lane
 from serve.client import PolicyClient
 from serve.connect import connect_policy
-
-NO_STOP_TOKEN = 2**30
-"""No engine ever writes it."""
 
 
 class FixedLength:

@@ -22,14 +22,15 @@ import pyarrow as pa
 import ray
 
 from cast_ray.config import TrainConfig
+from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
-from cast_ray.generation import GenerateRequest
+from cast_ray.generation import NO_STOP_TOKEN, GenerateRequest
 from cast_ray.generators import build_puzzles
-from cast_ray.jobs.bench_fixed_length import NO_STOP_TOKEN, connect_fixed_length
+from cast_ray.jobs.bench_fixed_length import connect_fixed_length
 from cast_ray.jobs.bench_processes import cpu_ms_per_turn, cpu_seconds
 from cast_ray.jobs.evaluate import episode_groups, training_sampling
 from cast_ray.jobs.ray_session import ray_session
-from cast_ray.jobs.rollouts import RolloutCollector
+from cast_ray.jobs.rollouts import RolloutCollector, Ticket
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.jobs.warm_start import build_initial_model
 from cast_ray.puzzles import Puzzle
@@ -48,6 +49,7 @@ _GROUP_SIZE = 8
 _SEED = 0
 _START_TIMEOUT_S = 300.0
 _ROUND_TIMEOUT_S = 300.0
+_POLL_S = 0.005
 
 
 @ray.remote(num_cpus=1)
@@ -241,12 +243,13 @@ def _play(sides: _Sides, num_tokens: int, number: int) -> pa.Table:
             path = sides.folder / f"{num_tokens}-{number}-{group[0].group}.parquet"
             tickets.append(sides.collector.issue([group], sampling, log_to=lambda _, p=path: p))
         if len(tickets) == len(groups) and all(ticket.is_finished for ticket in tickets):
-            break
-        time.sleep(0.005)
-    return pa.concat_tables(
-        sides.collector.finished(ticket, timeout_s=1.0, on_group=lambda done, of: None)
-        for ticket in tickets
-    )
+            return pa.concat_tables(map(_played, tickets))
+        time.sleep(_POLL_S)
+    raise RemoteTimeout(f"a round was not played within {_ROUND_TIMEOUT_S:.0f} s")
+
+
+def _played(ticket: Ticket) -> pa.Table:
+    return pa.Table.from_batches(ticket.batches)
 
 
 def _conversation(row: dict[str, Any], num_tokens: int) -> Conversation:  # Any: a row of Arrow

@@ -88,8 +88,6 @@ def bench_simulated(
             )
             for num_slots, num_turns in ((64, turns_of_64_slots), (16, turns_of_16_slots))
         )
-    if DUMP:
-        np.save(DUMP, np.array(many.memory))
     turns, environment, driver = np.array(many.memory).T
     settled = turns >= min(_MEMORY_SETTLED_TURNS, turns[-1] / 2)
 
