@@ -63,7 +63,7 @@ class ResumePoint:
     def __str__(self) -> str:
         """Return what the user is told."""
         if self.checkpoint is None:
-            return "no checkpoint yet: the run begins again with step 1"
+            return "no checkpoint yet: the run begins at its start"
         return "; ".join([f"resumed after step {self.step} from {self.checkpoint}", *self.damaged])
 
 
@@ -174,8 +174,15 @@ class RunDirectory:
         return step
 
     def inspection(self, step: int) -> Path:
-        """Return where the batch of a step that stopped the run is kept."""
+        """Return where the trajectories of a step that stopped the run are kept."""
         return self.path / "inspection" / f"step-{step:05d}.parquet"
+
+    def set_aside(self, step: int) -> None:
+        """Move a step's trajectories out of the log: a resumed run plays the step again."""
+        place = self.inspection(step)
+        with refusals_named(place):
+            place.parent.mkdir(exist_ok=True)
+            self.trajectory_file(step).replace(place)
 
     def trajectory_file(self, step: int) -> Path:
         """Return the place of one step's trajectories."""
@@ -232,11 +239,16 @@ class RunDirectory:
                 found[int(match["step"])] = path
         return found
 
-    def clear_partial_files(self) -> None:
-        """Remove what a killed process left half-written in the trajectory log."""
+    def tidy_trajectories(self) -> None:
+        """Remove what a killed process left half-written in the log, and set aside what follows a
+        step that is not there: it was played after weights that nobody has any more."""
         for folder in (self.trajectories, self.groups):
             for path in folder.glob(".*.partial"):
                 path.unlink()
+        last = self.last_logged_step
+        for path in self.trajectory_files():
+            if (step := int(path.stem.removeprefix("step-"))) > last:
+                self.set_aside(step)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""

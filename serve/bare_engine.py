@@ -15,7 +15,8 @@ from typing import Unpack
 from vllm.inputs.engine import tokens_input
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from serve.engine import engine_arguments, sampling_params
+from serve.engine import sampling_params
+from serve.engine_start import engine_arguments
 from serve.recorded import Conversation
 from serve.wire import EngineOptions
 

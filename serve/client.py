@@ -43,7 +43,7 @@ class PolicyClient:
         Args:
             handles: one for each engine, in an order that all clients share.
             slots_per_engine: this client's share of the requests that an engine runs together.
-            timeout_s: an engine that is up and finishes nothing for so long has stalled.
+            timeout_s: an engine that is up and writes nothing for so long has stalled.
             recovery_timeout_s: a request waits so long for an engine to come back.
         """
         self._links = [

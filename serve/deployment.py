@@ -7,20 +7,23 @@ applications outlive their driver: everything here touches the applications of o
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Unpack
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Unpack
 
-import ray
 from ray import serve as ray_serve
-from ray.serve.handle import DeploymentHandle, DeploymentResponse
-from ray.serve.schema import ApplicationStatusOverview
 
-from cast_ray.errors import EngineError, RemoteTimeout
-from cast_ray.generation import Completion, GenerateRequest
+from cast_ray.errors import EngineError, RemoteTimeout, WeightSyncError
+from cast_ray.generation import Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest, latest_manifest
-from serve.engine_link import local_error
+from serve.engines import PolicyEngines
+from serve.readiness import check_placement, wait_until_running
+from serve.watchdog import guard_children
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
+
+logger = logging.getLogger(__name__)
 
 ENGINE_ENVIRONMENT = {
     # vLLM's core computes in the core process itself: no second process, no polling between the
@@ -32,33 +35,41 @@ ENGINE_ENVIRONMENT = {
 }
 
 
+_DEATH_POLL_S = 0.2
+_LAST_WORDS_S = 0.3
+"""From the core's death to the replica's end: the errors of the requests in flight go out."""
+_FOLLOW_S = 60.0
+"""Longer than Serve takes to let the driver see that a replica takes requests again."""
+
+
 @ray_serve.deployment(
     num_replicas=1,
     max_ongoing_requests=10_000,
     max_constructor_retry_count=1,
-    health_check_period_s=5,
-    health_check_timeout_s=30,
+    # A replica whose engine died or stalled ends itself; Serve sees that at its next check, without
+    # counting to three. A check costs next to nothing where tokens come.
+    health_check_period_s=1,
     graceful_shutdown_timeout_s=10,
 )
 class PolicyDeployment:
     """Holds one ``PolicyEngine`` and forwards to it."""
 
-    async def __init__(
-        self, *, weights_directory: str, update_timeout_s: float, **engine: Unpack[EngineOptions]
-    ) -> None:
+    async def __init__(self, *, weights_directory: str, **engine: Unpack[EngineOptions]) -> None:
         # Imported here because only the replica needs vLLM, not the driver that names this class.
         from serve.engine import PolicyEngine
 
-        self._update_timeout_s = update_timeout_s
+        guard_children()
+        self._weights_directory = weights_directory
+        self._update_timeout_s = engine["update_timeout_s"]
         self._engine = await PolicyEngine.start(**engine)
         # A replica that Serve started again comes back with start-up weights.
-        manifest = latest_manifest(weights_directory)
-        if manifest is not None and manifest.version > engine["weight_version"]:
-            await self._engine.update_weights(manifest, timeout_s=update_timeout_s)
+        await self._catch_up()
+        self._death_watch = asyncio.create_task(self._end_with_the_core())
+        self._following = asyncio.create_task(self._follow())
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
-    ) -> AsyncIterator[list[tuple[int, Completion]]]:
+    ) -> AsyncIterator[list[tuple[int, Completion | Refusal]]]:
         """Forward to ``PolicyEngine.generate``."""
         async for batch in self._engine.generate(requests):
             yield batch
@@ -69,6 +80,7 @@ class PolicyDeployment:
 
     async def update_weights(self, manifest: WeightManifest) -> WeightReceipt:
         """Forward to ``PolicyEngine.update_weights``."""
+        self._following.cancel()  # the driver sees this replica
         return await self._engine.update_weights(manifest, timeout_s=self._update_timeout_s)
 
     async def stats(self) -> EngineStats:
@@ -76,59 +88,47 @@ class PolicyDeployment:
         return self._engine.stats
 
     async def check_health(self) -> None:
-        """Forward to ``PolicyEngine.check_health``; Serve restarts the replica when it raises."""
-        await self._engine.check_health()
+        """End the replica, so that Serve starts another, when the engine is dead or stalled."""
+        try:
+            await self._engine.check_health()
+        except EngineError as error:
+            # Not raised: Serve would ask twice more, and then wait for requests that never end.
+            self._end(str(error))
+
+    async def _end_with_the_core(self) -> None:
+        while not self._engine.is_dead:
+            await asyncio.sleep(_DEATH_POLL_S)
+        await asyncio.sleep(_LAST_WORDS_S)
+        self._end("a process of the vLLM engine died")
+
+    def _end(self, reason: str) -> None:
+        """End this process; its guardian ends what it started, also what is stopped."""
+        logger.error("This engine ends, and Serve starts another: %s.", reason)
+        os._exit(1)
+
+    async def _catch_up(self) -> None:
+        """Take the newest published version, and again while newer ones appear meanwhile."""
+        while True:
+            manifest = latest_manifest(self._weights_directory)
+            if manifest is None or manifest.version <= self._engine.weight_version:
+                return
+            await self._engine.update_weights(manifest, timeout_s=self._update_timeout_s)
+
+    async def _follow(self) -> None:
+        """Take what is published before the driver sees that this replica is there."""
+        for _ in range(int(_FOLLOW_S)):
+            await asyncio.sleep(1.0)
+            try:
+                await self._catch_up()
+            except (WeightSyncError, EngineError) as error:
+                logger.error("A published version was not taken: %s", error)
 
     def __del__(self) -> None:
         """End vLLM's processes; Serve calls this when it removes the replica."""
         if hasattr(self, "_engine"):
+            self._death_watch.cancel()
+            self._following.cancel()
             self._engine.shutdown()
-
-
-class PolicyEngines:
-    """The engines of one run, as the driver sees them: every call goes to all of them."""
-
-    def __init__(self, handles: Sequence[DeploymentHandle]) -> None:
-        self.handles = tuple(handles)
-
-    def update_weights(self, manifest: WeightManifest, *, timeout_s: float) -> list[WeightReceipt]:
-        """Change all engines to a published version and return their receipts.
-
-        Raises:
-            WeightSyncError: an engine does not hold what was sent; the message names the layer.
-            RemoteTimeout: an engine did not answer.
-        """
-        return self._ask(lambda handle: handle.update_weights.remote(manifest), timeout_s)
-
-    def score(self, token_ids: Sequence[int], *, timeout_s: float) -> list[tuple[float, ...]]:
-        """Return each engine's ``[L - 1]`` logprobs of tokens 1 .. L-1."""
-        return self._ask(lambda handle: handle.score.remote(tuple(token_ids)), timeout_s)
-
-    def stats(self, *, timeout_s: float) -> list[EngineStats]:
-        """Return each engine's totals."""
-        return self._ask(lambda handle: handle.stats.remote(), timeout_s)
-
-    def remove(self) -> None:
-        """Delete these applications and wait until they are gone."""
-        for handle in self.handles:
-            ray_serve.delete(handle.app_name)
-
-    def _ask(
-        self, call: Callable[[DeploymentHandle], DeploymentResponse], timeout_s: float
-    ) -> list[Any]:  # Any: Serve does not type a response
-        deadline = time.monotonic() + timeout_s
-        responses = [call(handle) for handle in self.handles]
-        answers = []
-        for handle, response in zip(self.handles, responses, strict=True):
-            try:
-                answers.append(response.result(timeout_s=max(0.0, deadline - time.monotonic())))
-            except TimeoutError as error:
-                raise RemoteTimeout(
-                    f"engine {handle.app_name} did not answer within {timeout_s} s; see its log"
-                ) from error
-            except ray.exceptions.RayError as error:
-                raise local_error(error, handle.app_name) from error
-        return answers
 
 
 def deploy_engines(
@@ -139,7 +139,6 @@ def deploy_engines(
     num_threads: int,
     env_vars: Mapping[str, str],
     weights_directory: str,
-    update_timeout_s: float,
     start_timeout_s: float,
     **engine: Unpack[EngineOptions],
 ) -> PolicyEngines:
@@ -154,53 +153,31 @@ def deploy_engines(
         env_vars: further environment of the engines' processes.
         weights_directory: where new versions are published; an engine that Serve starts again
             loads the newest from here.
-        update_timeout_s: limit for one update of one engine.
         start_timeout_s: limit for all engines to be ready.
         **engine: see ``EngineOptions``.
 
     Raises:
-        EngineError: an engine did not start.
+        EngineError: an engine has no room in the cluster, or did not start; one sentence says why.
         RemoteTimeout: the engines were not ready in time.
     """
+    check_placement(num_engines, num_cpus)
     environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": str(num_threads), **env_vars}
     deployment = PolicyDeployment.options(
-        ray_actor_options={"num_cpus": num_cpus, "runtime_env": {"env_vars": environment}}
+        # A check may wait for a probe, and for an event loop that takes up a thousand requests.
+        health_check_timeout_s=engine["probe_timeout_s"] + 15,
+        ray_actor_options={"num_cpus": num_cpus, "runtime_env": {"env_vars": environment}},
     )
-    application = deployment.bind(
-        weights_directory=weights_directory, update_timeout_s=update_timeout_s, **engine
-    )
+    application = deployment.bind(weights_directory=weights_directory, **engine)
     names = [f"{run_id}-policy-{index}" for index in range(num_engines)]
     ray_serve.start(proxy_location="Disabled")
     handles = ray_serve.run_many(
         [ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names],
         wait_for_applications_running=False,
     )
-    engines = PolicyEngines(handles)
+    engines = PolicyEngines(handles, start_timeout_s=start_timeout_s)
     try:
-        _wait_until_running(names, start_timeout_s)
+        wait_until_running(names, num_cpus=num_cpus, timeout_s=start_timeout_s)
     except (EngineError, RemoteTimeout):
         engines.remove()
         raise
     return engines
-
-
-def _wait_until_running(names: Sequence[str], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        applications = ray_serve.status().applications
-        for name in names:
-            if applications[name].status in ("DEPLOY_FAILED", "UNHEALTHY"):
-                raise EngineError(f"engine {name} did not start: {_reason_of(applications[name])}")
-        if all(applications[name].status == "RUNNING" for name in names):
-            return
-        if time.monotonic() > deadline:
-            waiting = [name for name in names if applications[name].status != "RUNNING"]
-            raise RemoteTimeout(f"engines {waiting} were not ready within {timeout_s} s")
-        time.sleep(0.1)
-
-
-def _reason_of(application: ApplicationStatusOverview) -> str:
-    messages = [status.message for status in application.deployments.values()]
-    text = " ".join(filter(None, messages)) or application.message
-    # Serve gives the whole traceback; its last line is the exception that the replica raised.
-    return text.strip().splitlines()[-1].removeprefix("cast_ray.errors.EngineError: ")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -21,13 +20,11 @@ from pathlib import Path
 from typing import Unpack
 
 from vllm import SamplingParams
-from vllm.config import WeightTransferConfig
 from vllm.distributed.weight_transfer.base import (
     WeightTransferInitRequest,
     WeightTransferUpdateRequest,
 )
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.exceptions import VLLMError
+from vllm.exceptions import VLLMClientError, VLLMError
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
@@ -35,79 +32,34 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from cast_ray.errors import EngineError, WeightSyncError
-from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest
+from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
+from serve.engine_figures import EngineFigures
+from serve.engine_health import check_progress
+from serve.engine_start import start_vllm
 from serve.token_versions import TokenVersions, tokens_written
 from serve.weight_receiver import read_receipt
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
-
-MIN_BATCHED_TOKENS = 8192
-"""Prompt tokens of one step, where the model's length does not ask for more."""
-
-
-def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
-    """Return what vLLM is told, the same for every use of an engine."""
-    return AsyncEngineArgs(
-        model=options["model_dir"],
-        dtype=options["dtype"],
-        max_model_len=options["max_model_len"],
-        max_num_seqs=options["max_num_seqs"],
-        kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),
-        block_size=options["block_size"],
-        seed=options["seed"],
-        weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
-        # Seeds and prompts in chunks do not go together on CPU: each must fit one step.
-        enable_chunked_prefill=False,
-        max_num_batched_tokens=max(options["max_model_len"], MIN_BATCHED_TOKENS),
-        enable_prefix_caching=True,
-        enforce_eager=True,
-        skip_tokenizer_init=True,
-        generation_config="vllm",
-        logprobs_mode="raw_logprobs",
-        disable_log_stats=True,
-    )
-
-
-def sampling_params(request: GenerateRequest) -> SamplingParams:
-    """Return how vLLM is to answer a request."""
-    return SamplingParams(
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=0,
-        min_p=0.0,
-        seed=request.seed,
-        stop_token_ids=[] if request.stop_token_id == NO_STOP_TOKEN else [request.stop_token_id],
-        ignore_eos=True,  # only the request says where an answer ends, not the model
-        logprobs=0,
-        flat_logprobs=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-        skip_clone=True,
-    )
 
 
 class PolicyEngine:
     """A vLLM engine on this machine. Make one with ``PolicyEngine.start``."""
 
-    def __init__(
-        self, llm: AsyncLLM, *, weight_version: int, stall_timeout_s: float, probe_timeout_s: float
-    ) -> None:
+    def __init__(self, llm: AsyncLLM, figures: EngineFigures, options: EngineOptions) -> None:
         self._llm = llm
-        self._stall_timeout_s = stall_timeout_s
-        self._probe_timeout_s = probe_timeout_s
-        self._weight_version = weight_version
+        self._figures = figures
+        self._stall_timeout_s = options["stall_timeout_s"]
+        self._probe_timeout_s = options["probe_timeout_s"]
+        self._update_timeout_s = options["update_timeout_s"]
+        self._weight_version = options["weight_version"]
+        self._num_vocabulary = llm.model_config.get_vocab_size()
         self._distrust = ""
+        self._stall = ""
         self._is_updating = False
         self._update_lock = asyncio.Lock()
+        self._update_ended = asyncio.Event()
         self._request_ids = itertools.count()
         self._in_flight: dict[str, TokenVersions] = {}
-        self._last_answer_at = time.monotonic()
-        self._num_running = 0
-        self._running_since = 0.0
-        self._seconds_running = 0.0
-        self._num_requests = 0
-        self._num_generated_tokens = 0
 
     @classmethod
     async def start(cls, **options: Unpack[EngineOptions]) -> PolicyEngine:
@@ -116,45 +68,38 @@ class PolicyEngine:
         Raises:
             EngineError: vLLM does not start.
         """
-        os.environ["VLLM_NO_USAGE_STATS"] = "1"
-        args = engine_arguments(options)
-        try:
-            llm = AsyncLLM.from_engine_args(args)
-        except (RuntimeError, ValueError, OSError) as error:
-            raise EngineError(
-                f"vLLM does not start with the model {options['model_dir']}: {error}"
-            ) from error
-        engine = cls(
-            llm,
-            weight_version=options["weight_version"],
-            stall_timeout_s=options["stall_timeout_s"],
-            probe_timeout_s=options["probe_timeout_s"],
-        )
-        await llm.init_weight_transfer_engine(WeightTransferInitRequest())
+        figures = EngineFigures()
+        engine = cls(start_vllm(options, figures), figures, options)
+        await engine._llm.init_weight_transfer_engine(WeightTransferInitRequest())
         await engine._probe()
         return engine
 
     @property
+    def weight_version(self) -> int:
+        """The version that new requests are answered with."""
+        return self._weight_version
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether a process of vLLM has died."""
+        return self._llm.errored
+
+    @property
     def stats(self) -> EngineStats:
         """Totals up to now, a request that is running included."""
-        running = time.monotonic() - self._running_since if self._num_running else 0.0
-        return EngineStats(
-            weight_version=self._weight_version,
-            seconds_running=self._seconds_running + running,
-            num_requests=self._num_requests,
-            num_generated_tokens=self._num_generated_tokens,
-        )
+        return self._figures.stats(self._weight_version)
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
-    ) -> AsyncIterator[list[tuple[int, Completion]]]:
+    ) -> AsyncIterator[list[tuple[int, Completion | Refusal]]]:
         """Answer requests, each as soon as it is done.
 
         Yields:
-            Lists of (index in ``requests``, completion), everything that is done by then.
+            Lists of (index in ``requests``, completion or refusal), all that is done by then.
 
         Raises:
-            EngineError: vLLM failed or refused a request; the others of this call are given up.
+            EngineError: vLLM failed, or no newer weights came for a request that waited for them;
+                the others of this call are given up.
             WeightSyncError: the last update failed and none has succeeded since.
         """
         indices = {
@@ -170,9 +115,17 @@ class PolicyEngine:
             for task in waiting:
                 task.cancel()
 
-    async def answer(self, request: GenerateRequest) -> Completion:
+    async def answer(self, request: GenerateRequest) -> Completion | Refusal:
         """Answer one request. Raises as ``generate`` does."""
-        output, versions = await self._run(request.token_ids, sampling_params(request))
+        try:
+            params = sampling_params(request)
+            self._check_tokens(request.token_ids)
+            await self._admit(request.min_weight_version)
+            output, versions = await self._run(request.token_ids, params)
+        except (VLLMClientError, ValueError) as error:
+            self._figures.num_refused += 1
+            reason = " ".join(str(error).split())
+            return Refusal(reason=f"a prompt of {len(request.token_ids)} tokens: {reason}")
         answer = output.outputs[0]
         if answer.finish_reason not in ("stop", "length"):
             raise EngineError(
@@ -192,7 +145,11 @@ class PolicyEngine:
         Computed afresh from the engine's present weights, never from the prefix cache.
         """
         params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
-        output, _ = await self._run(token_ids, params)
+        await self._admit(self._weight_version)
+        try:
+            output, _ = await self._run(token_ids, params)
+        except VLLMClientError as error:
+            raise EngineError(f"cannot score {len(token_ids)} tokens: {error}") from error
         return tuple(
             position[token].logprob
             for position, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)
@@ -205,9 +162,10 @@ class PolicyEngine:
         ones. A file that is refused leaves the engine as it was.
 
         Raises:
-            WeightSyncError: the file is not what was published; a layer does not hold what was
-                sent; or the update took longer than ``timeout_s``. After the last two the engine
-                answers nothing until an update succeeds.
+            WeightSyncError: the file is not what was published, or a layer does not hold what was
+                sent. After the latter the engine answers nothing until an update succeeds.
+            EngineError: a process of vLLM died; or the update took longer than ``timeout_s``, which
+                makes the engine unhealthy.
         """
         async with self._update_lock:
             receipt_path = Path(f"{manifest.path}.receipt-{uuid.uuid4().hex}")
@@ -220,12 +178,13 @@ class PolicyEngine:
                 raise
             except TimeoutError as error:
                 self._distrust = f"its update to version {manifest.version} was not finished"
-                raise WeightSyncError(
-                    f"the engine did not load {manifest.path} within {timeout_s} s; see its log"
-                ) from error
+                self._stall = f"the engine did not load {manifest.path} within {timeout_s} s"
+                raise EngineError(f"{self._stall}; it is ended and started again") from error
             finally:
                 self._is_updating = False
-                self._last_answer_at = time.monotonic()
+                self._figures.note_progress()
+                self._update_ended.set()
+                self._update_ended = asyncio.Event()
                 receipt_path.unlink(missing_ok=True)
 
     async def _update(self, manifest: WeightManifest, receipt_path: Path) -> WeightReceipt:
@@ -249,6 +208,8 @@ class PolicyEngine:
             # flight vLLM resets nothing and only says so in its log. See ``_run``.
             await self._llm.reset_prefix_cache()
             await self._llm.resume_generation()
+        if self._llm.errored:
+            raise EngineError("a process of the vLLM engine died during a weight update")
         if failure is not None or receipt is None:
             raise WeightSyncError(
                 receipt.error if receipt and receipt.error else f"the engine failed: {failure}"
@@ -265,62 +226,116 @@ class PolicyEngine:
                 versions.changes.append((written[request_id], version))
 
     async def check_health(self) -> None:
-        """Return when the engine can answer; asks nothing of it during a weight update.
+        """Return, within the probe's time-out, when the engine can answer.
+
+        Asks nothing of it during a weight update, nor while it waits for one to succeed.
 
         Raises:
-            EngineError: a process of vLLM died, or a probe token does not come.
+            EngineError: a process of vLLM died, or the engine is stalled.
         """
         if self._llm.errored:
             raise EngineError("a process of the vLLM engine died; see the engine's log")
-        seconds_silent = time.monotonic() - self._last_answer_at
-        if seconds_silent < self._stall_timeout_s or self._is_updating or self._distrust:
-            return
-        try:
-            async with asyncio.timeout(self._probe_timeout_s):
-                await self._probe()
-        except TimeoutError as error:
-            raise EngineError(
-                f"the engine gave no answer for {self._stall_timeout_s} s and no probe token "
-                f"within {self._probe_timeout_s} s"
-            ) from error
+        if self._stall:
+            raise EngineError(self._stall)
+        await check_progress(
+            self._figures,
+            self._probe,
+            is_suspended=lambda: self._is_updating or bool(self._distrust),
+            stall_timeout_s=self._stall_timeout_s,
+            probe_timeout_s=self._probe_timeout_s,
+        )
 
     def shutdown(self) -> None:
         """End vLLM's processes."""
         self._llm.shutdown()
 
     async def _probe(self) -> None:
-        await self._run((0,), SamplingParams(max_tokens=1, logprobs=0, detokenize=False))
+        params = SamplingParams(max_tokens=1, logprobs=0, detokenize=False)
+        request_id = str(next(self._request_ids))
+        try:
+            async for _ in self._llm.generate(tokens_input([0]), params, request_id):
+                pass
+        except (EngineDeadError, EngineGenerateError) as error:
+            raise EngineError(f"the engine did not answer a probe: {error}") from error
 
-    async def _run(
-        self, token_ids: Sequence[int], params: SamplingParams
-    ) -> tuple[RequestOutput, TokenVersions]:
+    def _check_tokens(self, token_ids: Sequence[int]) -> None:
+        # vLLM leaves ids to the tokenizer, which it does not have here; one that is out of range
+        # would end the core.
+        for token in (min(token_ids, default=0), max(token_ids, default=0)):
+            if not 0 <= token < self._num_vocabulary:
+                raise ValueError(f"{token} is none of {self._num_vocabulary} token ids")
+
+    async def _admit(self, min_version: int) -> None:
+        """Return when a request may be handed to vLLM: no update runs, the weights are new enough.
+
+        A request that came in during an update would find the prefixes of the old weights.
+
+        Raises:
+            WeightSyncError: the weights are not trusted.
+            EngineError: no weights came that are new enough.
+        """
+        deadline = time.monotonic() + self._update_timeout_s
+        while self._is_updating or (not self._distrust and self._weight_version < min_version):
+            # An update has a limit of its own.
+            left_s = None if self._is_updating else max(0.0, deadline - time.monotonic())
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._update_ended.wait()
+            except TimeoutError as error:
+                raise EngineError(
+                    f"the engine has weights of version {self._weight_version}, and none of "
+                    f"version {min_version}, which a request waits for, came within "
+                    f"{self._update_timeout_s} s; see whether weight updates reach it"
+                ) from error
         if self._distrust:
             raise WeightSyncError(
                 f"the engine's weights are not trusted because {self._distrust}; send weights again"
             )
+
+    async def _run(
+        self, token_ids: Sequence[int], params: SamplingParams
+    ) -> tuple[RequestOutput, TokenVersions]:
         # The salt keeps a new request from finding a prefix that older weights computed, also
         # where requests in flight forbid to reset the cache.
         prompt = tokens_input(list(token_ids), cache_salt=str(self._weight_version))
         versions = TokenVersions(first=self._weight_version)
         request_id = str(next(self._request_ids))
         self._in_flight[request_id] = versions
-        if not self._num_running:
-            self._running_since = time.monotonic()
-        self._num_running += 1
+        self._figures.begin_request()
+        num_tokens = 0
         try:
             async for output in self._llm.generate(prompt, params, request_id):
                 if output.finished:
-                    self._num_generated_tokens += len(output.outputs[0].token_ids)
-                    self._last_answer_at = time.monotonic()
+                    num_tokens = len(output.outputs[0].token_ids)
                     return output, versions
+        except VLLMClientError:
+            raise
         except (EngineDeadError, EngineGenerateError, VLLMError) as error:
+            if isinstance(error.__cause__, ValueError):  # said before the core was asked
+                raise error.__cause__ from None
             raise EngineError(
                 f"the engine did not answer a prompt of {len(token_ids)} tokens: {error}"
             ) from error
         finally:
             del self._in_flight[request_id]
-            self._num_requests += 1
-            self._num_running -= 1
-            if not self._num_running:
-                self._seconds_running += time.monotonic() - self._running_since
+            self._figures.end_request(num_tokens)
         raise EngineError(f"the engine ended a prompt of {len(token_ids)} tokens without an answer")
+
+
+def sampling_params(request: GenerateRequest) -> SamplingParams:
+    """Return vLLM's own form of a request; ValueError where it would not take it."""
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=0,
+        min_p=0.0,
+        seed=request.seed,
+        stop_token_ids=[] if request.stop_token_id == NO_STOP_TOKEN else [request.stop_token_id],
+        ignore_eos=True,  # only the request says where an answer ends, not the model
+        logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )

@@ -61,7 +61,7 @@ class EngineLink:
 
         Args:
             handle: of the engine's application.
-            timeout_s: an engine that is up and finishes nothing for so long has stalled.
+            timeout_s: an engine that is up and writes nothing for so long has stalled.
             recovery_timeout_s: one that is not up may take so long to come back.
             on_failed: gets requests back that the engine did not answer because it failed.
             on_return: called when the engine is up again.
@@ -211,24 +211,21 @@ class EngineLink:
         actors, and for weights that its engine does not have yet.
         """
         loop = asyncio.get_running_loop()
-        num_tokens, moved_at = -1, 0.0
+        excused_at = 0.0
         while True:
             await asyncio.sleep(self._timeout_s / _CHECKS_PER_TIMEOUT)
             quiet = loop.time() - self._answered_at
             if not self._asked or quiet < self._timeout_s:
-                num_tokens = -1
                 continue
             stats = await self._stats()
-            now = loop.time()
+            oldest = min((ask.request.min_weight_version for ask in self._asked), default=0)
             if stats is None:  # on its way down or up
                 if quiet >= self._recovery_timeout_s:
                     self._give_up(f"did not come back within {self._recovery_timeout_s:g} s")
-                continue
-            oldest = min((ask.request.min_weight_version for ask in self._asked), default=0)
-            if stats.num_generated_tokens != num_tokens or oldest > stats.weight_version:
-                num_tokens, moved_at = stats.num_generated_tokens, now
-            elif now - moved_at >= self._timeout_s:
-                self._give_up(f"finished nothing for {self._timeout_s:g} s")
+            elif stats.seconds_since_progress < self._timeout_s or oldest > stats.weight_version:
+                excused_at = loop.time()
+            elif loop.time() - excused_at >= self._timeout_s:
+                self._give_up(f"wrote nothing for {self._timeout_s:g} s")
 
     def _give_up(self, what: str) -> None:
         stalled, self._asked = self._asked, set()

@@ -16,16 +16,18 @@ import math
 import operator
 import os
 import time
+import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+import psutil
 from ray import serve as ray_serve
 
 from cast_ray.errors import EngineError
 from cast_ray.generation import Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
-from serve.deployment import PolicyEngines
+from serve.engines import PolicyEngines
 from serve.wire import EngineStats, WeightReceipt
 
 LOGPROB = -1.0
@@ -98,6 +100,10 @@ class SimulatedEngine:
         self._held: list[tuple[_Call, int]] = []  # for newer weights
         self._running: deque[tuple[float, _Call, int]] = deque()  # end, call, index
         self._updates: list[tuple[float, int]] = [(-math.inf, weight_version)]  # time, version
+        self._engine_id = uuid.uuid4().hex
+        self._progress_at = time.monotonic()
+        self._seconds_queued = 0.0
+        self._num_refused = 0
         self._num_requests = 0
         self._num_tokens = 0
         self._seconds_running = 0.0
@@ -115,9 +121,9 @@ class SimulatedEngine:
         call = _Call(requests)
         self._calls.add(call)
         self._num_calls += 1
-        self._num_requests += len(requests)
         for index, request in enumerate(requests):
             if request.seed in self._refused:
+                self._num_refused += 1
                 call.finished.append((index, Refusal(reason="this double refuses the seed")))
                 call.has_finished.set()
             elif request.min_weight_version > self._version:
@@ -164,10 +170,24 @@ class SimulatedEngine:
         """Totals as a real engine gives them."""
         running = time.monotonic() - self._running_since if self._running else 0.0
         return EngineStats(
+            engine_id=self._engine_id,
+            replica_pid=os.getpid(),
+            core_pids=(),
             weight_version=self._version,
             seconds_running=self._seconds_running + running,
             num_requests=self._num_requests,
             num_generated_tokens=self._num_tokens,
+            num_refused=self._num_refused,
+            seconds_queued=self._seconds_queued,
+            num_preemptions=0,
+            prefix_query_tokens=0,
+            prefix_hit_tokens=0,
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            kv_usage=len(self._running) / self._num_slots,
+            seconds_since_progress=time.monotonic() - self._progress_at,
+            replica_bytes=psutil.Process().memory_info().rss,
+            core_bytes=0,
         )
 
     def reset_clock(self) -> None:
@@ -202,6 +222,7 @@ class SimulatedEngine:
                 break
             busy += max(0.0, end - since)
         self._busy += busy
+        self._seconds_queued += (now - since) * len(self._waiting)
         if self._waiting:
             self._starved += (now - since) * self._num_slots - busy
 
@@ -224,7 +245,7 @@ class SimulatedEngine:
             if not call.is_over:
                 self._running.append((end, call, index))
         if was_idle and self._running:
-            self._running_since = now
+            self._running_since = self._progress_at = now
             loop.call_later(self._seconds_per_turn, self._finish, loop)
 
     def _finish(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -234,6 +255,8 @@ class SimulatedEngine:
         while self._running and self._running[0][0] <= now:
             end, call, index = self._running.popleft()
             self._num_turns += 1
+            self._num_requests += 1
+            self._progress_at = now
             call.finished.append((index, self._answer(call.requests[index], end)))
             call.has_finished.set()
         is_idle = not self._running
@@ -364,4 +387,4 @@ def deploy_simulated_engines(
     targets = [
         ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names
     ]
-    return PolicyEngines(ray_serve.run_many(targets))
+    return PolicyEngines(ray_serve.run_many(targets), start_timeout_s=seconds_to_start + 60)

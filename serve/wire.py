@@ -30,22 +30,58 @@ class EngineOptions(TypedDict):
     """Of the engine itself; requests bring their own."""
     weight_backend: str
     """Name of a weight-transfer backend that is registered with vLLM."""
+    update_timeout_s: float
+    """Limit for one weight update, and for a request that waits for newer weights."""
     stall_timeout_s: float
-    """After so long without an answer a health check sends a probe."""
+    """An engine with requests that brought no token for so long is stalled; an idle one gets a
+    probe after so long."""
     probe_timeout_s: float
     """A probe unanswered for so long means a stalled engine."""
+    export_metrics: bool
+    """Whether vLLM's own Prometheus metrics go to Ray's metrics agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """Totals since the engine's start; the difference of two is what a step used."""
+    """Totals since the engine's start, whose differences are what a step used; and the moment."""
 
+    engine_id: str
+    """Drawn at the start: another one means that the engine was started again, totals at zero."""
+    replica_pid: int
+    """Process of the Serve replica."""
+    core_pids: tuple[int, ...]
+    """Processes that vLLM computes in."""
     weight_version: int
     """The version that new requests are answered with."""
     seconds_running: float
     """Time during which at least one request was in the engine."""
     num_requests: int
+    """Ended ones, however they ended; probes of the health check do not count."""
     num_generated_tokens: int
+    """Of finished requests."""
+    num_refused: int
+    """Requests that no engine could answer."""
+    seconds_queued: float
+    """Between arrival at vLLM's scheduler and the first computation, summed over finished
+    requests."""
+    num_preemptions: int
+    """Requests that lost their keys and values to others and were computed again."""
+    prefix_query_tokens: int
+    """Prompt tokens that were looked up in the prefix cache."""
+    prefix_hit_tokens: int
+    """Those of them that were found there."""
+    num_running: int
+    """Requests computed with in the last step."""
+    num_waiting: int
+    """Requests in the queue of vLLM's scheduler in the last step."""
+    kv_usage: float
+    """Share of the memory for keys and values that was in use in the last step, 0 to 1."""
+    seconds_since_progress: float
+    """Since the last token; an idle engine's grows."""
+    replica_bytes: int
+    """Resident memory of the replica's process."""
+    core_bytes: int
+    """Resident memory of vLLM's processes together; what they share counts in each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

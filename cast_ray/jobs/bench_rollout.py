@@ -35,7 +35,8 @@ from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.jobs.warm_start import build_initial_model
 from cast_ray.puzzles import Puzzle
 from cast_ray.small_policy import read_chat_pieces
-from serve.deployment import ENGINE_ENVIRONMENT, PolicyEngines, deploy_engines
+from serve.deployment import ENGINE_ENVIRONMENT, deploy_engines
+from serve.engines import PolicyEngines
 from serve.recorded import Conversation
 from serve.wire import EngineOptions
 from solver_actors.pool import RolloutPool
@@ -153,7 +154,6 @@ def _sides(folder: Path) -> Iterator[_Sides]:
             num_threads=1,
             env_vars={},
             weights_directory=str(folder / "no-weights"),
-            update_timeout_s=_START_TIMEOUT_S,
             start_timeout_s=_START_TIMEOUT_S,
             **options,
         )
@@ -179,8 +179,10 @@ def _engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
         block_size=32,
         seed=_SEED,
         weight_backend=config.engine.weight_backend,
+        update_timeout_s=60.0,
         stall_timeout_s=60.0,
         probe_timeout_s=30.0,
+        export_metrics=False,
     )
 
 

@@ -38,7 +38,7 @@ from cast_ray.jobs.warm_start import build_initial_model
 from cast_ray.puzzles import Puzzle
 from cast_ray.small_policy import read_chat_pieces
 from serve.connect import connect_policy
-from serve.deployment import PolicyEngines
+from serve.engines import PolicyEngines
 from serve.simulated_engine import SlotClock, deploy_simulated_engines
 from solver_actors.pool import RolloutPool
 

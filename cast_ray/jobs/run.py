@@ -27,9 +27,18 @@ class Run:
     run_id: str
     goes_on: ResumePoint | None = None
     """Where a resumed run does; None = a new run."""
+    lost_at: float | None = None
+    """When the driver was lost that this one takes the place of, as ``time.time``; None = it takes
+    nobody's."""
 
 
-def open_run(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> Run:
+def open_run(
+    config: TrainConfig,
+    *,
+    resume: bool,
+    progress: TrainProgress,
+    lost_at: float | None = None,
+) -> Run:
     """Make a new run, or open an interrupted one.
 
     Raises:
@@ -42,7 +51,8 @@ def open_run(config: TrainConfig, *, resume: bool, progress: TrainProgress) -> R
         directory, goes_on = _create(config, progress), None
     # Different for every start: a run that was killed may have left actors of its name behind.
     run_id = f"{directory.path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
-    return Run(config, directory, progress, read_boards(directory.puzzles), run_id, goes_on)
+    boards = read_boards(directory.puzzles)
+    return Run(config, directory, progress, boards, run_id, goes_on, lost_at)
 
 
 def _check_reference(objective: ObjectiveConfig) -> None:

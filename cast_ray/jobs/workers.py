@@ -13,6 +13,7 @@ from pathlib import Path
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError
+from cast_ray.jobs.rollouts import RolloutCollector
 from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
 from cast_ray.learner_group import LearnerGroup
@@ -21,7 +22,7 @@ from cast_ray.small_policy import read_chat_pieces
 from cast_ray.weights import WeightManifest, remove_old_versions
 from serve.connect import connect_policy
 from serve.deployment import PolicyEngines, deploy_engines
-from serve.wire import WeightReceipt
+from serve.wire import EngineStats, WeightReceipt
 from solver_actors.pool import RolloutPool
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,6 @@ _VERSIONS_KEPT = 2
 class SyncResult:
     """One verified weight update of all engines."""
 
-    manifest: WeightManifest
     receipts: list[WeightReceipt]
     seconds: float
 
@@ -60,9 +60,10 @@ class Workers:
     ) -> None:
         self.engines = engines
         self.pool = pool
+        self.collector = RolloutCollector(pool)
         self.tokenizer = tokenizer
-        self._weights_dir = weights_dir
-        self._dtype = dtype
+        self.weights_dir = weights_dir
+        self.dtype = dtype
 
     @classmethod
     def start(cls, config: TrainConfig, *, run_id: str, model_dir: Path) -> Workers:
@@ -95,6 +96,7 @@ class Workers:
             weight_backend=engine.weight_backend,
             stall_timeout_s=_STALL_TIMEOUT_S,
             probe_timeout_s=_PROBE_TIMEOUT_S,
+            export_metrics=False,
         )
         rollout = config.rollout
         pool = RolloutPool(
@@ -123,29 +125,36 @@ class Workers:
             dtype=engine.dtype,
         )
 
-    def sync(self, learner: LearnerGroup, *, version: int, timeout_s: float) -> SyncResult:
-        """Give the learner's weights to every engine, verified layer by layer.
+    def sync(self, manifest: WeightManifest, *, timeout_s: float) -> SyncResult:
+        """Give published weights to every engine, verified layer by layer.
 
         Raises:
             WeightSyncError: an engine does not hold what was sent; the layer is named.
         """
         started = time.perf_counter()
-        manifest = learner.publish_weights(self._weights_dir, version=version, dtype=self._dtype)
-        receipts = self.engines.update_weights(manifest, timeout_s=timeout_s)
-        remove_old_versions(self._weights_dir, keep=_VERSIONS_KEPT)
-        return SyncResult(
-            manifest=manifest, receipts=receipts, seconds=time.perf_counter() - started
-        )
+        receipts = self.engines.update_weights(manifest, timeout_s=timeout_s).receipts
+        remove_old_versions(self.weights_dir, keep=_VERSIONS_KEPT)
+        return SyncResult(receipts=receipts, seconds=time.perf_counter() - started)
 
-    def seconds_running(self) -> float:
-        """Return the engines' clock: time with a request running, the busiest engine's."""
-        return max(stats.seconds_running for stats in self.engines.stats(timeout_s=30.0))
+    def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
+        """Return each engine's totals; None for one that is away."""
+        return self.engines.stats(timeout_s=timeout_s)
+
+    def actor_pids(self, *, timeout_s: float) -> dict[str, int]:
+        """Return the processes of the pool's actors that answer, by name."""
+        return self.pool.actors.refresh(timeout_s=timeout_s)
+
+    def actor_totals(self) -> tuple[dict[str, float], dict[str, float], int]:
+        """Return the pool's counters, its actors' memory, and the groups lost so far."""
+        actors = self.pool.actors
+        return actors.totals(), actors.resident_bytes(), self.pool.num_lost_groups
 
     def close(self) -> None:
         """End the pool, the engines and the shared-memory files of this run."""
+        self.collector.close()
         self.pool.close()
         self.engines.remove()
-        shutil.rmtree(self._weights_dir, ignore_errors=True)
+        shutil.rmtree(self.weights_dir, ignore_errors=True)
 
 
 def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings:

@@ -17,6 +17,7 @@ import pytest
 from cast_ray.config_file import load_config, save_config
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.generators import build_puzzles
+from cast_ray.jobs.boards import Boards, PuzzleSampler, write_boards
 from cast_ray.jobs.replay import Difference, ReplayReport, format_replay, replay_run
 from cast_ray.jobs.training_step import credit
 from cast_ray.puzzles import Puzzle
@@ -67,8 +68,10 @@ def make_run(path: Path, *overrides: str, is_permuted: bool = False) -> RunDirec
     run = RunDirectory.create(path, config)
     tokenizer = build_test_policy(run.start_model)
     boards = puzzles()
+    write_boards(Boards(train=boards, validation=[], held_out=[]), run.puzzles)
+    sampler = PuzzleSampler(boards, per_step=PUZZLES_PER_STEP, seed=config.seed)
     for step in range(1, STEPS + 1):
-        drawn = boards[(step - 1) * PUZZLES_PER_STEP : step * PUZZLES_PER_STEP]
+        drawn = sampler.draw(step)
         table = scored_table(tokenizer, drawn, config, step=step, attempts=GROUP_SIZE)
         run.write_trajectories(step, credit(table, credited, step=step)[0])
     pl.DataFrame({"step": [1, 2]}).write_parquet(run.metrics)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -20,10 +21,11 @@ NO_FAULT = {"kind": "none"}
 
 
 class FaultyReceiver(WeightReceiver):
-    """Leaves the head behind, or loads other values than were sent."""
+    """Leaves the head behind, loads other values than were sent, or takes its time."""
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        fault = _fault()
+        while (fault := _fault())["kind"] == "hold":
+            time.sleep(0.05)  # for as long as the test wants an update to last
         if fault["kind"] == "nudge":
             sent = tensors[fault["name"]]
             nudged = sent.float()

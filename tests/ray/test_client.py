@@ -16,7 +16,7 @@ from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.generation import Completion, GenerateRequest, Lane
 from cast_ray.weights import WeightManifest
 from serve.client import PolicyClient
-from serve.deployment import PolicyEngines
+from serve.engines import PolicyEngines
 from serve.simulated_engine import SlotClock, deploy_simulated_engines
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -248,13 +248,13 @@ def test_a_queue_longer_than_the_time_out_is_no_stall(slow: PolicyEngines) -> No
     run(slow, work, timeout_s=1.0)
 
 
-def test_an_engine_that_finishes_nothing_is_given_up_with_its_name(local_ray: None) -> None:
+def test_an_engine_that_writes_nothing_is_given_up_with_its_name(local_ray: None) -> None:
     engines = deploy_simulated_engines(
         "stuck", num_engines=1, num_slots=1, seconds_per_turn=WAIT_S, answers=ANSWERS
     )
 
     async def work(client: PolicyClient) -> None:
-        with pytest.raises(RemoteTimeout, match=r"stuck-policy-0 finished nothing for 0.4 s"):
+        with pytest.raises(RemoteTimeout, match=r"stuck-policy-0 wrote nothing for 0.4 s"):
             await client(a_request(), Lane(group=0))
 
     run(engines, work, timeout_s=0.4)

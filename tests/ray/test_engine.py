@@ -154,6 +154,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         "weight_backend": "faulty_file",
         "stall_timeout_s": 2,
         "probe_timeout_s": 20,
+        "export_metrics": False,
     }
     engines = deploy_engines("test", **options)
     bench = Bench(engines, options, model, folder / "weights", fault_file)
@@ -186,7 +187,7 @@ def test_rollout_logprobs_follow_the_weights_through_several_updates(bench: Benc
 
 
 def test_receipt_counts_every_tensor_and_both_uses_of_the_tied_embedding(bench: Bench) -> None:
-    [receipt] = bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S)
+    [receipt] = bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S).receipts
     assert receipt.num_checks == len(list(bench.model.named_parameters())) + 1
     assert receipt.version == bench.version
     assert receipt.worst_relative_error < 1e-3
@@ -401,7 +402,7 @@ def test_a_client_that_waits_too_long_names_the_engine(bench: Bench) -> None:
         client = bench.client(timeout_s=0.05)
         await client(a_request(max_tokens=3000), Lane(group=0))
 
-    with pytest.raises(RemoteTimeout, match=r"engine test-policy-0 finished nothing for 0\.05 s"):
+    with pytest.raises(RemoteTimeout, match=r"engine test-policy-0 wrote nothing for 0\.05 s"):
         asyncio.run(run())
 
 

@@ -1,0 +1,134 @@
+"""What an engine does, counted as vLLM reports it step by step, and when it last brought a token.
+
+vLLM calls ``EngineFigures.record`` in the replica's event loop after each step's tokens were
+worked off, so the time of the last progress is that of the engine, not of the last whole answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+
+import psutil
+from vllm.config import VllmConfig
+from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
+
+from serve.wire import EngineStats
+
+
+class EngineFigures(StatLoggerBase):
+    """Totals and the present state of one engine."""
+
+    def __init__(self, vllm_config: VllmConfig | None = None, engine_index: int = 0) -> None:
+        self._engine_id = uuid.uuid4().hex
+        self._silent_since = time.monotonic()
+        self._progress = asyncio.Event()
+        self._num_in_flight = 0
+        self._running_since = 0.0
+        self._seconds_running = 0.0
+        self._num_requests = 0
+        self._num_generated_tokens = 0
+        self.num_refused = 0
+        self._seconds_queued = 0.0
+        self._num_preemptions = 0
+        self._prefix_query_tokens = 0
+        self._prefix_hit_tokens = 0
+        self._num_running = 0
+        self._num_waiting = 0
+        self._kv_usage = 0.0
+
+    def record(
+        self,
+        scheduler_stats: SchedulerStats | None,
+        iteration_stats: IterationStats | None,
+        mm_cache_stats: MultiModalCacheStats | None = None,
+        engine_idx: int = 0,
+    ) -> None:
+        """Take up one step's figures; vLLM calls this."""
+        if scheduler_stats is not None:
+            self._num_running = scheduler_stats.num_running_reqs
+            self._num_waiting = scheduler_stats.num_waiting_reqs
+            self._kv_usage = scheduler_stats.kv_cache_usage
+            prefix = scheduler_stats.prefix_cache_stats
+            self._prefix_query_tokens += prefix.queries
+            self._prefix_hit_tokens += prefix.hits
+        if iteration_stats is not None:
+            self._num_preemptions += iteration_stats.num_preempted_reqs
+            for finished in iteration_stats.finished_requests:
+                self._seconds_queued += finished.queued_time
+            if iteration_stats.num_generation_tokens:
+                self.note_progress()
+
+    def log_engine_initialized(self) -> None:
+        """Do nothing: vLLM asks for a line in the log."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request is in the engine."""
+        return self._num_in_flight > 0
+
+    @property
+    def seconds_silent(self) -> float:
+        """Time without a token, counted from when there was something to do."""
+        return time.monotonic() - self._silent_since
+
+    def note_progress(self) -> None:
+        """Begin to count the silence anew: a token came, or generation goes on after a pause."""
+        self._silent_since = time.monotonic()
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    async def progress(self) -> None:
+        """Return when a token comes."""
+        await self._progress.wait()
+
+    def begin_request(self) -> None:
+        """Note that a request was handed to vLLM."""
+        if not self._num_in_flight:
+            self._running_since = time.monotonic()
+            self.note_progress()
+        self._num_in_flight += 1
+
+    def end_request(self, num_tokens: int) -> None:
+        """Note that a request ended, and with how many tokens."""
+        self._num_requests += 1
+        self._num_generated_tokens += num_tokens
+        self._num_in_flight -= 1
+        if not self._num_in_flight:
+            self._seconds_running += time.monotonic() - self._running_since
+
+    def stats(self, weight_version: int) -> EngineStats:
+        """Return all figures, those of a request that is running included."""
+        replica = psutil.Process()
+        sizes: dict[int, int] = {}
+        for process in replica.children(recursive=True):
+            # A process that ends while we look has no size; it is not one that computes.
+            try:
+                if process.name().startswith("VLLM::"):
+                    sizes[process.pid] = process.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        running = time.monotonic() - self._running_since if self._num_in_flight else 0.0
+        return EngineStats(
+            engine_id=self._engine_id,
+            replica_pid=os.getpid(),
+            core_pids=tuple(sizes),
+            weight_version=weight_version,
+            seconds_running=self._seconds_running + running,
+            num_requests=self._num_requests,
+            num_generated_tokens=self._num_generated_tokens,
+            num_refused=self.num_refused,
+            seconds_queued=self._seconds_queued,
+            num_preemptions=self._num_preemptions,
+            prefix_query_tokens=self._prefix_query_tokens,
+            prefix_hit_tokens=self._prefix_hit_tokens,
+            num_running=self._num_running,
+            num_waiting=self._num_waiting,
+            kv_usage=self._kv_usage,
+            seconds_since_progress=self.seconds_silent,
+            replica_bytes=replica.memory_info().rss,
+            core_bytes=sum(sizes.values()),
+        )

@@ -1,0 +1,152 @@
+"""vLLM's start: its arguments, and one sentence where it fails.
+
+The core starts in a process of its own. What goes wrong there is written to that process's
+standard error, a hundred lines of it, and the caller is told to look above. So what the process
+writes is overheard while vLLM starts, and its first error is the sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from vllm.config import WeightTransferConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.platforms import current_platform
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
+
+from cast_ray.errors import EngineError
+from serve.engine_figures import EngineFigures
+from serve.wire import EngineOptions
+
+MIN_BATCHED_TOKENS = 8192
+"""Prompt tokens of one step, where the model's length does not ask for more."""
+KEPT_BYTES = 2**20
+"""Of what vLLM's processes write while they start, from the beginning: the first error counts."""
+SENTENCE_CHARACTERS = 400
+
+_PREFIX = re.compile(r"^\([^)]*pid=\d+\) |^(ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] ?")
+_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?([A-Za-z_]\w*(?:Error|Exception|Interrupt))(?:: (.*))?$")
+
+
+def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
+    """Start vLLM's processes and load the model.
+
+    Raises:
+        EngineError: vLLM does not start; the message is its first error.
+    """
+    os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    _check_memory(options)
+    loggers = [lambda config, index: figures]
+    if options["export_metrics"]:
+        loggers.append(RayPrometheusStatLogger)
+    with _overheard() as heard:
+        try:
+            return AsyncLLM.from_engine_args(engine_arguments(options), stat_loggers=loggers)
+        except Exception as error:  # vLLM raises what a broken file makes it raise
+            failure = error
+    said = _one_line(f"{type(failure).__name__}: {failure}")
+    reason = first_error(heard.decode(errors="replace")) or said
+    raise EngineError(
+        f"vLLM does not start with the model {options['model_dir']}: {reason}"
+    ) from failure
+
+
+def first_error(text: str) -> str:
+    """Return the first exception in what processes wrote, as one line; empty if there is none.
+
+    The first, because those after it are what it led to. Its message may go on over lines that
+    are not indented as a traceback is; the next one is enough for a sentence.
+    """
+    lines = [_without_prefix(line) for line in text.splitlines()]
+    for index, line in enumerate(lines):
+        if found := _EXCEPTION.match(line):
+            name, message = found.groups()
+            following = lines[index + 1].strip() if index + 1 < len(lines) else ""
+            return _one_line(f"{name}: {message or following}")
+    return ""
+
+
+def _without_prefix(line: str) -> str:
+    while found := _PREFIX.match(line):
+        line = line[found.end() :]
+    return line.rstrip()
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SENTENCE_CHARACTERS else f"{line[:SENTENCE_CHARACTERS]}…"
+
+
+@contextmanager
+def _overheard() -> Iterator[bytearray]:
+    """Collect what this process and those that it starts write to standard output and error.
+
+    It still goes where it went. Processes started within keep writing through us until they end.
+    """
+    heard = bytearray()
+    source, sink = os.pipe()
+    kept = [os.dup(1), os.dup(2)]
+
+    def forward() -> None:
+        while data := os.read(source, 2**16):
+            heard.extend(data[: KEPT_BYTES - len(heard)])
+            os.write(kept[1], data)
+
+    thread = threading.Thread(target=forward, name="overheard", daemon=True)
+    thread.start()
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+    os.close(sink)
+    try:
+        yield heard
+    finally:
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        # Ends at once when no process holds the pipe any more, as after a failure; else never.
+        thread.join(timeout=0.5)
+
+
+def _check_memory(options: EngineOptions) -> None:
+    """Refuse what cannot fit, where vLLM would be ended by the kernel without a word."""
+    if not current_platform.is_cpu():
+        return  # vLLM itself measures a device's memory, and says so
+    files = Path(options["model_dir"]).glob("*.safetensors")
+    weights = sum(file.stat().st_size for file in files) / 2**30
+    free = psutil.virtual_memory().available / 2**30
+    needed = options["kv_cache_gib"] + weights
+    if needed > free:
+        raise EngineError(
+            f"the engine needs {needed:.1f} GiB of memory ({options['kv_cache_gib']:g} for keys "
+            f"and values, {weights:.1f} for the weights of {options['model_dir']}) and this "
+            f"machine has {free:.1f} GiB free: lower engine.kv_cache_gib, or use a smaller model"
+        )
+
+
+def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
+    """Return what vLLM is told, the same for every use of an engine."""
+    return AsyncEngineArgs(
+        model=options["model_dir"],
+        dtype=options["dtype"],
+        max_model_len=options["max_model_len"],
+        max_num_seqs=options["max_num_seqs"],
+        kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),
+        block_size=options["block_size"],
+        seed=options["seed"],
+        weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
+        # Seeds and prompts in chunks do not go together on CPU: each must fit one step.
+        enable_chunked_prefill=False,
+        max_num_batched_tokens=max(options["max_model_len"], MIN_BATCHED_TOKENS),
+        enable_prefix_caching=True,
+        enforce_eager=True,
+        skip_tokenizer_init=True,
+        generation_config="vllm",
+        logprobs_mode="raw_logprobs",
+        disable_log_stats=True,  # vLLM's own lines and metrics; ``EngineFigures`` is told anyway
+    )

@@ -1,0 +1,157 @@
+"""The engines of one run, as the driver sees them: every call goes to all of them.
+
+An engine may be down at any time: Serve starts it again, and it takes the newest published weights
+by itself before its first request. No call here waits for one that is down while another answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import serve as ray_serve
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle, DeploymentResponse
+
+from cast_ray.errors import EngineError, RemoteTimeout
+from cast_ray.weights import WeightManifest
+from serve.engine_link import local_error
+from serve.wire import EngineStats, WeightReceipt
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+"""After so long without an answer, Serve is asked whether the engine still runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginesUpdate:
+    """What became of a weight update."""
+
+    receipts: list[WeightReceipt]
+    """Of the engines that answered, in their order; at least one."""
+    down: list[str]
+    """Engines that did not. Each takes the newest published version before it answers again."""
+
+
+class PolicyEngines:
+    """Handles of a run's engines."""
+
+    def __init__(self, handles: Sequence[DeploymentHandle], *, start_timeout_s: float) -> None:
+        """Take the engines' handles.
+
+        Args:
+            handles: one for each engine.
+            start_timeout_s: how long an engine that Serve starts again may take.
+        """
+        self.handles = tuple(handles)
+        self._start_timeout_s = start_timeout_s
+        self._known_down: set[str] = set()
+
+    def update_weights(self, manifest: WeightManifest, *, timeout_s: float) -> EnginesUpdate:
+        """Change all engines that are up to a published version.
+
+        While none is up this waits for one, as long as a start may take.
+
+        Raises:
+            WeightSyncError: an engine does not hold what was sent; the message names the layer.
+            RemoteTimeout: no engine answered.
+        """
+        deadline = time.monotonic() + timeout_s + self._start_timeout_s
+        while True:
+            answers = self._ask(lambda handle: handle.update_weights.remote(manifest), timeout_s)
+            receipts = [answer for answer in answers if answer is not None]
+            if receipts:
+                break
+            if time.monotonic() > deadline:
+                raise RemoteTimeout(
+                    f"no engine of {[handle.app_name for handle in self.handles]} took weights of "
+                    f"version {manifest.version} within {timeout_s:g} s, nor was one started again "
+                    f"within {self._start_timeout_s:g} s; see their logs"
+                )
+            time.sleep(_LOOK_S)
+        pairs = zip(self.handles, answers, strict=True)
+        down = [handle.app_name for handle, answer in pairs if answer is None]
+        return EnginesUpdate(receipts=receipts, down=down)
+
+    def score(self, token_ids: Sequence[int], *, timeout_s: float) -> list[tuple[float, ...]]:
+        """Return ``[L - 1]`` logprobs of tokens 1 .. L-1, of each engine that is up."""
+        answers = self._ask(lambda handle: handle.score.remote(tuple(token_ids)), timeout_s)
+        return [answer for answer in answers if answer is not None]
+
+    def stats(self, *, timeout_s: float) -> list[EngineStats | None]:
+        """Return each engine's figures, None for one that is down."""
+        return self._ask(lambda handle: handle.stats.remote(), timeout_s)
+
+    def remove(self) -> None:
+        """Delete these applications and wait until they are gone."""
+        for handle in self.handles:
+            ray_serve.delete(handle.app_name)
+
+    def _ask(
+        self, call: Callable[[DeploymentHandle], DeploymentResponse], timeout_s: float
+    ) -> list[Any]:  # Any: Serve does not type a response
+        """Return every engine's answer, None for one that is down or does not answer in time."""
+        deadline = time.monotonic() + timeout_s
+        up = engines_up([handle.app_name for handle in self.handles])
+        responses = [call(handle) if handle.app_name in up else None for handle in self.handles]
+        answers: list[Any] = []
+        for handle, response in zip(self.handles, responses, strict=True):
+            reason = "is being started again"
+            answer = None
+            if response is not None:
+                answer, reason = _answer(handle.app_name, response, deadline)
+            self._note(handle.app_name, reason if answer is None else "")
+            answers.append(answer)
+        return answers
+
+    def _note(self, name: str, reason: str) -> None:
+        """Say once that an engine is down, and once that it is back."""
+        if reason and name not in self._known_down:
+            logger.warning("Engine %s is down: %s. The others go on.", name, reason)
+            self._known_down.add(name)
+        elif not reason and name in self._known_down:
+            logger.warning("Engine %s is back.", name)
+            self._known_down.remove(name)
+
+
+def engines_up(names: Sequence[str]) -> set[str]:
+    """Return those applications that have a replica which takes requests."""
+    applications = ray_serve.status().applications
+    return {
+        name
+        for name in names
+        if name in applications
+        and any(
+            status.replica_states.get("RUNNING", 0)
+            for status in applications[name].deployments.values()
+        )
+    }
+
+
+def _answer(name: str, response: DeploymentResponse, deadline: float) -> tuple[Any, str]:
+    """Return an engine's answer and an empty reason, or None and why it gave none.
+
+    Raises:
+        WeightSyncError: the engine is up and its weights are not what was sent.
+    """
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            return response.result(timeout_s=max(0.0, min(_LOOK_S, left_s))), ""
+        except TimeoutError:
+            if left_s <= _LOOK_S or name not in engines_up([name]):
+                # Or it would be carried out by the next replica, when it is long out of date.
+                response.cancel()
+                return None, "it did not answer in time"
+        except ray.exceptions.RayError as error:
+            failure = local_error(error, name)
+            if not isinstance(failure, EngineError):
+                raise failure from error
+            return None, str(failure).partition("\n")[0]
+        except RayServeException as error:
+            return None, str(error).partition("\n")[0]

@@ -1,0 +1,87 @@
+"""Waiting for engines to be ready, and saying early and in one sentence why they will not be."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+
+import ray
+from ray import serve as ray_serve
+from ray.serve.schema import ApplicationStatusOverview
+
+from cast_ray.errors import EngineError, RemoteTimeout
+
+PLACEMENT_TIMEOUT_S = 60.0
+"""A replica that has no place for so long, in a cluster that is large enough, waits for what
+others hold; those of our own run that only come and go are gone by then."""
+
+
+def check_placement(num_engines: int, num_cpus: float) -> None:
+    """Raise unless the cluster is large enough for the engines, whoever uses it now.
+
+    Raises:
+        EngineError: it is not; the message has what is needed and what there is.
+    """
+    nodes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    places = sum(int(cpus // num_cpus) for cpus in nodes) if num_cpus else num_engines
+    if places < num_engines:
+        raise EngineError(
+            f"{num_engines} engines of {num_cpus:g} CPUs each have no room in the cluster, whose "
+            f"nodes have {', '.join(f'{cpus:g}' for cpus in nodes)} CPUs: lower engine.num_cpus or "
+            f"engine.num_engines, or add nodes"
+        )
+
+
+def wait_until_running(names: Sequence[str], *, num_cpus: float, timeout_s: float) -> None:
+    """Return when every application runs.
+
+    Raises:
+        EngineError: one will not; the message is its first error.
+        RemoteTimeout: one is not ready in time.
+    """
+    started = time.monotonic()
+    while True:
+        applications = ray_serve.status().applications
+        waiting = [name for name in names if applications[name].status != "RUNNING"]
+        if not waiting:
+            return
+        seconds = time.monotonic() - started
+        for name in waiting:
+            if applications[name].status in ("DEPLOY_FAILED", "UNHEALTHY"):
+                raise EngineError(f"engine {name} did not start: {reason_of(applications[name])}")
+            if seconds > PLACEMENT_TIMEOUT_S and _has_no_place(applications[name], num_cpus):
+                raise EngineError(
+                    f"engine {name} found no place for {seconds:.0f} s: it asks for {num_cpus:g} "
+                    f"CPUs, and {_cpus(ray.available_resources()):g} of the cluster's "
+                    f"{_cpus(ray.cluster_resources()):g} are free; see what holds the others"
+                )
+        if seconds > timeout_s:
+            raise RemoteTimeout(
+                f"engines {waiting} were not ready within {timeout_s:g} s; see their logs"
+            )
+        time.sleep(0.1)
+
+
+def reason_of(application: ApplicationStatusOverview) -> str:
+    """Return why an application failed, in one line out of Serve's message.
+
+    Which is a whole traceback; its line with our own exception is what the replica raised.
+    """
+    messages = [status.message for status in application.deployments.values()]
+    text = " ".join(filter(None, messages)) or application.message
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("cast_ray.errors.")]
+    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    line = (ours or errors or lines or ["no reason is known"])[-1]
+    return line.removeprefix("cast_ray.errors.EngineError: ")
+
+
+def _has_no_place(application: ApplicationStatusOverview, num_cpus: float) -> bool:
+    """Whether Serve says that a replica is not scheduled, and there is no room for one."""
+    is_slow = any("to be scheduled" in s.message for s in application.deployments.values())
+    return is_slow and _cpus(ray.available_resources()) < num_cpus
+
+
+def _cpus(resources: dict[str, float]) -> float:
+    return resources.get("CPU", 0.0)
