@@ -32,7 +32,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from cast_ray.errors import EngineError, WeightSyncError
-from cast_ray.generation import Completion, GenerateRequest, Refusal
+from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
 from serve.engine_figures import EngineFigures
 from serve.engine_health import check_progress
@@ -337,7 +337,7 @@ def sampling_params(request: GenerateRequest) -> SamplingParams:
         top_k=0,
         min_p=0.0,
         seed=request.seed,
-        stop_token_ids=[request.stop_token_id],
+        stop_token_ids=[] if request.stop_token_id == NO_STOP_TOKEN else [request.stop_token_id],
         ignore_eos=True,  # only the request says where an answer ends, not the model
         logprobs=0,
         flat_logprobs=True,

@@ -234,6 +234,7 @@ def _engine_figures(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, f
             tensor_parallel_size=1,
             weight_backend="cast_ray_file",
             stall_timeout_s=_TIMEOUT_S,
+            export_metrics=False,
             probe_timeout_s=_TIMEOUT_S,
         )
         try:
