@@ -198,10 +198,13 @@ def theory(
 @app.command()
 def bench(
     what: Annotated[
-        str, typer.Argument(help="gym, learner, rollout, simulated, solve, solvers or sync.")
+        str,
+        typer.Argument(help="asynchronous, gym, learner, rollout, simulated, solve, solvers, sync"),
     ],
 ) -> None:
     """Measure a speed on this machine; the last line is one JSON object.
+
+    asynchronous: seconds of a step with rollouts beside the learner, and one after the other.
 
     gym: steps a second of the numeric Gymnasium environments, on one core.
     rollout: turns a second through the whole path, beside vLLM alone with the same token work.

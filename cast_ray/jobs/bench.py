@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cast_ray.errors import ConfigError
+from cast_ray.jobs.bench_asynchronous import bench_asynchronous
 from cast_ray.jobs.bench_gym import bench_gym
 from cast_ray.jobs.bench_learner import bench_learner
 from cast_ray.jobs.bench_rollout import bench_rollout
@@ -14,6 +15,7 @@ from cast_ray.jobs.bench_solvers import bench_solvers
 from cast_ray.jobs.bench_sync import bench_sync
 
 BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
+    "asynchronous": bench_asynchronous,
     "gym": bench_gym,
     "learner": bench_learner,
     "rollout": bench_rollout,

@@ -241,7 +241,7 @@ def _engine_figures(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, f
             for version in range(1, NUM_ROUNDS + 2):
                 manifest = publish_weights(state, directory=weights, version=version, keep=1)
                 started = time.perf_counter()
-                [receipt] = engines.update_weights(manifest, timeout_s=_TIMEOUT_S)
+                [receipt] = engines.update_weights(manifest, timeout_s=_TIMEOUT_S).receipts
                 for name, value in {
                     "update_s": time.perf_counter() - started,
                     "engine_read_s": receipt.seconds_read,

@@ -117,25 +117,7 @@ class Workers:
             probe_timeout_s=_PROBE_TIMEOUT_S,
             export_metrics=engine.export_metrics,
         )
-        rollout = config.rollout
-        pool = RolloutPool(
-            run_id=run_id,
-            num_environment_actors=rollout.environment_actors,
-            num_oracle_actors=rollout.oracle_actors,
-            game=config.game,
-            oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
-            model_dir=str(model_dir.absolute()),
-            pieces=pieces,
-            make_generate=functools.partial(
-                connect_policy,
-                [handle.app_name for handle in engines.handles],
-                slots_per_engine=-(-engine.max_num_seqs // rollout.environment_actors),
-                timeout_s=engine.request_timeout_s,
-                recovery_timeout_s=engine.start_timeout_s,
-            ),
-            deadlock_ends_episode=rollout.deadlock_ends_episode,
-            teacher=teacher_of(config),
-        )
+        pool = start_pool(config, run_id=run_id, model_dir=model_dir, engines=engines)
         return cls(
             engines=engines,
             pool=pool,
@@ -174,6 +156,31 @@ class Workers:
         self.pool.close()
         self.engines.remove()
         shutil.rmtree(self.weights_dir, ignore_errors=True)
+
+
+def start_pool(
+    config: TrainConfig, *, run_id: str, model_dir: Path, engines: PolicyEngines
+) -> RolloutPool:
+    """Start a run's environment and oracle actors, which know these engines."""
+    rollout, engine = config.rollout, config.engine
+    return RolloutPool(
+        run_id=run_id,
+        num_environment_actors=rollout.environment_actors,
+        num_oracle_actors=rollout.oracle_actors,
+        game=config.game,
+        oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
+        model_dir=str(model_dir.absolute()),
+        pieces=read_chat_pieces(model_dir),
+        make_generate=functools.partial(
+            connect_policy,
+            [handle.app_name for handle in engines.handles],
+            slots_per_engine=-(-engine.max_num_seqs // rollout.environment_actors),
+            timeout_s=engine.request_timeout_s,
+            recovery_timeout_s=engine.start_timeout_s,
+        ),
+        deadlock_ends_episode=rollout.deadlock_ends_episode,
+        teacher=teacher_of(config),
+    )
 
 
 def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings:
