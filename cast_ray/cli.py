@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +16,9 @@ from typing import Annotated
 import typer
 
 from cast_ray.cli_data import data_app
+from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
-from cast_ray.errors import CastRayError
+from cast_ray.errors import CastRayError, RunInterrupted
 from cast_ray.kernel_cache import use_kernel_cache
 
 app = typer.Typer(
@@ -41,24 +44,55 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with run_dir=PATH from its newest checkpoint.")
     ] = False,
+    unsupervised: Annotated[
+        bool,
+        typer.Option("--unsupervised", help="Do not start the run's driver again when it dies."),
+    ] = False,
 ) -> None:
     """Train a policy: games, solver, engine and learner on Ray.
 
     Everything lands in the run directory (run_dir=PATH): config.yaml, metrics.parquet,
-    trajectories, checkpoints, model/ and report.html.
+    trajectories, checkpoints, model/ and report.html. Actors, engines, learner ranks and nodes that
+    die are replaced, and the driver itself is started again, up to driver_restarts times.
     """
-    resolved = load_config(config, overrides or [])
+    given = list(overrides or [])
+    resolved = load_config(config, given)
     stored = Path(resolved.run_dir) / "config.yaml"
     if resume and config is None and resolved.run_dir and stored.is_file():
         # What the run was started with need not be typed again.
-        resolved = load_config(stored, overrides or [])
+        resolved = load_config(stored, given)
+    if not unsupervised and resolved.driver_restarts:
+        from cast_ray.jobs.supervisor import driver_command, supervise
+
+        if not resolved.run_dir:
+            resolved = replace(resolved, run_dir=_new_run_dir(resolved.game, resolved.tier))
+            given.append(f"run_dir={resolved.run_dir}")
+        options = [] if config is None else ["--config", str(config)]
+        code = supervise(
+            driver_command([*options, *given]),
+            run_dir=Path(resolved.run_dir),
+            resume=resume,
+            max_restarts=resolved.driver_restarts,
+        )
+        raise typer.Exit(code)
+    _drive(resolved, resume=resume)
+
+
+def _drive(config: TrainConfig, *, resume: bool) -> None:
+    """Be the driver of a run."""
+    from cast_ray.jobs.supervisor import INTERRUPTED, driver_lost_at, end_with_supervisor
+
+    end_with_supervisor(lambda: os.kill(os.getpid(), signal.SIGTERM))
     # Imported late: Ray and torch take seconds that --help and a typing error need not.
     from cast_ray.jobs.train import train as run_training
     from cast_ray.progress import TrainProgress
 
     try:
         with TrainProgress() as progress:
-            run_training(resolved, resume=resume, progress=progress)
+            run_training(config, resume=resume, progress=progress, lost_at=driver_lost_at())
+    except RunInterrupted as error:
+        print(f"cast-ray: {error}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
     except KeyboardInterrupt:
         typer.echo("cast-ray: stopped; go on with --resume and the same run_dir", err=True)
         raise typer.Exit(130) from None
@@ -114,13 +148,30 @@ def solve(
 
 
 @app.command()
-def replay(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
-    """Play every stored trajectory again from its rows alone and report every difference."""
+def replay(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    updates: Annotated[
+        bool,
+        typer.Option("--updates", help="Also learn from them again and compare all checkpoints."),
+    ] = False,
+) -> None:
+    """Play every stored trajectory again from its rows alone and report every difference.
+
+    With --updates also take every optimizer update again, from the start model and the stored
+    trajectories: the weights of each checkpoint must come out, byte for byte.
+    """
     from cast_ray.jobs.replay import format_replay, replay_run
 
     result = replay_run(run)
     typer.echo(format_replay(result))
-    if result.differences:
+    differs = bool(result.differences)
+    if updates:
+        from cast_ray.jobs.replay_updates import format_updates, replay_updates
+
+        found = replay_updates(run)
+        typer.echo(format_updates(found))
+        differs |= bool(found.differing)
+    if differs:
         raise typer.Exit(1)
 
 
@@ -173,6 +224,10 @@ def doctor(
     typer.echo(format_findings(findings))
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
+
+
+def _new_run_dir(game: str, tier: str) -> str:
+    return f"runs/{game}-{tier}-{_now()}"
 
 
 def _now() -> str:

@@ -239,7 +239,7 @@ class TrainConfig:
     strictly on-policy: a step is played, then learned from. Above 0 the next steps are played
     while the learner works, and engines change weights with requests in flight."""
     driver_restarts: int = 5
-    """How often in a row, without a step between, a driver that died is started again; 0 = never."""
+    """How often in a row, without a step between, a dead driver is started again; 0 = never."""
     checkpoint_every: int = 5
     checkpoints_kept: int = 2
     puzzles: PuzzleConfig = field(default_factory=PuzzleConfig)

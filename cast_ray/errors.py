@@ -10,6 +10,7 @@ everything that is somebody's input or surroundings, and no bug of ours.
     ├── ModelError             a model directory, a tokenizer, a chat template
     ├── RunDirectoryError      a run directory that is missing, foreign or not empty
     ├── EnvironmentSetupError  the machine: versions, memory, ports, disk
+    ├── RunInterrupted         a part of a run was lost; the same command with --resume goes on
     ├── TrajectoryError        a stored trajectory or batch that contradicts itself
     ├── RemoteTimeout          a remote part that did not answer in time
     ├── ActorLostError         a Ray actor died, or was lost with its node, too often
@@ -42,6 +43,10 @@ class RunDirectoryError(CastRayError):
 
 class EnvironmentSetupError(CastRayError):
     """This machine lacks something that the job needs."""
+
+
+class RunInterrupted(CastRayError):
+    """A part of a running run was lost for good; resuming starts all parts anew and goes on."""
 
 
 class TrajectoryError(CastRayError):

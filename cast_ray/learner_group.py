@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _PING_EVERY_S = 10.0
 """With ``health_timeout_s`` the longest that a stopped rank goes unnoticed."""
 _PLACE_TIMEOUT_S = 90.0
-"""Longest wait for the ranks' place: a cluster that cannot hold them is named within two minutes."""
+"""Longest wait for the ranks' place: that a cluster cannot hold them is said in two minutes."""
 _DEATH_KNOWN_S = 5.0
 """Ray knows of a dead process within a second or two."""
 
@@ -267,6 +267,6 @@ def _died(ranks: list[int], name: str) -> LearnerLost:
     return LearnerLost(f"learner rank {which} died during {name}: resume from the last checkpoint")
 
 
-def _in_words(resources: dict[str, float]) -> str:
+def _in_words(resources: Mapping[str, float]) -> str:
     """Return CPUs and GPUs as text."""
     return ", ".join(f"{resources.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,40 @@ _ADDED = {
     "skipped_updates": 0,
     "rollout_kl": math.nan,
     "rollout_clip_fraction": math.nan,
+    "staleness_mean": 0.0,
+    "staleness_tokens": (),
+    "is_replayed": False,
+    "engine_busy_fractions": (),
+    "engine_queue_mean": math.nan,
+    "engine_queue_max": math.nan,
+    "seconds_queueing": math.nan,
+    "prefix_hit_fraction": math.nan,
+    "lost_groups": 0,
+    "engine_retries": 0,
+    "engine_overflows": 0,
+    "recovered_environment": 0,
+    "recovered_oracle": 0,
+    "recovered_engine": 0,
+    "recovered_learner": 0,
+    "recovered_node": 0,
+    "recovered_driver": 0,
+    "memory_driver_mib": math.nan,
+    "memory_environment_mib": math.nan,
+    "memory_oracle_mib": math.nan,
+    "memory_engine_mib": math.nan,
+    "seconds_long_tail": math.nan,
+    "waiting_fraction": math.nan,
+    "seconds_checkpoint": 0.0,
 }
 """Columns that stored runs may lack, with what they would hold there; NaN = it was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetrics:
-    """One row of ``metrics.parquet``. Times in seconds, shares between 0 and 1."""
+    """One row of ``metrics.parquet``.
+
+    Times in seconds, shares between 0 and 1, NaN = not measured.
+    """
 
     step: int
     success: float
@@ -84,19 +111,62 @@ class StepMetrics:
     """Largest relative error of a layer in use, from the sync before this step's rollouts."""
     staleness_max: int
     """Most steps between the version that wrote a token and the one it trained."""
+    staleness_mean: float
+    """Mean over the policy's tokens."""
+    staleness_tokens: tuple[int, ...]
+    """Histogram: the policy's tokens of staleness 0, 1, ..."""
     weight_version: int
     oracle_hit_fraction: float
     """Share of look-ups whose solver was in the oracles' caches."""
-    oracle_misses: int
+    oracle_misses: float
     """Look-ups that had to build one."""
-    oracle_bytes: int
+    oracle_bytes: float
     """Size of the solvers in the caches at the end of the step."""
-    kernel_compilations: int
+    kernel_compilations: float
     """What numba compiled in the pool's actors during the step: nothing, if the set-up is whole."""
+    engine_busy_fractions: tuple[float, ...]
+    """For each engine the share of the step's wall time with a request running; NaN while it was
+    away. What is left to 1 it idled."""
+    engine_queue_mean: float
+    """Requests that wait in an engine for one of its slots, mean over engines and seconds."""
+    engine_queue_max: float
+    seconds_queueing: float
+    """Mean wait of a request in an engine's queue."""
+    prefix_hit_fraction: float
+    """Share of prompt tokens that the engines had in their prefix caches."""
+    lost_groups: int
+    """Groups that were lost with an actor and played again."""
+    engine_retries: int
+    """Requests that were asked again because their engine failed."""
+    engine_overflows: int
+    """Episodes that moved to another engine because theirs was full."""
+    recovered_environment: int
+    """Environment actors that were lost and came back during the step; so the next ones."""
+    recovered_oracle: int
+    recovered_engine: int
+    recovered_learner: int
+    """Times that lost ranks were started again."""
+    recovered_node: int
+    recovered_driver: int
+    memory_driver_mib: float
+    """Resident memory of the driver's process at the end of the step."""
+    memory_environment_mib: float
+    """Of the largest environment actor."""
+    memory_oracle_mib: float
+    """Of the largest oracle actor."""
+    memory_engine_mib: float
+    """Of the largest engine, vLLM's processes included."""
+    is_replayed: bool
+    """Whether the row is of updates that were taken again from the trajectory log, because the
+    driver was lost before it wrote the first row. What only the play could tell is NaN."""
     seconds_total: float
     """Wall time of the step, its validation left out."""
     seconds_generation: float
-    """Time with a request running, by the engine's clock."""
+    """Time with a request running, by the engine's clock, the busiest engine's."""
+    seconds_long_tail: float
+    """What the step waited for its slowest episodes: from the end of nine tenths to the last."""
+    waiting_fraction: float
+    """Share of episode-seconds that ended episodes waited for the step's slowest one."""
     seconds_environment: float
     """Time in rules, text and tokenizer, summed over episodes (runs beside generation)."""
     seconds_solver: float
@@ -105,7 +175,11 @@ class StepMetrics:
     """Time that the oracles took to build solvers."""
     seconds_learner: float
     seconds_sync: float
+    seconds_checkpoint: float
+    """0 where the step ended without one."""
     seconds_validation: float
+    """From the first episode asked for to the last one back; beside the next steps' rollouts where
+    ``max_staleness`` is above 0."""
     validation_success: float | None
     """Null where the step was not validated."""
 
@@ -161,11 +235,31 @@ class MetricsLog:
             EnvironmentSetupError: they cannot be written.
         """
         self.rows.append(row)
+        self._write(row.step, asdict(row))
+
+    def amend(self, step: int, **values: float) -> None:
+        """Set figures of a step that were not known when its row was written.
+
+        Raises:
+            EnvironmentSetupError: the files cannot be written.
+        """
+        self.rows = [replace(row, **values) if row.step == step else row for row in self.rows]
+        self._write(step, values)
+
+    def row_of(self, step: int) -> StepMetrics | None:
+        """Return a step's row; None where there is none yet."""
+        return next((row for row in self.rows if row.step == step), None)
+
+    def _write(self, step: int, values: Mapping[str, Any]) -> None:
         write_metrics(self._path, self.rows)
         with refusals_named(self._events_dir):
-            for name, value in asdict(row).items():
-                if name != "step" and value is not None:
-                    self._writer.write_event(_event(row.step, name, value))
+            for name, value in values.items():
+                if name == "step" or value is None:
+                    continue
+                numbered = enumerate(value) if isinstance(value, tuple) else [(None, value)]
+                for index, item in numbered:
+                    key = name if index is None else f"{name}/{index}"
+                    self._writer.write_event(_event(step, key, float(item)))
             self._writer.flush()
 
     def close(self) -> None:
@@ -185,7 +279,11 @@ def read_metrics(path: Path) -> list[StepMetrics]:
     if not path.is_file():
         return []
     frame = pl.read_parquet(path).rename(_OTHER_NAMES, strict=False)
-    return [StepMetrics(**(_ADDED | row)) for row in frame.to_dicts()]
+    return [StepMetrics(**(_ADDED | _with_tuples(row))) for row in frame.to_dicts()]
+
+
+def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
 
 
 def _event(step: int, name: str, value: float) -> Event:
@@ -197,5 +295,8 @@ _POLARS_TYPES: dict[str, Any] = {  # Any: Polars' own type objects
     "int": pl.Int64,
     "float": pl.Float64,
     "float | None": pl.Float64,
+    "bool": pl.Boolean,
+    "tuple[int, ...]": pl.List(pl.Int64),
+    "tuple[float, ...]": pl.List(pl.Float64),
 }
 _SCHEMA = {item.name: _POLARS_TYPES[str(item.type)] for item in fields(StepMetrics)}

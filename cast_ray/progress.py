@@ -134,6 +134,10 @@ class TrainProgress:
         else:
             self._say(text)
 
+    def recovery(self, what: str, seconds: float) -> None:
+        """Tell the user that something was lost and is back."""
+        self.note(f"recovered after {duration(seconds)}: {what}")
+
     def finish(self, run_dir: Path, summary: Mapping[str, Any]) -> None:
         """Say what came out of the run and where it lies.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import shutil
@@ -63,7 +64,7 @@ class ResumePoint:
     def __str__(self) -> str:
         """Return what the user is told."""
         if self.checkpoint is None:
-            return "no checkpoint yet: the run begins again with step 1"
+            return "no checkpoint yet: the run begins at its start"
         return "; ".join([f"resumed after step {self.step} from {self.checkpoint}", *self.damaged])
 
 
@@ -84,6 +85,7 @@ class RunDirectory:
         self.start_model = path / "start_model"
         self.model = path / "model"
         self.recoveries = path / "recoveries.jsonl"
+        self.starts = path / "starts.txt"
         self.report = path / "report.html"
         self.summary = path / "summary.json"
 
@@ -101,9 +103,9 @@ class RunDirectory:
             )
         run = cls(path)
         with refusals_named(path):
-            for folder in (run.groups, run.evaluations, run.puzzles, run.checkpoints):
-                folder.mkdir(parents=True, exist_ok=True)
-        save_config(config, run.config)
+            path.mkdir(parents=True, exist_ok=True)
+        save_config(config, run.config)  # first: what has it can be gone on with
+        run._make_folders()
         return run
 
     @classmethod
@@ -133,6 +135,7 @@ class RunDirectory:
                 "the same values (steps may grow) or give another run_dir=PATH"
             )
         save_config(config, run.config)
+        run._make_folders()
         return run, [text for key, text in differing.items() if key in CHANGEABLE_KEYS]
 
     @classmethod
@@ -146,6 +149,34 @@ class RunDirectory:
         if not run.config.is_file():
             raise RunDirectoryError(f"{path} is not a run directory: it has no config.yaml")
         return run
+
+    def _make_folders(self) -> None:
+        with refusals_named(self.path):
+            for folder in (self.groups, self.evaluations, self.puzzles, self.checkpoints):
+                folder.mkdir(parents=True, exist_ok=True)
+
+    def lock(self) -> None:
+        """Keep every other process from training here until this one ends, however it does.
+
+        Raises:
+            RunDirectoryError: another process trains here.
+        """
+        with refusals_named(self.path):
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115  held while this object lives
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunDirectoryError(
+                f"another process trains in {self.path}: wait for its end, or give another "
+                "run_dir=PATH"
+            ) from None
+
+    def note_start(self, run_id: str) -> list[str]:
+        """Write down the id of a driver that begins here; return those before it, oldest first."""
+        earlier = self.starts.read_text().split() if self.starts.is_file() else []
+        with refusals_named(self.starts), open(self.starts, "a") as file:
+            file.write(run_id + "\n")
+        return earlier
 
     def write_trajectories(self, step: int, table: pa.Table) -> None:
         """Keep the trajectories that a step trains on; the files of its groups go."""
@@ -174,8 +205,15 @@ class RunDirectory:
         return step
 
     def inspection(self, step: int) -> Path:
-        """Return where the batch of a step that stopped the run is kept."""
+        """Return where the trajectories of a step that stopped the run are kept."""
         return self.path / "inspection" / f"step-{step:05d}.parquet"
+
+    def set_aside(self, step: int) -> None:
+        """Move a step's trajectories out of the log: a resumed run plays the step again."""
+        place = self.inspection(step)
+        with refusals_named(place):
+            place.parent.mkdir(exist_ok=True)
+            self.trajectory_file(step).replace(place)
 
     def trajectory_file(self, step: int) -> Path:
         """Return the place of one step's trajectories."""
@@ -232,11 +270,16 @@ class RunDirectory:
                 found[int(match["step"])] = path
         return found
 
-    def clear_partial_files(self) -> None:
-        """Remove what a killed process left half-written in the trajectory log."""
+    def tidy_trajectories(self) -> None:
+        """Remove what a killed process left half-written in the log, and set aside what follows a
+        step that is not there: it was played after weights that nobody has any more."""
         for folder in (self.trajectories, self.groups):
             for path in folder.glob(".*.partial"):
                 path.unlink()
+        last = self.last_logged_step
+        for path in self.trajectory_files():
+            if (step := int(path.stem.removeprefix("step-"))) > last:
+                self.set_aside(step)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""

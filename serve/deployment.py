@@ -65,6 +65,7 @@ class PolicyDeployment:
         # A replica that Serve started again comes back with start-up weights.
         await self._catch_up()
         self._death_watch = asyncio.create_task(self._end_with_the_core())
+        self._is_seen = False
         self._following = asyncio.create_task(self._follow())
 
     async def generate(
@@ -80,7 +81,7 @@ class PolicyDeployment:
 
     async def update_weights(self, manifest: WeightManifest) -> WeightReceipt:
         """Forward to ``PolicyEngine.update_weights``."""
-        self._following.cancel()  # the driver sees this replica
+        self._is_seen = True
         return await self._engine.update_weights(manifest, timeout_s=self._update_timeout_s)
 
     async def stats(self) -> EngineStats:
@@ -118,6 +119,8 @@ class PolicyDeployment:
         """Take what is published before the driver sees that this replica is there."""
         for _ in range(int(_FOLLOW_S)):
             await asyncio.sleep(1.0)
+            if self._is_seen:  # by the driver; not cancelled, an update may be under way
+                return
             try:
                 await self._catch_up()
             except (WeightSyncError, EngineError) as error:

@@ -167,15 +167,16 @@ class PolicyEngine:
             EngineError: a process of vLLM died; or the update took longer than ``timeout_s``, which
                 makes the engine unhealthy.
         """
+        # Shielded: vLLM is left half-way where whoever asked for an update goes away.
+        return await asyncio.shield(asyncio.create_task(self._update_alone(manifest, timeout_s)))
+
+    async def _update_alone(self, manifest: WeightManifest, timeout_s: float) -> WeightReceipt:
         async with self._update_lock:
             receipt_path = Path(f"{manifest.path}.receipt-{uuid.uuid4().hex}")
             self._is_updating = True
             try:
                 async with asyncio.timeout(timeout_s):
                     return await self._update(manifest, receipt_path)
-            except asyncio.CancelledError:
-                self._distrust = f"its update to version {manifest.version} was given up"
-                raise
             except TimeoutError as error:
                 self._distrust = f"its update to version {manifest.version} was not finished"
                 self._stall = f"the engine did not load {manifest.path} within {timeout_s} s"

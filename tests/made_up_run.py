@@ -94,7 +94,10 @@ def scored(trajectories: Sequence[Trajectory], oracle: Oracle) -> pa.Table:
 
 def step_row(step: int, **figures: Any) -> StepMetrics:
     """Return a row of metrics with the given figures, zero elsewhere."""
-    names = {field.name: 0 for field in fields(StepMetrics)}
+    names = {
+        field.name: () if str(field.type).startswith("tuple") else 0
+        for field in fields(StepMetrics)
+    }
     return StepMetrics(**names | {"step": step, "validation_success": None} | figures)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,3 +152,13 @@ def scripted_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Gen
 def silent_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Generate:
     """Return a double that never names an action."""
     return ScriptedPolicy(ChatTokenizer(Path(model_dir), pieces), in_turn("I pass."))
+
+
+def deadly_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Generate:
+    """Return a double that ends the process of whoever asks it."""
+
+    async def generate(request: GenerateRequest, lane: int) -> Completion:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("still there")
+
+    return generate

@@ -90,8 +90,7 @@ def evaluate_model(
         try:
             for name, puzzles in boards.items():
                 progress.phase(f"playing {name}")
-                table = evaluate.play(
-                    workers.pool,
+                table = workers.collector.play(
                     evaluate.episode_groups(
                         puzzles, attempts=attempts, step=0, seed=config.seed, purpose="evaluation"
                     ),

@@ -59,6 +59,4 @@ def learn(
     else:
         groups = batch["group"].to_numpy()
         updates = update(learner, reference, groups, start_logprobs, config, step=step)
-    return Learned(
-        difference=difference, updates=updates, seconds=time.perf_counter() - started
-    )
+    return Learned(difference=difference, updates=updates, seconds=time.perf_counter() - started)

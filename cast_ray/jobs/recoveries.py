@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -13,8 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 from cast_ray.files import refusals_named
-
-logger = logging.getLogger(__name__)
 
 Kind = Literal["environment", "oracle", "engine", "learner", "node", "driver"]
 KINDS: tuple[Kind, ...] = ("environment", "oracle", "engine", "learner", "node", "driver")
@@ -35,7 +32,7 @@ class Recovery:
 class RecoveryLog:
     """Keeps recoveries in ``recoveries.jsonl``; may be told of them by any thread."""
 
-    def __init__(self, path: Path, *, on_recovery: Callable[[Recovery], None]) -> None:
+    def __init__(self, path: Path, *, on_recovery: Callable[[str, float], None]) -> None:
         self._path = path
         self._on_recovery = on_recovery
         self._lock = threading.Lock()
@@ -46,11 +43,10 @@ class RecoveryLog:
         """Write down that a part is back."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         recovery = Recovery(utc=now, kind=kind, what=what, seconds=seconds)
-        logger.warning("recovered %s after %.1f s: %s", kind, seconds, what)
         with self._lock, refusals_named(self._path), open(self._path, "a") as file:
             file.write(json.dumps(asdict(recovery)) + "\n")
             self.counts[kind] += 1
-        self._on_recovery(recovery)
+        self._on_recovery(f"{kind}: {what}", seconds)
 
 
 def read_recoveries(path: Path) -> list[Recovery]:

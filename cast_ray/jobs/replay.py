@@ -25,6 +25,7 @@ from cast_ray.jobs.replay_files import (
     trajectory_files,
     wrong_row_counts,
 )
+from cast_ray.jobs.replay_issue import IssuedGroups
 from cast_ray.jobs.replay_row import (
     Mismatch,
     ReplayedEpisode,
@@ -86,11 +87,12 @@ def replay_run(run_dir: Path) -> ReplayReport:
         ConfigError: its configuration cannot be read.
         ModelError: its tokenizer cannot be read.
         TrajectoryError: its metrics cannot be read.
+        PuzzleError: its training puzzles cannot be read.
     """
     run = RunDirectory.existing(run_dir)
     config = load_config(run.config, [])
     model_dir = _model_dir(run)
-    replay = _Replay(config, model_dir)
+    replay = _Replay(config, model_dir, IssuedGroups(run, config))
     num_files, num_trajectories, num_turns = 0, 0, 0
     differences: list[Difference] = []
     for file in trajectory_files(run, config):
@@ -146,8 +148,9 @@ def _line(difference: Difference) -> str:
 class _Replay:
     """Replays rows of one run, with one solver cache and one tokenizer for all of them."""
 
-    def __init__(self, config: TrainConfig, model_dir: Path | None) -> None:
+    def __init__(self, config: TrainConfig, model_dir: Path | None, issued: IssuedGroups) -> None:
         self._config = config
+        self._issued = issued
         self._oracle = Oracle(max_bytes=config.rollout.oracle_cache_mib * 2**20)
         self._tokenizer: ChatTokenizer | None = None
         if model_dir is not None:
@@ -203,6 +206,7 @@ class _Replay:
         ]
         if file.step is None:
             return found, None
+        found += self._issued.mismatches(columns)
         rescue = self._config.advantage.rescue
         return found, credit_row(key, row, columns, replayed, costs, rescue=rescue)
 

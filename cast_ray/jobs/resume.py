@@ -81,7 +81,7 @@ def training_state(
 
 
 def restore(run: Run, learner: LearnerGroup) -> TrainingState:
-    """Set the learner to where the run goes on, forget what came after, and return that state.
+    """Set the learner to the newest checkpoint and return the state that goes with it.
 
     Raises:
         RunDirectoryError: the checkpoint counts on trajectories or puzzles that are not there.
@@ -94,7 +94,6 @@ def restore(run: Run, learner: LearnerGroup) -> TrainingState:
     else:
         state = TrainingState.from_json(learner.load_checkpoint(run.goes_on.checkpoint))
         _check_agrees(run, state)
-    run.directory.forget_after(state.step)
     return state
 
 

@@ -70,9 +70,7 @@ class RolloutSchedule:
             ticket = self._issued.pop(step, None) if first_group == 0 else None
             if ticket is None:
                 ticket = self._issue(step, puzzles, first_group=first_group)
-            return self._collector.finished(
-                ticket, timeout_s=rollout.timeout_s, on_group=on_group
-            )
+            return self._collector.finished(ticket, timeout_s=rollout.timeout_s, on_group=on_group)
 
         return play_informative(
             functools.partial(self._sampler.draw, step),

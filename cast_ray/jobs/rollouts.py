@@ -163,4 +163,3 @@ class RolloutCollector:
             del self._tickets[id(group)]
             ticket.batches.append(batch)
             self._changed.notify_all()
-

@@ -1,33 +1,41 @@
 """The steps of a run: trajectories, updates, weights; and the way back after a loss.
 
-What a step trains on is written to disk before its first update. A learner that was lost, and a
-driver that was, come back by the same road: the newest checkpoint, then the logged steps again.
+What a step trains on is on disk before its first update. A learner that was lost, and a driver that
+was, come back by the same road: the newest checkpoint, then the logged steps once more.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
 
 import pyarrow as pa
 
-from cast_ray.errors import LearnerError, WeightSyncError
+from cast_ray.errors import LearnerError, LearnerLost, TrajectoryError, WeightSyncError
 from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.learning import Learned, learn
 from cast_ray.jobs.monitor import RunMonitor
+from cast_ray.jobs.recoveries import Kind, RecoveryLog
 from cast_ray.jobs.recovering_learner import RecoveringLearner
-from cast_ray.jobs.recoveries import RecoveryLog
 from cast_ray.jobs.resume import restore, training_state
 from cast_ray.jobs.rollout_schedule import RolloutSchedule
 from cast_ray.jobs.run import Run
-from cast_ray.jobs.training_step import PlayedStep, Stopwatch, credit, logged_step, step_metrics
+from cast_ray.jobs.training_step import (
+    UNSEEN_FIGURES,
+    PlayedStep,
+    StepSeconds,
+    credit,
+    played_figures,
+    step_metrics,
+    token_staleness,
+)
 from cast_ray.jobs.updates import SkippedUpdates
 from cast_ray.jobs.validation import Validation
 from cast_ray.jobs.workers import SyncResult, Workers
 from cast_ray.learner_group import LearnerGroup
-from cast_ray.metrics import MetricsLog, StepMetrics, read_metrics
-from cast_ray.sync_check import LogprobAlarm, LogprobDifference
-from cast_ray.trajectory import max_staleness_of
+from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
+from cast_ray.sync_check import LogprobAlarm
+from cast_ray.trajectory import SCORED_SCHEMA
 
 
 class TrainingLoop:
@@ -50,7 +58,8 @@ class TrainingLoop:
         config, directory = run.config, run.directory
         self._run, self._workers, self._learner = run, workers, learner
         self._monitor, self._recoveries = monitor, recoveries
-        directory.clear_partial_files()
+        self._counted: Counter[Kind] = Counter()
+        directory.tidy_trajectories()
         state = learner.call(lambda group: restore(run, group))
         self.steps_done = state.step
         learner.comes_back_by(self._bring_back)
@@ -74,5 +83,182 @@ class TrainingLoop:
             first_step=self._last_logged + 1,
             group_file=directory.group_file,
         )
-        self.validation = Validation(run, workers.collector, self.metrics)
-        self._synced: SyncResult | None = None
+        self._validation = Validation(run, workers.collector)
+        self._layer_error = 0.0
+
+    def catch_up(self) -> None:
+        """Learn from the steps that are logged and in no checkpoint; send the engines the weights.
+
+        Raises:
+            WeightSyncError: an engine does not hold what was sent.
+        """
+        for step in range(self.steps_done + 1, self._last_logged + 1):
+            self._run.progress.phase(f"learning again from the trajectories of step {step}")
+            started = time.perf_counter()
+            table = self._run.directory.read_trajectories(step)
+            played = self._credited(
+                table.select(SCORED_SCHEMA.names), step, _dropped_groups_of(table)
+            )
+            learned = self._learn(step, played.batch)
+            if self.metrics.row_of(step) is None:
+                total = time.perf_counter() - started
+                seconds = StepSeconds(total=total, learner=learned.seconds, sync=0.0)
+                row = self._row(step, played, learned, UNSEEN_FIGURES, seconds)
+                self.metrics.append(row)
+        self._sync(self.steps_done + 1)
+        last = self.metrics.row_of(self.steps_done)
+        if last is not None and last.validation_success is None:
+            self.validate(self.steps_done)
+
+    def take_step(self, step: int) -> StepMetrics:
+        """Take one step and return its row, which is written.
+
+        Raises:
+            CastRayError: whatever ends the run; what was played is kept.
+        """
+        started, first_look = time.perf_counter(), self._monitor.look()
+        self._schedule.issue_through(step)
+        scored, dropped = self._schedule.take(step, on_group=self._run.progress.rollout)
+        played = self._credited(scored, step, dropped)
+        self._check_staleness(played.batch, step)
+        self._run.directory.write_trajectories(step, _with_dropped_groups(played))
+        learned = self._learn(step, played.batch)
+        layer_error = self._layer_error
+        synced = self._sync(step + 1)
+        if self._run.config.max_staleness:
+            self._schedule.issue_through(step + 1)
+        seconds = StepSeconds(
+            total=time.perf_counter() - started, learner=learned.seconds, sync=synced.seconds
+        )
+        self._monitor.look()
+        figures = played_figures(self._monitor.looks_since(first_look), self._new_recoveries())
+        row = self._row(step, played, learned, figures, seconds, layer_error=layer_error)
+        self.metrics.append(row)
+        self.validate(step)
+        return self.metrics.row_of(step) or row
+
+    def validate(self, step: int) -> None:
+        """Validate after a step if it is due; with asynchronous rollouts nothing waits for it."""
+        self._validation.settle(self._validated, wait=self._validation.is_due(step))
+        if self._validation.is_due(step):
+            self._validation.begin(step)
+        self._validation.settle(self._validated, wait=self._run.config.max_staleness == 0)
+
+    def save_checkpoint(self) -> None:
+        """Keep all that training needs to go on after the last step that was taken."""
+        started = time.perf_counter()
+        directory, step = self._run.directory, self.steps_done
+        state = training_state(
+            self._run,
+            step=step,
+            healthy=self._alarm.healthy,
+            skipped_updates=self._skipped.in_a_row,
+        ).to_json()
+        path = directory.checkpoint(step)
+        self._learner.call(lambda group: group.save_checkpoint(path, state))
+        directory.drop_old_checkpoints(step, kept=self._run.config.checkpoints_kept)
+        self.metrics.amend(step, seconds_checkpoint=time.perf_counter() - started)
+
+    def close(self) -> None:
+        """Wait for a validation that is under way, and close the files."""
+        self._validation.settle(self._validated, wait=True)
+        self.metrics.close()
+
+    def _credited(self, scored: pa.Table, step: int, dropped_groups: int) -> PlayedStep:
+        batch, summary = credit(scored, self._run.config, step=step)
+        return PlayedStep(batch=batch, dropped_groups=dropped_groups, credit=summary)
+
+    def _learn(self, step: int, batch: pa.Table) -> Learned:
+        """Take a step's updates, from the start again if the learner is lost in the middle."""
+        run = self._run
+        # Old weights differ from the learner's by what was learned since: no fault of an engine's.
+        is_fresh = int(token_staleness(batch, step=step).max(initial=0)) == 0
+        try:
+            learned = self._learner.call(
+                lambda group: learn(
+                    group,
+                    batch,
+                    self._workers.tokenizer,
+                    run.config,
+                    step=step,
+                    judge=self._alarm.judge if is_fresh else lambda difference: None,
+                )
+            )
+            self._skipped.judge(learned.updates, run.directory.inspection(step))
+        except LearnerLost:
+            raise
+        except (WeightSyncError, LearnerError):
+            # A resumed run must not take the same updates again from the log.
+            run.directory.set_aside(step)
+            raise
+        self.steps_done = step
+        return learned
+
+    def _bring_back(self, group: LearnerGroup) -> None:
+        """Bring new ranks to the weights after ``steps_done``."""
+        point = self._run.directory.resume_point()
+        if point.checkpoint is not None:
+            group.load_checkpoint(point.checkpoint)
+        for step in range(point.step + 1, self.steps_done + 1):
+            batch = self._run.directory.read_trajectories(step)
+            learn(group, batch, self._workers.tokenizer, self._run.config, step=step)
+
+    def _sync(self, version: int) -> SyncResult:
+        workers = self._workers
+        started = time.perf_counter()
+        manifest = self._learner.call(
+            lambda group: group.publish_weights(
+                workers.weights_dir, version=version, dtype=workers.dtype
+            )
+        )
+        synced = workers.sync(manifest, timeout_s=self._run.config.engine.update_timeout_s)
+        self._layer_error = synced.layer_error
+        return SyncResult(receipts=synced.receipts, seconds=time.perf_counter() - started)
+
+    def _row(
+        self,
+        step: int,
+        played: PlayedStep,
+        learned: Learned,
+        figures: dict,
+        seconds: StepSeconds,
+        *,
+        layer_error: float = float("nan"),
+    ) -> StepMetrics:
+        return step_metrics(
+            played, learned, figures, step=step, layer_error=layer_error, seconds=seconds
+        )
+
+    def _new_recoveries(self) -> Counter[Kind]:
+        """Return the recoveries since the last row, by kind."""
+        counts = Counter(self._recoveries.counts)
+        new, self._counted = counts - self._counted, counts
+        return new
+
+    def _check_staleness(self, batch: pa.Table, step: int) -> None:
+        """Raise TrajectoryError if anything is older than the bound: the schedule forbids it."""
+        bound = self._run.config.max_staleness
+        found = int(token_staleness(batch, step=step).max(initial=0))
+        if found > bound:
+            raise TrajectoryError(
+                f"a token of step {step} was written by weights {found} steps old, and "
+                f"max_staleness is {bound}: a fault of the rollouts; nothing was trained on it"
+            )
+
+    def _validated(self, step: int, success: Success, seconds: float) -> None:
+        self.metrics.amend(step, validation_success=success.success, seconds_validation=seconds)
+        if self._run.config.max_staleness:
+            self._run.progress.evaluation(f"validation after step {step}", success)
+
+
+def _with_dropped_groups(played: PlayedStep) -> pa.Table:
+    """Return the batch with a note that a replay needs and no column can tell."""
+    note = {_DROPPED_GROUPS: str(played.dropped_groups).encode()}
+    return played.batch.replace_schema_metadata(note)
+
+
+def _dropped_groups_of(table: pa.Table) -> int:
+    return int((table.schema.metadata or {})[_DROPPED_GROUPS])
+
+
+_DROPPED_GROUPS = b"dropped_groups"

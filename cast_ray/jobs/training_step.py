@@ -1,11 +1,12 @@
-"""One step of the loop: play, credit, update, sync; and the row of figures that it leaves."""
+"""One step's credit, and the row of figures that it leaves."""
 
 from __future__ import annotations
 
-import functools
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,58 +17,31 @@ from cast_ray.config import TrainConfig
 from cast_ray.credit import CreditSummary, add_advantages
 from cast_ray.env import DEADLOCK, LOST
 from cast_ray.games.base import Effect
-from cast_ray.jobs import evaluate
-from cast_ray.jobs.boards import PuzzleSampler
-from cast_ray.jobs.dynamic_sampling import play_informative
-from cast_ray.learner_settings import UpdateStats
+from cast_ray.jobs.learning import Learned
+from cast_ray.jobs.recoveries import KINDS, Kind
+from cast_ray.jobs.run_figures import Look, engine_figures, largest_mib, queue_figures
 from cast_ray.metrics import StepMetrics
-from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
-from cast_ray.sync_check import LogprobDifference
 from cast_ray.trajectory import NOT_THE_POLICY
-from solver_actors.pool import RolloutPool
 
 
-@dataclass(slots=True)
-class Stopwatch:
-    """Seconds by name."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedStep:
+    """What a step trains on."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    batch: pa.Table
+    """``BATCH_SCHEMA``."""
+    dropped_groups: int
+    credit: CreditSummary
 
-    def __call__(self, name: str, since: float) -> None:
-        """Add the time since ``since`` to a name."""
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - since
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeconds:
+    """Wall time of a step by what it went into."""
 
-def play_step(
-    pool: RolloutPool,
-    sampler: PuzzleSampler,
-    config: TrainConfig,
-    *,
-    step: int,
-    on_group: Callable[[int, int], None],
-) -> tuple[pa.Table, int]:
-    """Return a step's scored trajectories, and how many groups dynamic sampling dropped."""
-    rollout = config.rollout
-
-    def play(puzzles: list[Puzzle], first_group: int) -> pa.Table:
-        groups = evaluate.episode_groups(
-            puzzles,
-            attempts=rollout.group_size,
-            step=step,
-            seed=config.seed,
-            purpose="rollout",
-            first_group=first_group,
-        )
-        sampling = evaluate.training_sampling(config)
-        return evaluate.play(pool, groups, sampling, timeout_s=rollout.timeout_s, on_group=on_group)
-
-    return play_informative(
-        functools.partial(sampler.draw, step),
-        play,
-        num_groups=rollout.puzzles_per_step,
-        further_draws=rollout.dynamic_sampling,
-    )
+    total: float
+    learner: float
+    sync: float
 
 
 def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Table, CreditSummary]:
@@ -93,46 +67,49 @@ def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Tabl
 
 
 def step_metrics(
-    batch: pa.Table,
+    played: PlayedStep,
+    learned: Learned,
+    figures: dict[str, Any],
     *,
     step: int,
-    dropped_groups: int,
-    credit_summary: CreditSummary,
-    updates: Sequence[UpdateStats],
-    difference: LogprobDifference,
     layer_error: float,
-    oracle_before: dict[str, float],
-    oracle_after: dict[str, float],
-    seconds: dict[str, float],
-    validation_success: float | None,
+    seconds: StepSeconds,
 ) -> StepMetrics:
-    """Return the row of ``metrics.parquet`` that describes a step."""
-    columns = ["reward", "end_reason", "effects", "seconds_environment"]
+    """Return the row of ``metrics.parquet`` that describes a step.
+
+    Args:
+        played: what it trained on.
+        learned: what came of it.
+        figures: ``played_figures``, or ``UNSEEN_FIGURES`` for a step that was only replayed.
+        step: its number.
+        layer_error: of the sync before it.
+        seconds: its wall time.
+    """
+    batch, updates, difference = played.batch, learned.updates, learned.difference
+    columns = ["reward", "end_reason", "effects", "seconds_environment", "seconds_generation"]
     frame = pl.DataFrame(batch.select(columns))
     effects = frame["effects"].explode().to_numpy()
-    versions = flat_column(batch, "weight_versions")
-    versions = versions[versions != NOT_THE_POLICY]
     end_reasons = frame["end_reason"].to_numpy()
-    oracle = {name: oracle_after[name] - oracle_before[name] for name in oracle_after}
-    look_ups = oracle["num_hits"] + oracle["num_misses"]
-    tokens = int(flat_column(batch, "loss_mask").sum(dtype=np.int64))
+    durations = (frame["seconds_environment"] + frame["seconds_generation"]).to_numpy()
+    staleness = token_staleness(batch, step=step)
+    tokens = len(staleness)
     no_action = [Effect.INVALID.value, Effect.ILLEGAL.value, Effect.TRUNCATED.value]
     return StepMetrics(
         step=step,
         success=float(frame["reward"].to_numpy().mean()),
         num_trajectories=len(frame),
-        dropped_groups=dropped_groups,
+        dropped_groups=played.dropped_groups,
         num_turns=len(effects),
         turns_mean=len(effects) / len(frame),
         tokens=tokens,
-        tokens_per_s=tokens / max(seconds["generation"], 1e-9),
+        tokens_per_s=tokens / max(figures["seconds_generation"], 1e-9),
         invalid_fraction=float(np.isin(effects, no_action).mean()),
         ineffective_fraction=float((effects == Effect.INEFFECTIVE.value).mean()),
         lost_fraction=float(np.isin(end_reasons, [DEADLOCK, LOST]).mean()),
-        progress_fraction=credit_summary.share_progress,
-        harmful_fraction=credit_summary.share_harmful,
-        shifted_advantage_mean=credit_summary.shifted_mean,
-        unknown_costs=credit_summary.num_unknown,
+        progress_fraction=played.credit.share_progress,
+        harmful_fraction=played.credit.share_harmful,
+        shifted_advantage_mean=played.credit.shifted_mean,
+        unknown_costs=played.credit.num_unknown,
         loss=float(np.mean([stats.loss for stats in updates])),
         grad_norm=float(np.mean([stats.grad_norm for stats in updates])),
         clip_fraction=float(np.mean([stats.clip_fraction for stats in updates])),
@@ -144,19 +121,85 @@ def step_metrics(
         rollout_kl=difference.kl,
         rollout_clip_fraction=difference.share_beyond_cap,
         layer_error=layer_error,
-        staleness_max=step - int(versions.min()),
-        weight_version=int(versions.max()),
-        oracle_hit_fraction=oracle["num_hits"] / look_ups if look_ups else 0.0,
-        oracle_misses=int(oracle["num_misses"]),
-        oracle_bytes=int(oracle_after["memory_bytes"]),
-        kernel_compilations=int(oracle["num_compilations"]),
-        seconds_total=seconds["total"],
-        seconds_generation=seconds["generation"],
+        staleness_max=int(staleness.max(initial=0)),
+        staleness_mean=float(staleness.mean()) if tokens else 0.0,
+        staleness_tokens=tuple(np.bincount(staleness).tolist()),
+        weight_version=step - int(staleness.min(initial=0)),
+        seconds_total=seconds.total,
+        seconds_long_tail=float(durations.max() - np.quantile(durations, 0.9)),
+        waiting_fraction=float(1 - durations.mean() / max(durations.max(), 1e-9)),
         seconds_environment=float(frame["seconds_environment"].sum()),
-        seconds_solver=oracle["seconds_building"] + oracle["seconds_scoring"],
-        seconds_solver_build=oracle["seconds_building"],
-        seconds_learner=seconds["learner"],
-        seconds_sync=seconds["sync"],
-        seconds_validation=seconds["validation"],
-        validation_success=validation_success,
+        seconds_learner=seconds.learner,
+        seconds_sync=seconds.sync,
+        seconds_checkpoint=0.0,
+        seconds_validation=0.0,
+        validation_success=None,
+        **figures,
     )
+
+
+def token_staleness(batch: pa.Table, *, step: int) -> np.ndarray:
+    """Return ``[tokens of the policy]`` steps between each token's weights and those it trains."""
+    versions = flat_column(batch, "weight_versions")
+    return step - versions[versions != NOT_THE_POLICY]
+
+
+def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str, Any]:
+    """Return the columns of ``StepMetrics`` that only the parts can tell.
+
+    Args:
+        looks: from the step's first to its last, at least two.
+        recoveries: since the last row, by kind.
+    """
+    before, after = looks[0], looks[-1]
+    engines = engine_figures(before, after)
+    queue_mean, queue_max = queue_figures(looks)
+    pool = {name: value - before.pool.get(name, 0.0) for name, value in after.pool.items()}
+    look_ups = pool["num_hits"] + pool["num_misses"]
+    return {
+        "seconds_generation": engines.seconds_running,
+        "engine_busy_fractions": engines.busy_fractions,
+        "engine_queue_mean": queue_mean,
+        "engine_queue_max": queue_max,
+        "seconds_queueing": engines.seconds_queueing,
+        "prefix_hit_fraction": engines.prefix_hit_fraction,
+        "oracle_hit_fraction": pool["num_hits"] / look_ups if look_ups else 0.0,
+        "oracle_misses": pool["num_misses"],
+        "oracle_bytes": after.pool["memory_bytes"],
+        "kernel_compilations": pool["num_compilations"],
+        "seconds_solver": pool["seconds_building"] + pool["seconds_scoring"],
+        "seconds_solver_build": pool["seconds_building"],
+        "engine_retries": int(pool.get("num_retries", 0)),
+        "engine_overflows": int(pool.get("num_overflows", 0)),
+        "lost_groups": after.lost_groups - before.lost_groups,
+        **{f"recovered_{kind}": recoveries[kind] for kind in KINDS},
+        **{f"memory_{role}_mib": largest_mib(after, role) for role in _ROLES},
+        "is_replayed": False,
+    }
+
+
+_ROLES = ("driver", "environment", "oracle", "engine")
+_COUNTED = ("engine_retries", "engine_overflows", "lost_groups")
+UNSEEN_FIGURES: dict[str, Any] = {
+    **dict.fromkeys(
+        (
+            "seconds_generation",
+            "engine_queue_mean",
+            "engine_queue_max",
+            "seconds_queueing",
+            "prefix_hit_fraction",
+            "oracle_hit_fraction",
+            "oracle_misses",
+            "oracle_bytes",
+            "kernel_compilations",
+            "seconds_solver",
+            "seconds_solver_build",
+            *(f"memory_{role}_mib" for role in _ROLES),
+        ),
+        math.nan,
+    ),
+    **dict.fromkeys((*_COUNTED, *(f"recovered_{kind}" for kind in KINDS)), 0),
+    "engine_busy_fractions": (),
+    "is_replayed": True,
+}
+"""``played_figures`` of a step whose play nobody who is still alive has seen."""

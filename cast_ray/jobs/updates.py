@@ -17,7 +17,6 @@ from cast_ray.errors import LearnerError
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.learner_settings import UpdateStats
 from cast_ray.objectives import Objective
-from cast_ray.run_directory import write_table
 from cast_ray.seeds import derive_seed
 
 
@@ -71,13 +70,12 @@ class SkippedUpdates:
         self._most = most
         self.in_a_row = in_a_row
 
-    def judge(self, updates: Sequence[UpdateStats], batch: pa.Table, inspection: Path) -> None:
+    def judge(self, updates: Sequence[UpdateStats], inspection: Path) -> None:
         """Count a step's updates; stop the run at too many.
 
         Args:
             updates: of the step.
-            batch: what they were made of.
-            inspection: where it is kept if the run stops.
+            inspection: where the step's trajectories are kept if the run stops.
 
         Raises:
             LearnerError: so many in a row were skipped.
@@ -85,18 +83,11 @@ class SkippedUpdates:
         for stats in updates:
             self.in_a_row = 0 if stats.is_applied else self.in_a_row + 1
             if self.in_a_row >= self._most:
-                keep_for_inspection(batch, inspection)
                 raise LearnerError(
                     f"{self.in_a_row} updates in a row had a loss or gradient that is not finite "
                     f"(loss {stats.loss}) and were skipped; the weights are as before them and the "
                     f"last batch is in {inspection}: look at its advantages and logprobs"
                 )
-
-
-def keep_for_inspection(batch: pa.Table, path: Path) -> None:
-    """Write the batch that stops a run where somebody can look at it."""
-    path.parent.mkdir(exist_ok=True)
-    write_table(path, batch)
 
 
 def distill(

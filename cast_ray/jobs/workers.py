@@ -7,12 +7,14 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError
+from cast_ray.jobs.rollouts import RolloutCollector
 from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
 from cast_ray.learner_group import LearnerGroup
@@ -20,8 +22,9 @@ from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.weights import WeightManifest, remove_old_versions
 from serve.connect import connect_policy
-from serve.deployment import PolicyEngines, deploy_engines
-from serve.wire import WeightReceipt
+from serve.deployment import deploy_engines
+from serve.engines import PolicyEngines, remove_left_over
+from serve.wire import EngineStats, WeightReceipt
 from solver_actors.pool import RolloutPool
 
 logger = logging.getLogger(__name__)
@@ -36,7 +39,6 @@ _VERSIONS_KEPT = 2
 class SyncResult:
     """One verified weight update of all engines."""
 
-    manifest: WeightManifest
     receipts: list[WeightReceipt]
     seconds: float
 
@@ -60,19 +62,36 @@ class Workers:
     ) -> None:
         self.engines = engines
         self.pool = pool
+        self.collector = RolloutCollector(pool)
         self.tokenizer = tokenizer
-        self._weights_dir = weights_dir
-        self._dtype = dtype
+        self.weights_dir = weights_dir
+        self.dtype = dtype
 
     @classmethod
-    def start(cls, config: TrainConfig, *, run_id: str, model_dir: Path) -> Workers:
+    def start(
+        cls,
+        config: TrainConfig,
+        *,
+        run_id: str,
+        model_dir: Path,
+        earlier_ids: Sequence[str] = (),
+    ) -> Workers:
         """Start engines with the weights of ``model_dir`` as version 0, and the pool.
+
+        Args:
+            config: of the run.
+            run_id: begins all names.
+            model_dir: what the engines load first.
+            earlier_ids: of drivers that are gone; what they left behind is removed.
 
         Raises:
             EngineError, RemoteTimeout: the engines did not start.
             ModelError: the model's tokenizer cannot hold a conversation.
         """
         pieces = read_chat_pieces(model_dir)
+        remove_left_over(earlier_ids)
+        for earlier in earlier_ids:
+            shutil.rmtree(_shared_memory_path(earlier), ignore_errors=True)
         weights_dir = shared_memory_dir(run_id)
         engine = config.engine
         engines = deploy_engines(
@@ -122,32 +141,36 @@ class Workers:
             dtype=engine.dtype,
         )
 
-    def sync(self, learner: LearnerGroup, *, version: int, timeout_s: float) -> SyncResult:
-        """Give the learner's weights to every engine, verified layer by layer.
+    def sync(self, manifest: WeightManifest, *, timeout_s: float) -> SyncResult:
+        """Give published weights to every engine, verified layer by layer.
 
         Raises:
             WeightSyncError: an engine does not hold what was sent; the layer is named.
         """
         started = time.perf_counter()
-        manifest = learner.publish_weights(self._weights_dir, version=version, dtype=self._dtype)
         receipts = self.engines.update_weights(manifest, timeout_s=timeout_s).receipts
-        remove_old_versions(self._weights_dir, keep=_VERSIONS_KEPT)
-        return SyncResult(
-            manifest=manifest, receipts=receipts, seconds=time.perf_counter() - started
-        )
+        remove_old_versions(self.weights_dir, keep=_VERSIONS_KEPT)
+        return SyncResult(receipts=receipts, seconds=time.perf_counter() - started)
 
-    def seconds_running(self) -> float:
-        """Return the engines' clock: time with a request running, the busiest engine's."""
-        return max(
-            (stats.seconds_running for stats in self.engines.stats(timeout_s=30.0) if stats),
-            default=0.0,
-        )
+    def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
+        """Return each engine's totals; None for one that is away."""
+        return self.engines.stats(timeout_s=timeout_s)
+
+    def actor_pids(self, *, timeout_s: float) -> dict[str, int]:
+        """Return the processes of the pool's actors that answer, by name."""
+        return self.pool.actors.refresh(timeout_s=timeout_s)
+
+    def actor_totals(self) -> tuple[dict[str, float], dict[str, float], int]:
+        """Return the pool's counters, its actors' memory, and the groups lost so far."""
+        actors = self.pool.actors
+        return actors.totals(), actors.resident_bytes(), self.pool.num_lost_groups
 
     def close(self) -> None:
         """End the pool, the engines and the shared-memory files of this run."""
+        self.collector.close()
         self.pool.close()
         self.engines.remove()
-        shutil.rmtree(self._weights_dir, ignore_errors=True)
+        shutil.rmtree(self.weights_dir, ignore_errors=True)
 
 
 def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings:
@@ -206,7 +229,7 @@ def shared_memory_dir(run_id: str) -> Path:
     Raises:
         EnvironmentSetupError: there is no shared memory to write to.
     """
-    path = Path("/dev/shm") / f"cast-ray-{run_id}"
+    path = _shared_memory_path(run_id)
     try:
         path.mkdir(mode=0o700)
         (path / "pid").write_text(str(os.getpid()))  # tells doctor whose files these are
@@ -215,3 +238,7 @@ def shared_memory_dir(run_id: str) -> Path:
             f"{path} cannot be made ({error.strerror}); run cast-ray doctor"
         ) from None
     return path
+
+
+def _shared_memory_path(run_id: str) -> Path:
+    return Path("/dev/shm") / f"cast-ray-{run_id}"

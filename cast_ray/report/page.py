@@ -125,7 +125,9 @@ def _ending_shares(evaluation: Evaluation | None) -> dict[str, float] | None:
     return {reason: reasons.count(reason) / len(reasons) for reason in set(reasons)}
 
 
-def _cell(value: float | int | None) -> str:
-    if value is None:
+def _cell(value: float | int | tuple[float, ...] | None) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_cell, value))
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

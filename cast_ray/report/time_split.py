@@ -36,12 +36,21 @@ class TimeSplit:
 
 
 def time_split(rows: Iterable[StepMetrics]) -> TimeSplit:
-    """Return how the time of all these steps together is divided."""
-    steps = list(rows)
-    generation = sum(row.seconds_generation for row in steps)
+    """Return how the time of all these steps together is divided.
+
+    Generation beside the learner's work counts as the learner's. Steps that were only replayed are
+    left out: nobody saw them played.
+    """
+    steps = [row for row in rows if not row.is_replayed]
     learner = sum(row.seconds_learner for row in steps)
     sync = sum(row.seconds_sync for row in steps)
     total = sum(row.seconds_total for row in steps)
+    generation = sum(
+        max(0.0, min(row.seconds_generation, row.seconds_total - row.seconds_learner))
+        if row.staleness_max
+        else row.seconds_generation
+        for row in steps
+    )
     return TimeSplit(
         generation=generation,
         learner=learner,

@@ -11,10 +11,15 @@ from tests.full_disk import full_disk
 
 
 def _row(step: int, **changes: float | None) -> StepMetrics:
-    values: dict = {
-        name: 0.5 if "float" in str(kind) else 3
-        for name, kind in StepMetrics.__annotations__.items()
+    of_type = {
+        "int": 3,
+        "float": 0.5,
+        "float | None": 0.5,
+        "bool": False,
+        "tuple[int, ...]": (5, 2),
+        "tuple[float, ...]": (0.25, 0.75),
     }
+    values: dict = {name: of_type[str(kind)] for name, kind in StepMetrics.__annotations__.items()}
     return StepMetrics(**{**values, "step": step, "validation_success": None, **changes})
 
 

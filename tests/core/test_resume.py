@@ -97,15 +97,13 @@ def test_resumed_run_has_all_that_it_had_and_says_where_it_goes_on(
     assert f"resumed after step 3 from {run.directory.checkpoint(3)}" in told.getvalue()
 
 
-def test_trajectories_of_steps_after_the_checkpoint_are_forgotten(run: Run) -> None:
+def test_steps_after_the_checkpoint_stay_to_be_learned_again(run: Run) -> None:
     restore(run, StoredLearner())
 
-    assert [path.stem for path in run.directory.trajectory_files()] == [
-        f"step-{step:05d}" for step in (1, 2, 3)
-    ]
+    assert run.directory.last_logged_step == 4
 
 
-def test_run_without_checkpoint_begins_again_and_forgets_all_trajectories(
+def test_run_without_checkpoint_learns_again_from_all_its_trajectories(
     run: Run, told: io.StringIO
 ) -> None:
     for step in (1, 3):
@@ -114,8 +112,8 @@ def test_run_without_checkpoint_begins_again_and_forgets_all_trajectories(
     state = restore(replace(run, goes_on=run.directory.resume_point()), StoredLearner())
 
     assert state.weight_version == 1
-    assert run.directory.trajectory_files() == []
-    assert "no checkpoint yet: the run begins again with step 1" in told.getvalue()
+    assert run.directory.last_logged_step == 4
+    assert "no checkpoint yet: the run begins at its start" in told.getvalue()
 
 
 def test_missing_trajectory_file_is_named_and_nothing_is_forgotten(run: Run) -> None:
@@ -169,6 +167,6 @@ def test_updates_that_were_skipped_before_a_resume_are_counted(tmp_path: Path) -
         seconds=0,
     )
 
-    skipped.judge([stats], pa.table({}), tmp_path / "batch")
+    skipped.judge([stats], tmp_path / "batch")
 
     assert skipped.in_a_row == 2

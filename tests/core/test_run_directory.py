@@ -1,6 +1,7 @@
 from operator import attrgetter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from cast_ray.checkpoint import make_partial, partial_path, publish
@@ -97,7 +98,7 @@ def test_a_run_without_checkpoint_goes_on_at_its_start(tmp_path: Path) -> None:
     found = run_with_checkpoints(tmp_path).resume_point()
 
     assert found == ResumePoint(step=0, checkpoint=None)
-    assert str(found) == "no checkpoint yet: the run begins again with step 1"
+    assert str(found) == "no checkpoint yet: the run begins at its start"
 
 
 def test_a_run_goes_on_from_the_newest_checkpoint_by_number(tmp_path: Path) -> None:
@@ -172,3 +173,31 @@ def test_what_a_killed_run_left_half_written_is_dropped_and_nothing_else(tmp_pat
 def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentSetupError, match="cannot be written"):
         write_table(tmp_path / "absent" / "step.parquet", ROLLOUT_SCHEMA.empty_table())
+
+
+def test_groups_are_kept_until_their_step_is_written(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", TrainConfig())
+    for step, group in ((1, 0), (1, 3), (2, 0)):
+        write_table(run.group_file(step, group), pa.table({"group": [group]}))
+
+    run.write_trajectories(1, pa.table({"group": [0, 3]}))
+
+    assert [path.name for path in run.groups.iterdir()] == ["step-00002-group-00000.parquet"]
+
+
+def test_tidying_removes_half_files_and_sets_steps_aside_that_follow_a_gap(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", TrainConfig())
+    for step in (1, 2, 4):
+        run.write_trajectories(step, pa.table({"group": [0]}))
+    half = run.groups / ".step-00003-group-00000.parquet.77.partial"
+    half.write_bytes(b"PAR1")
+
+    run.tidy_trajectories()
+
+    assert not half.exists()
+    assert run.last_logged_step == 2
+    assert [path.name for path in run.trajectory_files()] == [
+        "step-00001.parquet",
+        "step-00002.parquet",
+    ]
+    assert run.inspection(4).is_file()

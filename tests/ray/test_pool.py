@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import ray
 
-from cast_ray.errors import RemoteTimeout
+from cast_ray.errors import ActorLostError
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.evaluate import episode_groups
 from cast_ray.rollout import EpisodeSpec, Sampling
@@ -23,7 +22,7 @@ from cast_ray.trajectory import SCORED_SCHEMA
 from solver_actors.pool import RolloutPool
 from solver_actors.solvers import get_solver_entry
 from solver_actors.teacher import SoftTeacher
-from tests.scripted import build_test_policy, scripted_engine, silent_engine
+from tests.scripted import build_test_policy, deadly_engine, scripted_engine, silent_engine
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
@@ -83,13 +82,22 @@ def _groups(count: int, attempts: int = 8, *, game: str = "sokoban") -> list[lis
     return episode_groups(puzzles, attempts=attempts, step=1, seed=7, purpose="test")
 
 
-def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+def _played(
+    pool: RolloutPool, groups: list[list[EpisodeSpec]], *, timeout_s: float = 60
+) -> pa.Table:
+    """Play groups and return them in order."""
+    for group in groups:
+        pool.submit(group, SAMPLING)
+    deadline = time.monotonic() + timeout_s
+    batches: list[pa.RecordBatch] = []
+    while len(batches) < len(groups) and time.monotonic() < deadline:
+        batches += [batch for _, batch in pool.collect(timeout_s=1.0)]
     table = pa.Table.from_batches(batches, schema=SCORED_SCHEMA)
     return table.sort_by([("group", "ascending"), ("episode", "ascending")])
 
 
 def test_every_episode_comes_back_once_and_scored(make_pool) -> None:
-    table = _table(list(make_pool().play(_groups(12), SAMPLING, timeout_s=60)))
+    table = _played(make_pool(), _groups(12))
 
     names = set(zip(table["group"].to_pylist(), table["episode"].to_pylist(), strict=True))
     assert names == {(group, episode) for group in range(12) for episode in range(8)}
@@ -101,20 +109,17 @@ def test_every_episode_comes_back_once_and_scored(make_pool) -> None:
 
 def test_the_same_seeds_give_the_same_trajectories(make_pool) -> None:
     played = ["token_ids", "actions", "states", "reward", "cost_to_go"]
-    first, second = (
-        _table(list(make_pool().play(_groups(4), SAMPLING, timeout_s=60))).select(played)
-        for _ in range(2)
-    )
+    first, second = (_played(make_pool(), _groups(4)).select(played) for _ in range(2))
     assert first.equals(second)
 
 
 def test_groups_are_played_beside_each_other(make_pool) -> None:
     """A score that waits for its rollout must not hold up the solvers of other groups."""
     pool = make_pool(latency_s=0.1)
-    list(pool.play(_groups(2), SAMPLING, timeout_s=60))  # the actors have started
+    _played(pool, _groups(2))  # the actors have started
 
     started = time.perf_counter()
-    table = _table(list(pool.play(_groups(12), SAMPLING, timeout_s=60)))
+    table = _played(pool, _groups(12))
     wall = time.perf_counter() - started
 
     longest = table.group_by("group").aggregate([("seconds_generation", "max")])
@@ -125,7 +130,7 @@ def test_groups_are_played_beside_each_other(make_pool) -> None:
 
 def test_a_groups_rollouts_meet_one_table(make_pool) -> None:
     pool = make_pool()
-    list(pool.play(_groups(6), SAMPLING, timeout_s=60))
+    _played(pool, _groups(6))
     counters = pool.counters()
     assert counters["num_misses"] == 6
     # Eight trajectories are scored one by one; the table was built for the deadlock rule.
@@ -134,7 +139,7 @@ def test_a_groups_rollouts_meet_one_table(make_pool) -> None:
 
 def test_oracle_actors_ask_the_teacher_they_are_given(make_pool) -> None:
     pool = make_pool(teacher=SoftTeacher(temperature=1.0, rescue="cost"))
-    table = _table(list(pool.play(_groups(3), SAMPLING, timeout_s=60)))
+    table = _played(pool, _groups(3))
     for row in table.select(["effects", "teacher_logprobs", "teacher_actions"]).to_pylist():
         assert len(row["teacher_logprobs"]) == len(row["effects"])
         assert all(value <= 0 for value in row["teacher_logprobs"])
@@ -144,7 +149,7 @@ def test_oracle_actors_ask_the_teacher_they_are_given(make_pool) -> None:
 @pytest.mark.parametrize("game", ["minesweeper", "rush_hour"])
 def test_no_solver_travels_where_a_game_has_no_deadlocks(make_pool, game: str) -> None:
     pool = make_pool(make_engine=silent_engine)
-    list(pool.play(_groups(3, game=game), SAMPLING, timeout_s=60))
+    _played(pool, _groups(3, game=game))
     counters = pool.counters()
     assert counters["num_misses"] == 3
     assert counters["num_hits"] == 3 * 8 - 3  # each look-up is a trajectory that was scored
@@ -152,18 +157,47 @@ def test_no_solver_travels_where_a_game_has_no_deadlocks(make_pool, game: str) -
 
 def test_a_killed_environment_actor_costs_one_retry_and_no_episode(make_pool) -> None:
     pool = make_pool(latency_s=0.5)
-    list(pool.play(_groups(2), SAMPLING, timeout_s=60))  # the actors have started
-    pid = ray.get(pool._environments[0].pid.remote(), timeout=60)
+    _played(pool, _groups(2))  # the actors have started
+    pid = pool.actors.refresh(timeout_s=60)["environment-0"]
     # No group of up to eight turns is through after a second; all have begun.
     killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
     killer.start()
-    table = _table(list(pool.play(_groups(6), SAMPLING, timeout_s=120)))
+    table = _played(pool, _groups(6), timeout_s=120)
     killer.join()
     assert table.num_rows == 6 * 8
-    assert pool.num_retries > 0
+    assert pool.num_lost_groups > 0
     assert set(table["attempt"].to_pylist()) == {0, 1}
 
 
-def test_episodes_that_do_not_end_are_given_up_with_a_name(make_pool) -> None:
-    with pytest.raises(RemoteTimeout, match=r"2 of 2 groups .* rollout.timeout_s"):
-        list(make_pool(latency_s=20.0).play(_groups(2), SAMPLING, timeout_s=6))
+def test_killed_oracle_costs_no_group_and_its_counters_go_on(make_pool) -> None:
+    pool = make_pool(latency_s=0.2)
+    _played(pool, _groups(4))
+    before, pids = pool.counters(), pool.actors.refresh(timeout_s=60)
+    killers = [
+        threading.Timer(0.5, os.kill, (pids[f"oracle-{index}"], signal.SIGKILL)) for index in (0, 1)
+    ]
+    for killer in killers:
+        killer.start()
+
+    table = _played(pool, _groups(6), timeout_s=120)
+
+    assert table.num_rows == 6 * 8
+    assert set(table["attempt"].to_pylist()) == {0}
+    after = pool.counters()
+    assert after["num_states"] > before["num_states"]  # nothing is forgotten with a process
+    now = pool.actors.refresh(timeout_s=60)
+    assert {name for name in pids if now[name] != pids[name]} == {"oracle-0", "oracle-1"}
+
+
+def test_group_that_ends_its_actor_again_and_again_is_named(make_pool) -> None:
+    pool = make_pool(make_engine=deadly_engine)
+    pool.submit(_groups(1)[0], SAMPLING)
+    with pytest.raises(ActorLostError, match=r"group 0 of step 1 was lost 8 times"):
+        while True:
+            pool.collect(timeout_s=120)
+
+
+def test_nothing_back_in_time_is_an_empty_list(make_pool) -> None:
+    pool = make_pool(latency_s=20.0)
+    pool.submit(_groups(1)[0], SAMPLING)
+    assert pool.collect(timeout_s=0.5) == []

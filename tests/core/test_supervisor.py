@@ -1,0 +1,145 @@
+"""The supervisor with drivers' doubles: small scripts that log steps and end in their own way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cast_ray.jobs.supervisor import INTERRUPTED, supervise
+
+DRIVER = """
+import os, pathlib, signal, sys, time
+run = pathlib.Path(sys.argv[1])
+resumed = "--resume" in sys.argv
+(run / "trajectories").mkdir(parents=True, exist_ok=True)
+(run / "config.yaml").touch()
+starts = run / "starts"
+number = len(starts.read_text().splitlines()) if starts.exists() else 0
+lost_at = os.environ.get("CAST_RAY_DRIVER_LOST_AT", "")
+with starts.open("a") as file:
+    file.write(f"{resumed} {lost_at} {os.getpid()}\\n")
+
+def take_step():
+    done = len(list((run / "trajectories").iterdir()))
+    (run / "trajectories" / f"step-{done + 1:05d}.parquet").touch()
+"""
+
+
+def driver(tmp_path: Path, what_it_does: str) -> list[str]:
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER + textwrap.dedent(what_it_does))
+    return [sys.executable, str(script), str(tmp_path / "run")]
+
+
+def starts(tmp_path: Path) -> list[list[str]]:
+    return [line.split(" ") for line in (tmp_path / "run" / "starts").read_text().splitlines()]
+
+
+def run(tmp_path: Path, what_it_does: str, *, max_restarts: int = 2) -> int:
+    return supervise(
+        driver(tmp_path, what_it_does),
+        run_dir=tmp_path / "run",
+        resume=False,
+        max_restarts=max_restarts,
+        first_delay_s=0.01,
+    )
+
+
+def test_killed_driver_is_resumed_and_told_when_it_was_lost(tmp_path: Path) -> None:
+    began = time.time()
+    code = run(tmp_path, "take_step(); number < 1 and os.kill(os.getpid(), signal.SIGKILL)")
+    assert code == 0
+    (first, lost_never, _), (second, lost_at, _) = starts(tmp_path)
+    assert (first, lost_never, second) == ("False", "", "True")
+    assert began <= float(lost_at) <= time.time()
+
+
+def test_driver_that_takes_steps_may_die_more_often_than_the_bound(tmp_path: Path) -> None:
+    dies = f"take_step(); sys.exit({INTERRUPTED} if number < 5 else 0)"
+    assert run(tmp_path, dies, max_restarts=2) == 0
+    assert len(starts(tmp_path)) == 6
+
+
+def test_driver_that_gets_nowhere_is_given_up(tmp_path: Path) -> None:
+    assert run(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", max_restarts=2) == 128 + 9
+    assert len(starts(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("code", [0, 2, 130])
+def test_driver_that_is_done_or_refused_is_left_alone(tmp_path: Path, code: int) -> None:
+    assert run(tmp_path, f"take_step(); sys.exit({code})") == code
+    assert len(starts(tmp_path)) == 1
+
+
+def test_failure_before_anything_was_reached_is_not_repeated(tmp_path: Path) -> None:
+    assert run(tmp_path, "sys.exit(1)") == 1
+    assert len(starts(tmp_path)) == 1
+
+
+def _supervised(tmp_path: Path, what_it_does: str) -> subprocess.Popen[bytes]:
+    """Start a supervisor in a process of its own and wait until its driver is there."""
+    call = (
+        "import sys, pathlib; from cast_ray.jobs.supervisor import supervise; "
+        "sys.exit(supervise(sys.argv[2:], run_dir=pathlib.Path(sys.argv[1]), resume=False, "
+        "max_restarts=3))"
+    )
+    command = driver(tmp_path, what_it_does)
+    process = subprocess.Popen([sys.executable, "-c", call, str(tmp_path / "run"), *command])
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "run" / "ready").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_go_on_to_the_driver_once(tmp_path: Path, number: signal.Signals) -> None:
+    process = _supervised(
+        tmp_path,
+        """
+        got = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: got.append(number))
+        (run / "ready").touch()
+        while not got:
+            time.sleep(0.02)
+        time.sleep(0.3)
+        (run / "got").write_text(str([int(number) for number in got]))
+        sys.exit(130)
+        """,
+    )
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 130
+    assert (tmp_path / "run" / "got").read_text() == str([int(number)])
+    assert len(starts(tmp_path)) == 1
+
+
+def test_driver_that_a_signal_kills_is_not_started_again(tmp_path: Path) -> None:
+    process = _supervised(tmp_path, '(run / "ready").touch(); time.sleep(60)')
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 130
+    assert len(starts(tmp_path)) == 1
+
+
+def test_driver_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
+    process = _supervised(
+        tmp_path,
+        """
+        from cast_ray.jobs.supervisor import end_with_supervisor
+        end_with_supervisor(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        (run / "ready").touch()
+        time.sleep(60)
+        """,
+    )
+    child = psutil.Process(int(starts(tmp_path)[0][2]))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+    child.wait(timeout=30)
