@@ -139,7 +139,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     )
     fault_file = folder / "fault.json"
     fault_file.write_text(json.dumps({"kind": "none"}))
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     engines = deploy_engines(
         "life",
         num_engines=2,
