@@ -6,8 +6,11 @@ takes a ``GenerateRequest`` and returns a ``Completion``.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
+
+NO_STOP_TOKEN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,8 @@ class GenerateRequest:
     seed: int
     """Same seed, same weights, same tokens: the same answer, whatever else is running."""
     stop_token_id: int
-    """The end-of-turn token: ends the answer and is part of it."""
+    """The end-of-turn token: ends the answer and is part of it; ``NO_STOP_TOKEN`` = only
+    ``max_tokens`` ends it."""
     min_weight_version: int = 0
     """No token of the answer may be written by older weights; an engine that has only older ones
     answers when it has newer."""
@@ -58,3 +62,30 @@ class Refusal:
 
     reason: str
     """One sentence."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    """What the requests of one episode have in common; the one thing here that changes.
+
+    An engine answers a conversation faster when it holds the keys and values of its beginning, so
+    whoever chooses engines notes here which one that is.
+    """
+
+    group: int
+    """Episodes of one group share their prompt, and begin on the same engine."""
+    engine: int | None = None
+    """Number of the engine that holds the conversation so far; None = none does yet."""
+
+
+Generate = Callable[[GenerateRequest, Lane], Awaitable[Completion]]
+"""Answers a request of an episode, wherever that is done."""
+
+
+@runtime_checkable
+class CountsRequests(Protocol):
+    """A ``Generate`` that knows what became of its requests."""
+
+    def counters(self) -> Mapping[str, float]:
+        """Return totals since the start, by name."""
+        ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,10 @@ from cast_ray.env import TextEnv, TurnResult
 from cast_ray.errors import TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.games.base import Effect, Game
-from cast_ray.generation import Completion, GenerateRequest
+from cast_ray.generation import Generate, GenerateRequest, Lane
 from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.trajectory import NOT_THE_POLICY, Trajectory
-
-Generate = Callable[[GenerateRequest, int], Awaitable[Completion]]
-"""``(request, lane) -> completion``; one lane is one engine, which keeps its episodes' prefixes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +89,9 @@ async def play_episode(
         )
     talk = Conversation.start(prompt)
     record = _Record(states=[spec.puzzle.board])
+    lane = Lane(group=spec.group)
     while not record.end_reason:
-        await _play_turn(spec, talk, record, game, env, tokenizer, generate, sampling)
+        await _play_turn(spec, talk, record, game, env, tokenizer, generate, lane, sampling)
     seconds_total = time.perf_counter() - started
     return _trajectory(spec, talk, record, seconds_total - record.seconds_generation)
 
@@ -106,6 +104,7 @@ async def _play_turn(
     env: TextEnv[Any],
     tokenizer: ChatTokenizer,
     generate: Generate,
+    lane: Lane,
     sampling: Sampling,
 ) -> None:
     """Ask the policy for one answer, carry it out, append both to the record."""
@@ -121,7 +120,7 @@ async def _play_turn(
         min_weight_version=spec.min_weight_version,
     )
     asked = time.perf_counter()
-    completion = await generate(request, spec.group)  # a group shares its prompt's prefix
+    completion = await generate(request, lane)
     record.seconds_generation += time.perf_counter() - asked
     talk.append_answer(completion.token_ids, completion.rollout_logprobs)
     record.turn_seeds.append(seed)

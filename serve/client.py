@@ -1,105 +1,168 @@
-"""Tokens in, tokens out, for many episodes at once: the way from an environment actor to engines.
+"""Tokens in, tokens out, for many episodes at once: from an environment actor to the engines.
 
-A Serve call costs about as much CPU as a short answer, so requests that become ready together
-travel together. Their answers come back one by one: a batch never waits for its slowest.
+An episode stays with the engine that holds its prefix, unless that one is overrun and another is
+not. What an engine that failed did not answer is asked again under the same seed, which gives the
+same answer, so that an episode does not notice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import ray
 from ray.serve.handle import DeploymentHandle
 
-from cast_ray.errors import CastRayError, EngineError, RemoteTimeout
-from cast_ray.generation import Completion, GenerateRequest
+from cast_ray.errors import EngineError, RemoteTimeout
+from cast_ray.generation import Completion, GenerateRequest, Lane
+from serve.engine_link import Ask, EngineLink
+
+_OVERRUN = 1.25
+"""An engine with so many times more requests than slots lets episodes go."""
+_FEWER = 0.5
+"""Where they go must have less than this share of its requests: a prefix computed anew costs more
+than a short wait."""
+
+
+_MAX_FAILURES = 8
+"""What so many engines in a row fail with is no accident of theirs."""
 
 
 class PolicyClient:
-    """Generates through a run's engines. Belongs to one event loop."""
+    """Generates through a run's engines. Belongs to one event loop; is a ``Generate``."""
 
     def __init__(
-        self, handles: Sequence[DeploymentHandle], *, timeout_s: float, window_s: float
+        self,
+        handles: Sequence[DeploymentHandle],
+        *,
+        slots_per_engine: int,
+        timeout_s: float,
+        recovery_timeout_s: float,
     ) -> None:
         """Prepare a client.
 
         Args:
             handles: one for each engine, in an order that all clients share.
-            timeout_s: limit for one answer, waiting included.
-            window_s: how long a request waits for others to travel with; 0.002 is enough for the
-                episodes of one actor to meet.
+            slots_per_engine: this client's share of the requests that an engine runs together.
+            timeout_s: an engine that is up and writes nothing for so long has stalled.
+            recovery_timeout_s: a request waits so long for an engine to come back.
         """
-        self._lanes = [_Lane(handle, timeout_s, window_s) for handle in handles]
+        self._links = [
+            EngineLink(
+                handle,
+                timeout_s=timeout_s,
+                recovery_timeout_s=recovery_timeout_s,
+                on_failed=self._ask_again,
+                on_return=self._unpark,
+            )
+            for handle in handles
+        ]
+        self._slots = slots_per_engine
+        self._recovery_timeout_s = recovery_timeout_s
+        self._parked: dict[Ask, None] = {}  # in their order
+        self._num_requests = 0
+        self._num_retries = 0
+        self._num_overflows = 0
 
-    async def generate(self, request: GenerateRequest, *, episode_id: int) -> Completion:
+    async def __call__(self, request: GenerateRequest, lane: Lane) -> Completion:
         """Return the answer to one request.
 
         Args:
             request: what to answer.
-            episode_id: requests of one id go to the same engine, which has their prefix cached;
-                consecutive ids spread evenly.
+            lane: whose it is; notes which engine was asked.
 
         Raises:
-            RemoteTimeout: no answer in time.
-            EngineError: the engine is gone, or failed.
+            RemoteTimeout: no engine came back in time, or one stalled.
+            EngineError: the engine refuses the request, or fails with it again and again.
             WeightSyncError: the engine does not trust its weights.
         """
-        return await self._lanes[episode_id % len(self._lanes)].generate(request)
+        self._num_requests += 1
+        ask = Ask(request, lane, asyncio.get_running_loop().create_future())
+        self._send(ask)
+        return await ask.answer
 
+    def counters(self) -> Mapping[str, float]:
+        """Return totals since the start.
 
-class _Lane:
-    """The way to one engine."""
+        ``num_retries`` counts requests that were asked again because their engine failed;
+        ``num_overflows`` moves of an episode away from an overrun engine.
+        """
+        return {
+            "num_requests": self._num_requests,
+            "num_calls": sum(link.num_calls for link in self._links),
+            "num_retries": self._num_retries,
+            "num_overflows": self._num_overflows,
+            "num_engine_failures": sum(link.num_failures for link in self._links),
+        }
 
-    def __init__(self, handle: DeploymentHandle, timeout_s: float, window_s: float) -> None:
-        self._name = handle.app_name
-        self._stream = handle.options(stream=True).generate
-        self._timeout_s = timeout_s
-        self._window_s = window_s
-        self._waiting: list[tuple[GenerateRequest, asyncio.Future[Completion]]] = []
-        self._calls: set[asyncio.Task[None]] = set()
+    def _send(self, ask: Ask) -> None:
+        engine = self._choose(ask.lane)
+        if engine is None:
+            self._park(ask)
+        else:
+            ask.lane.engine = engine
+            self._links[engine].send(ask)
 
-    async def generate(self, request: GenerateRequest) -> Completion:
+    def _choose(self, lane: Lane) -> int | None:
+        """Return the engine to ask, or None while all are down."""
+        pinned = lane.group % len(self._links) if lane.engine is None else lane.engine
+        up = [number for number, link in enumerate(self._links) if link.is_up]
+        if not up:
+            return None
+        idlest = min(up, key=lambda number: self._links[number].num_outstanding)
+        if pinned not in up:
+            return idlest
+        load = self._links[pinned].num_outstanding
+        if load <= _OVERRUN * self._slots:
+            return pinned
+        if self._links[idlest].num_outstanding >= _FEWER * load:
+            return pinned
+        self._num_overflows += 1
+        return idlest
+
+    def _ask_again(self, asks: Sequence[Ask]) -> None:
+        """Take back what a failed engine did not answer, and ask whoever is up."""
+        now = asyncio.get_running_loop().time()
+        for ask in asks:
+            if ask.failed_at is None:
+                ask.failed_at = now
+            is_late = now - ask.failed_at >= self._recovery_timeout_s
+            if is_late or ask.num_failures >= _MAX_FAILURES:
+                self._give_up(ask)
+                continue
+            self._num_retries += 1
+            self._send(ask)
+
+    def _park(self, ask: Ask) -> None:
+        """Keep a request until an engine is up, but not for ever."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Completion] = loop.create_future()
-        if not self._waiting:
-            loop.call_later(self._window_s, self._send)
-        self._waiting.append((request, answer))
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await answer
-        except TimeoutError as error:
-            raise RemoteTimeout(
-                f"engine {self._name} did not answer within {self._timeout_s} s; see its log"
-            ) from error
+        if ask.failed_at is None:
+            ask.failed_at = loop.time()
+        self._parked[ask] = None
+        loop.call_at(ask.failed_at + self._recovery_timeout_s, self._expire, ask)
 
-    def _send(self) -> None:
-        batch, self._waiting = self._waiting, []
-        call = asyncio.create_task(self._call(batch))
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+    def _unpark(self) -> None:
+        parked, self._parked = self._parked, {}
+        for ask in parked:
+            if not ask.answer.done():
+                self._send(ask)
 
-    async def _call(self, batch: list[tuple[GenerateRequest, asyncio.Future[Completion]]]) -> None:
-        failure: CastRayError
-        try:
-            async for done in self._stream.remote([request for request, _ in batch]):
-                for index, completion in done:
-                    if not batch[index][1].done():
-                        batch[index][1].set_result(completion)
-            failure = EngineError(f"engine {self._name} left requests unanswered")
-        except ray.exceptions.RayError as error:
-            failure = local_error(error, self._name)
-        for _, answer in batch:
-            if not answer.done():
-                answer.set_exception(failure)
+    def _expire(self, ask: Ask) -> None:
+        if ask in self._parked:
+            del self._parked[ask]
+            self._give_up(ask)
 
-
-def local_error(error: ray.exceptions.RayError, engine: str) -> CastRayError:
-    """Return what went wrong in an engine as one of our own errors.
-
-    Ray wraps an exception of the other side together with its whole traceback; a user needs the
-    sentence. What is not ours means that the engine, or the way to it, is gone.
-    """
-    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, CastRayError):
-        return type(error.cause)(f"engine {engine}: {error.cause}")
-    return EngineError(f"engine {engine} failed: {error}")
+    def _give_up(self, ask: Ask) -> None:
+        if ask.answer.done():
+            return
+        failures = "; ".join(str(link.last_failure) for link in self._links if link.last_failure)
+        if ask.num_failures >= _MAX_FAILURES:
+            ask.answer.set_exception(
+                EngineError(f"engines failed {ask.num_failures} times with a request: {failures}")
+            )
+            return
+        ask.answer.set_exception(
+            RemoteTimeout(
+                f"no engine could answer within {self._recovery_timeout_s:g} s of its failure "
+                f"({failures}); see the engines' logs"
+            )
+        )

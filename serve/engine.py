@@ -32,13 +32,13 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from cast_ray.errors import EngineError, WeightSyncError
-from cast_ray.generation import Completion, GenerateRequest, Refusal
+from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
 from serve.engine_figures import EngineFigures
 from serve.engine_health import check_progress
 from serve.engine_start import start_vllm
 from serve.token_versions import TokenVersions, tokens_written
-from serve.weight_receiver import read_receipt
+from serve.weight_receipt import collect_receipts, discard_receipts
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 
@@ -186,7 +186,7 @@ class PolicyEngine:
                 self._figures.note_progress()
                 self._update_ended.set()
                 self._update_ended = asyncio.Event()
-                receipt_path.unlink(missing_ok=True)
+                discard_receipts(receipt_path)
 
     async def _update(self, manifest: WeightManifest, receipt_path: Path) -> WeightReceipt:
         await self._llm.pause_generation(mode="keep", clear_cache=False)
@@ -197,12 +197,17 @@ class PolicyEngine:
             await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
         except Exception as error:  # vLLM raises bare Exception for whatever its worker raised
             failure = error
-        receipt = read_receipt(receipt_path)
-        if failure is None and receipt is not None and not receipt.error:
-            await self._llm.finish_weight_update(weight_version=str(manifest.version))
+        num_ranks = self._llm.vllm_config.parallel_config.world_size
+        receipt = collect_receipts(receipt_path, num_ranks=num_ranks, version=manifest.version)
+        is_right = failure is None and not receipt.error
+        if failure is None:
+            # Ends the update in every worker, also where one of them refused it.
+            version = str(manifest.version) if is_right else None
+            await self._llm.finish_weight_update(weight_version=version)
+        if is_right:
             await self._change_version(manifest.version)
             self._distrust = ""
-        elif receipt is None or receipt.is_changed:
+        elif failure is not None or receipt.is_changed:
             self._distrust = f"its update to version {manifest.version} failed"
         if not self._distrust:
             # Frees the blocks where nothing is in flight. Never relied upon: with a request in
@@ -211,10 +216,10 @@ class PolicyEngine:
             await self._llm.resume_generation()
         if self._llm.errored:
             raise EngineError("a process of the vLLM engine died during a weight update")
-        if failure is not None or receipt is None:
-            raise WeightSyncError(
-                receipt.error if receipt and receipt.error else f"the engine failed: {failure}"
-            ) from failure
+        if failure is not None:
+            raise WeightSyncError(f"the engine failed: {failure}") from failure
+        if receipt.error:
+            raise WeightSyncError(receipt.error)
         return receipt
 
     async def _change_version(self, version: int) -> None:
@@ -332,7 +337,7 @@ def sampling_params(request: GenerateRequest) -> SamplingParams:
         top_k=0,
         min_p=0.0,
         seed=request.seed,
-        stop_token_ids=[request.stop_token_id],
+        stop_token_ids=[] if request.stop_token_id == NO_STOP_TOKEN else [request.stop_token_id],
         ignore_eos=True,  # only the request says where an answer ends, not the model
         logprobs=0,
         flat_logprobs=True,

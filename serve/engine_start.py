@@ -145,6 +145,7 @@ def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
         kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),
         block_size=options["block_size"],
         seed=options["seed"],
+        tensor_parallel_size=options["tensor_parallel_size"],
         weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
         # Seeds and prompts in chunks do not go together on CPU: each must fit one step.
         enable_chunked_prefill=False,

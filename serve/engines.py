@@ -19,7 +19,7 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.weights import WeightManifest
-from serve.client import local_error
+from serve.engine_link import local_error
 from serve.wire import EngineStats, WeightReceipt
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ import pyarrow as pa
 import ray
 
 from cast_ray.chat import ChatPieces, ChatTokenizer
-from cast_ray.rollout import EpisodeSpec, Generate, Sampling, play_episode
+from cast_ray.generation import CountsRequests, Generate
+from cast_ray.rollout import EpisodeSpec, Sampling, play_episode
 from cast_ray.trajectory import to_rollout_batch
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
@@ -60,8 +61,16 @@ class EnvironmentActor:
         self._compilations = CompilationCounter()
 
     async def counters(self) -> dict[str, float]:
-        """Return what this process has done so far, kernels that it had to compile included."""
-        return {"num_compilations": self._compilations.num_compilations, **_process()}
+        """Return what this process has done so far, kernels that it had to compile included.
+
+        With what became of its requests to the engines, if whoever sends them counts.
+        """
+        generate = self._generate
+        return {
+            "num_compilations": self._compilations.num_compilations,
+            **(generate.counters() if isinstance(generate, CountsRequests) else {}),
+            **_process(),
+        }
 
     async def play_group(
         self, specs: list[EpisodeSpec], sampling: Sampling, solver: Solver | None

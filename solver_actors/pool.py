@@ -20,7 +20,8 @@ from ray.exceptions import ObjectLostError, RayActorError, RayTaskError, WorkerC
 
 from cast_ray.chat import ChatPieces
 from cast_ray.errors import ActorLostError, CastRayError
-from cast_ray.rollout import EpisodeSpec, Generate, Sampling
+from cast_ray.generation import Generate
+from cast_ray.rollout import EpisodeSpec, Sampling
 from solver_actors.actors import EnvironmentActor, OracleActor
 from solver_actors.pool_counters import ActorCounters
 from solver_actors.solvers import get_solver_entry

@@ -12,8 +12,8 @@ import numpy as np
 
 from cast_ray.chat import ChatPieces, ChatTokenizer
 from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
-from cast_ray.generation import Completion, GenerateRequest
-from cast_ray.rollout import EpisodeSpec, Generate, Sampling, play_episode
+from cast_ray.generation import Completion, Generate, GenerateRequest, Lane
+from cast_ray.rollout import EpisodeSpec, Sampling, play_episode
 from cast_ray.small_policy import build_small_policy, read_chat_pieces
 from cast_ray.trajectory import Trajectory
 from solver_actors.sokoban import solve_sokoban
@@ -64,7 +64,7 @@ class ScriptedPolicy:
         self._version = version
         self.requests: list[GenerateRequest] = []
 
-    async def __call__(self, request: GenerateRequest, lane: int) -> Completion:
+    async def __call__(self, request: GenerateRequest, lane: Lane) -> Completion:
         """Write the answer, cut off where the request says."""
         self.requests.append(request)
         written = self._tokenizer.answer(self._answer(request))
@@ -142,7 +142,7 @@ def scripted_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Gen
     tokenizer = ChatTokenizer(Path(model_dir), pieces)
     policy = ScriptedPolicy(tokenizer, mixed_play(tokenizer))
 
-    async def generate(request: GenerateRequest, lane: int) -> Completion:
+    async def generate(request: GenerateRequest, lane: Lane) -> Completion:
         await asyncio.sleep(latency_s)
         return await policy(request, lane)
 

@@ -7,14 +7,20 @@ from collections.abc import Callable, Mapping
 from cast_ray.errors import ConfigError
 from cast_ray.jobs.bench_gym import bench_gym
 from cast_ray.jobs.bench_learner import bench_learner
+from cast_ray.jobs.bench_rollout import bench_rollout
+from cast_ray.jobs.bench_simulated import bench_simulated
 from cast_ray.jobs.bench_solve import bench_solve
 from cast_ray.jobs.bench_solvers import bench_solvers
+from cast_ray.jobs.bench_sync import bench_sync
 
 BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "gym": bench_gym,
     "learner": bench_learner,
+    "rollout": bench_rollout,
+    "simulated": bench_simulated,
     "solve": bench_solve,
     "solvers": bench_solvers,
+    "sync": bench_sync,
 }
 
 

@@ -111,10 +111,11 @@ class Workers:
             kv_cache_gib=engine.kv_cache_gib,
             block_size=_BLOCK_SIZE,
             seed=derive_seed(config.seed, "engine") % 2**31,
+            tensor_parallel_size=engine.tensor_parallel_size,
             weight_backend=engine.weight_backend,
             stall_timeout_s=_STALL_TIMEOUT_S,
             probe_timeout_s=_PROBE_TIMEOUT_S,
-            export_metrics=False,
+            export_metrics=engine.export_metrics,
         )
         rollout = config.rollout
         pool = RolloutPool(
@@ -128,7 +129,9 @@ class Workers:
             make_generate=functools.partial(
                 connect_policy,
                 [handle.app_name for handle in engines.handles],
+                slots_per_engine=-(-engine.max_num_seqs // rollout.environment_actors),
                 timeout_s=engine.request_timeout_s,
+                recovery_timeout_s=engine.start_timeout_s,
             ),
             deadlock_ends_episode=rollout.deadlock_ends_episode,
             teacher=teacher_of(config),

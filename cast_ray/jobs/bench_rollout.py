@@ -1,0 +1,273 @@
+"""Model turns a second through the whole rollout path, beside vLLM's AsyncLLM alone.
+
+One round of the path: groups of the quickstart's game through environment actors, Serve, engine,
+oracle and trajectory log, 128 episodes at a time. Then the same conversations, turn by turn with
+as many prompt and answer tokens, straight to an AsyncLLM in a process of its own with the same
+engine arguments. The two take turns in one run, and one is idle while the other is measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from cast_ray.config import TrainConfig
+from cast_ray.errors import RemoteTimeout
+from cast_ray.games import get_game
+from cast_ray.generation import NO_STOP_TOKEN, GenerateRequest
+from cast_ray.generators import build_puzzles
+from cast_ray.jobs.bench_fixed_length import connect_fixed_length
+from cast_ray.jobs.bench_processes import cpu_ms_per_turn, cpu_seconds
+from cast_ray.jobs.evaluate import episode_groups, training_sampling
+from cast_ray.jobs.ray_session import ray_session
+from cast_ray.jobs.rollouts import RolloutCollector, Ticket
+from cast_ray.jobs.start_solver import StartSolver
+from cast_ray.jobs.warm_start import build_initial_model
+from cast_ray.puzzles import Puzzle
+from cast_ray.small_policy import read_chat_pieces
+from serve.deployment import ENGINE_ENVIRONMENT, deploy_engines
+from serve.engines import PolicyEngines
+from serve.recorded import Conversation
+from serve.wire import EngineOptions
+from solver_actors.pool import RolloutPool
+
+NUM_CONCURRENT = 128
+NUM_EPISODES = 256
+"""Of one round."""
+NUM_ROUNDS = 5
+ANSWER_LENGTHS = (32, 8)
+_GROUP_SIZE = 8
+_SEED = 0
+_START_TIMEOUT_S = 300.0
+_ROUND_TIMEOUT_S = 300.0
+_POLL_S = 0.005
+
+
+@ray.remote(num_cpus=1)
+class BareActor:
+    """A process for a ``BareEngine``."""
+
+    async def __init__(self, **options: Unpack[EngineOptions]) -> None:
+        # Imported here because only this process needs vLLM.
+        from serve.bare_engine import BareEngine
+
+        self._engine = BareEngine(**options)
+
+    async def replay(self, talks: list[Conversation], num_concurrent: int) -> float:
+        """Forward to ``BareEngine.replay``."""
+        return await self._engine.replay(talks, num_concurrent=num_concurrent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """What is compared."""
+
+    pool: RolloutPool
+    collector: RolloutCollector
+    bare: Any  # Any: Ray's handles have the actor's methods, and .remote
+    folder: Path
+    puzzles: list[Puzzle]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """One side's round."""
+
+    seconds: float
+    num_turns: int
+    cpu: dict[str, float]
+    """CPU ms a turn by component."""
+
+    @property
+    def turns_per_s(self) -> float:
+        return self.num_turns / self.seconds
+
+
+def bench_rollout(*, num_rounds: int = NUM_ROUNDS) -> dict[str, float]:
+    """Return turns a second of both sides for each answer length, medians over rounds.
+
+    ``…_ratio`` is the median over rounds of the path's speed over the bare engine's right after it.
+    """
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder, _sides(Path(folder)) as sides:
+        for num_tokens in ANSWER_LENGTHS:
+            # The first round of each warms up.
+            rounds = [_round(sides, num_tokens, number) for number in range(num_rounds + 1)][1:]
+            ratios = [path.turns_per_s / bare.turns_per_s for path, bare in rounds]
+            figures |= {
+                f"tokens_{num_tokens}_path_turns_per_s": _median(p.turns_per_s for p, _ in rounds),
+                f"tokens_{num_tokens}_bare_turns_per_s": _median(b.turns_per_s for _, b in rounds),
+                f"tokens_{num_tokens}_ratio": _median(ratios),
+                f"tokens_{num_tokens}_worst_ratio": min(ratios),
+                f"tokens_{num_tokens}_turns_of_a_round": rounds[0][0].num_turns,
+            }
+            for side, number in (("path", 0), ("bare", 1)):
+                for name in rounds[0][number].cpu:
+                    value = _median(pair[number].cpu[name] for pair in rounds)
+                    if value > 0.0005:
+                        figures[f"tokens_{num_tokens}_{side}_{name}"] = value
+    return figures
+
+
+def _median(values: Any) -> float:  # Any: an iterable of floats
+    return float(np.median(list(values)))
+
+
+@contextmanager
+def _sides(folder: Path) -> Iterator[_Sides]:
+    config = TrainConfig()
+    model_dir = folder / "model"
+    puzzles = build_puzzles(
+        game=config.game,
+        tier=config.tier,
+        count=NUM_EPISODES // _GROUP_SIZE,
+        seed=_SEED,
+        solve=StartSolver(config.game).cost,
+    )
+    build_initial_model(
+        model_dir,
+        game=config.game,
+        turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
+        puzzles=puzzles,
+        policy=config.policy,
+        max_tokens=config.rollout.prompt_tokens,
+        seed=_SEED,
+    )
+    options = _engine_options(config, model_dir)
+    environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
+    with ray_session(num_cpus=4):
+        bare = BareActor.options(runtime_env={"env_vars": environment}).remote(**options)
+        engines = deploy_engines(
+            "bench",
+            num_engines=1,
+            num_cpus=1,
+            num_threads=1,
+            env_vars={},
+            weights_directory=str(folder / "no-weights"),
+            start_timeout_s=_START_TIMEOUT_S,
+            **options,
+        )
+        pool = _pool(config, model_dir, engines)
+        collector = RolloutCollector(pool)
+        try:
+            yield _Sides(pool=pool, collector=collector, bare=bare, folder=folder, puzzles=puzzles)
+        finally:
+            collector.close()
+            pool.close()
+            engines.remove()
+            ray.kill(bare)
+
+
+def _engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
+    return EngineOptions(
+        model_dir=str(model_dir),
+        weight_version=0,
+        dtype=config.engine.dtype,
+        max_model_len=config.rollout.prompt_tokens,
+        max_num_seqs=config.engine.max_num_seqs,
+        kv_cache_gib=config.engine.kv_cache_gib,
+        block_size=32,
+        seed=_SEED,
+        weight_backend=config.engine.weight_backend,
+        update_timeout_s=60.0,
+        stall_timeout_s=60.0,
+        probe_timeout_s=30.0,
+        export_metrics=False,
+    )
+
+
+def _pool(config: TrainConfig, model_dir: Path, engines: PolicyEngines) -> RolloutPool:
+    return RolloutPool(
+        run_id="bench",
+        num_environment_actors=config.rollout.environment_actors,
+        num_oracle_actors=config.rollout.oracle_actors,
+        game=config.game,
+        oracle_max_bytes=config.rollout.oracle_cache_mib * 2**20,
+        model_dir=str(model_dir),
+        pieces=read_chat_pieces(model_dir),
+        make_generate=functools.partial(
+            connect_fixed_length,
+            [handle.app_name for handle in engines.handles],
+            slots_per_engine=config.engine.max_num_seqs,
+            timeout_s=_ROUND_TIMEOUT_S,
+            recovery_timeout_s=_START_TIMEOUT_S,
+        ),
+        deadlock_ends_episode=config.rollout.deadlock_ends_episode,
+    )
+
+
+def _round(sides: _Sides, num_tokens: int, number: int) -> tuple[_Round, _Round]:
+    """Measure the path, then the bare engine on what the path has played."""
+    cpu, started = cpu_seconds(), time.perf_counter()
+    table = _play(sides, num_tokens, number)
+    seconds = time.perf_counter() - started
+    num_turns = sum(map(len, table["effects"].to_pylist()))
+    path = _Round(
+        seconds=seconds,
+        num_turns=num_turns,
+        cpu=cpu_ms_per_turn(cpu, cpu_seconds(), num_turns),
+    )
+    talks = [_conversation(row, num_tokens) for row in table.to_pylist()]
+    cpu = cpu_seconds()
+    replay = sides.bare.replay.remote(talks, num_concurrent=NUM_CONCURRENT)
+    seconds = ray.get(replay, timeout=_ROUND_TIMEOUT_S)
+    bare = _Round(
+        seconds=seconds,
+        num_turns=num_turns,
+        cpu=cpu_ms_per_turn(cpu, cpu_seconds(), num_turns),
+    )
+    return path, bare
+
+
+def _play(sides: _Sides, num_tokens: int, number: int) -> pa.Table:
+    """Play a round's episodes, a new group for each that ends, and return them."""
+    sampling = replace(
+        training_sampling(TrainConfig()), max_answer_tokens=num_tokens, truncated="execute"
+    )
+    groups = episode_groups(
+        sides.puzzles, attempts=_GROUP_SIZE, step=number, seed=_SEED, purpose=f"{num_tokens}"
+    )
+    deadline = time.monotonic() + _ROUND_TIMEOUT_S
+    tickets = []
+    while time.monotonic() < deadline:
+        num_out = sum(not ticket.is_finished for ticket in tickets)
+        for group in groups[len(tickets) :][: NUM_CONCURRENT // _GROUP_SIZE - num_out]:
+            path = sides.folder / f"{num_tokens}-{number}-{group[0].group}.parquet"
+            tickets.append(sides.collector.issue([group], sampling, log_to=lambda _, p=path: p))
+        if len(tickets) == len(groups) and all(ticket.is_finished for ticket in tickets):
+            return pa.concat_tables(map(_played, tickets))
+        time.sleep(_POLL_S)
+    raise RemoteTimeout(f"a round was not played within {_ROUND_TIMEOUT_S:.0f} s")
+
+
+def _played(ticket: Ticket) -> pa.Table:
+    return pa.Table.from_batches(ticket.batches)
+
+
+def _conversation(row: dict[str, Any], num_tokens: int) -> Conversation:  # Any: a row of Arrow
+    starts, ends, tokens = row["turn_starts"], row["turn_ends"], row["token_ids"]
+    sampling = training_sampling(TrainConfig())
+    return Conversation(
+        first=GenerateRequest(
+            token_ids=tuple(tokens[: starts[0]]),
+            max_tokens=num_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=row["turn_seeds"][0],
+            stop_token_id=NO_STOP_TOKEN,
+        ),
+        seeds=tuple(row["turn_seeds"]),
+        observations=tuple(
+            tuple(tokens[end:start]) for end, start in zip(ends, starts[1:], strict=False)
+        ),
+    )

@@ -1,0 +1,258 @@
+"""The whole rollout path with a simulated engine: does Python keep a fast engine's slots full?
+
+4,096 concurrent episodes through the real environment actors, Serve, oracle and trajectory log.
+Only the engine is a double (``serve.simulated_engine``): stated slots, 50 ms a turn, and answers
+that name a random move. A group that ends makes room for the next, so the number of concurrent
+episodes stays.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cast_ray.chat import ChatTokenizer
+from cast_ray.config import TrainConfig
+from cast_ray.games import get_game
+from cast_ray.generators import build_puzzles
+from cast_ray.jobs.bench_processes import (
+    DRIVER,
+    cpu_ms_per_turn,
+    cpu_seconds,
+    private_mib,
+    processes_by_component,
+)
+from cast_ray.jobs.evaluate import episode_groups, training_sampling
+from cast_ray.jobs.ray_session import ray_session
+from cast_ray.jobs.rollouts import RolloutCollector, Ticket
+from cast_ray.jobs.start_solver import StartSolver
+from cast_ray.jobs.warm_start import build_initial_model
+from cast_ray.puzzles import Puzzle
+from cast_ray.small_policy import read_chat_pieces
+from serve.connect import connect_policy
+from serve.engines import PolicyEngines
+from serve.simulated_engine import SlotClock, deploy_simulated_engines
+from solver_actors.pool import RolloutPool
+
+GAME, TIER = "sokoban", "id"
+NUM_EPISODES = 4096
+SECONDS_PER_TURN = 0.05
+NUM_PUZZLES = 512
+_GROUP_SIZE = 8
+_SEED = 0
+_WARM_UP_S = 15.0
+_POLL_S = 0.01
+_TIMEOUT_S = 60.0
+_MEMORY_SETTLED_TURNS = 50_000
+_MAX_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """One run of the bench."""
+
+    clock: SlotClock
+    cpu: dict[str, float]
+    memory: list[tuple[int, float, float]]
+    """(turns, MiB of the environment actors, MiB of the driver)."""
+    num_groups: int
+
+
+def bench_simulated(
+    *, turns_of_64_slots: int = 200_000, turns_of_16_slots: int = 20_000, num_actors: int = 1
+) -> dict[str, float]:
+    """Return turns a second with 64 slots, empty slot-seconds with 16, CPU and memory.
+
+    ``empty_percent`` counts every slot-second without a turn: with 4,096 episodes for so few
+    slots one always waits somewhere. Memory is what only that process holds; its growth is the
+    slope over the turns after the first 50,000.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        puzzles, model_dir = _puzzles_and_tokenizer(Path(folder))
+        many, few = (
+            _measure(
+                puzzles,
+                model_dir,
+                Path(folder) / f"log-{num_slots}",
+                num_slots=num_slots,
+                num_turns=num_turns,
+                num_actors=num_actors,
+            )
+            for num_slots, num_turns in ((64, turns_of_64_slots), (16, turns_of_16_slots))
+        )
+    turns, environment, driver = np.array(many.memory).T
+    settled = turns >= min(_MEMORY_SETTLED_TURNS, turns[-1] / 2)
+
+    def growth(mib: np.ndarray) -> float:
+        return float(np.polyfit(turns[settled], mib[settled], 1)[0] * 10_000)
+
+    return {
+        "slots_64_turns_per_s": many.clock.num_turns / many.clock.seconds,
+        "slots_64_turns": many.clock.num_turns,
+        "slots_64_empty_percent": 100 * many.clock.empty_fraction,
+        "slots_64_turns_per_call": many.clock.num_turns / max(many.clock.num_calls, 1),
+        "slots_64_turns_per_yield": many.clock.num_turns / max(many.clock.num_yields, 1),
+        "slots_64_groups_logged": many.num_groups,
+        **{f"slots_64_{name}": value for name, value in many.cpu.items()},
+        "environment_mib": float(environment[-1]),
+        "driver_mib": float(driver[-1]),
+        "environment_growth_mib_per_10000_turns": growth(environment),
+        "driver_growth_mib_per_10000_turns": growth(driver),
+        "slots_16_turns_per_s": few.clock.num_turns / few.clock.seconds,
+        "slots_16_empty_percent": 100 * few.clock.empty_fraction,
+        "slots_16_starved_percent": 100
+        * few.clock.starved_slot_seconds
+        / (few.clock.num_slots * few.clock.seconds),
+    }
+
+
+def _puzzles_and_tokenizer(folder: Path) -> tuple[list[Puzzle], Path]:
+    puzzles = build_puzzles(
+        game=GAME, tier=TIER, count=NUM_PUZZLES, seed=_SEED, solve=StartSolver(GAME).cost
+    )
+    build_initial_model(
+        folder / "model",
+        game=GAME,
+        turn_budget=get_game(GAME).tiers[TIER].turn_budget,
+        puzzles=puzzles,
+        policy=TrainConfig().policy,
+        max_tokens=_MAX_TOKENS,
+        seed=_SEED,
+    )
+    return puzzles, folder / "model"
+
+
+@contextmanager
+def _engine_and_pool(
+    model_dir: Path, *, num_slots: int, num_actors: int
+) -> Iterator[tuple[PolicyEngines, RolloutPool]]:
+    config = TrainConfig()
+    pieces = read_chat_pieces(model_dir)
+    tokenizer = ChatTokenizer(model_dir, pieces)
+    game = get_game(GAME)
+    moves = ("Up", "Down", "Left", "Right")
+    run_id = f"simulated-{num_slots}"
+    with ray_session(num_cpus=4):
+        engines = deploy_simulated_engines(
+            run_id,
+            num_engines=1,
+            num_slots=num_slots,
+            seconds_per_turn=SECONDS_PER_TURN,
+            answers=[tokenizer.answer(f"```{move}```") for move in moves],
+        )
+        pool = RolloutPool(
+            run_id=run_id,
+            num_environment_actors=num_actors,
+            num_oracle_actors=1,
+            game=game.name,
+            oracle_max_bytes=config.rollout.oracle_cache_mib * 2**20,
+            model_dir=str(model_dir),
+            pieces=pieces,
+            make_generate=functools.partial(
+                connect_policy,
+                [handle.app_name for handle in engines.handles],
+                slots_per_engine=-(-num_slots // num_actors),
+                timeout_s=_TIMEOUT_S,
+                recovery_timeout_s=_TIMEOUT_S,
+            ),
+            deadlock_ends_episode=True,
+        )
+        try:
+            yield engines, pool
+        finally:
+            pool.close()
+            engines.remove()
+
+
+class _Stream:
+    """Keeps a number of groups on their way."""
+
+    def __init__(self, pool: RolloutPool, puzzles: list[Puzzle], folder: Path) -> None:
+        self._collector = RolloutCollector(pool)
+        self._puzzles = puzzles
+        self._folder = folder
+        self._sampling = training_sampling(TrainConfig())
+        self._out: list[Ticket] = []
+        self._num_issued = 0
+        self.num_finished = 0
+        folder.mkdir()
+
+    def top_up(self, num_groups: int) -> None:
+        """Forget the groups that are finished, which are on disk, and send out as many new ones."""
+        out = [ticket for ticket in self._out if not ticket.is_finished]
+        self.num_finished += len(self._out) - len(out)
+        self._out = out
+        while len(self._out) < num_groups:
+            puzzle = self._puzzles[self._num_issued % len(self._puzzles)]
+            groups = episode_groups(
+                [puzzle],
+                attempts=_GROUP_SIZE,
+                step=0,
+                seed=_SEED,
+                purpose="bench",
+                first_group=self._num_issued,
+            )
+            path = self._folder / f"group-{self._num_issued:06}.parquet"
+            self._num_issued += 1
+            self._out.append(
+                self._collector.issue(groups, self._sampling, log_to=lambda _, p=path: p)
+            )
+
+    def close(self) -> None:
+        self._collector.close()
+
+
+def _measure(
+    puzzles: list[Puzzle],
+    model_dir: Path,
+    folder: Path,
+    *,
+    num_slots: int,
+    num_turns: int,
+    num_actors: int,
+) -> _Measured:
+    with _engine_and_pool(model_dir, num_slots=num_slots, num_actors=num_actors) as parts:
+        engines, pool = parts
+        [handle] = engines.handles
+        stream = _Stream(pool, puzzles, folder)
+
+        def keep_on_until(is_over: Any) -> None:  # Any: a function of the slots' clock
+            while True:
+                stream.top_up(NUM_EPISODES // _GROUP_SIZE)
+                if is_over():
+                    return
+                time.sleep(_POLL_S)
+
+        started = time.monotonic()
+        keep_on_until(lambda: time.monotonic() - started > _WARM_UP_S)
+        handle.reset_clock.remote().result(timeout_s=_TIMEOUT_S)
+        cpu, groups = cpu_seconds(), stream.num_finished
+        watched = processes_by_component()
+        memory: list[tuple[int, float, float]] = []
+        looked_at = 0.0
+        clock: SlotClock | None = None
+
+        def note() -> bool:
+            nonlocal looked_at, clock
+            if time.monotonic() - looked_at < 2.0:
+                return False
+            looked_at = time.monotonic()
+            clock = handle.clock.remote().result(timeout_s=_TIMEOUT_S)
+            usage = [private_mib(watched[name]) for name in ("environment", DRIVER)]
+            memory.append((clock.num_turns, usage[0], usage[1]))
+            return clock.num_turns >= num_turns
+
+        keep_on_until(note)
+        assert clock is not None
+        used = cpu_ms_per_turn(cpu, cpu_seconds(), clock.num_turns)
+        num_groups = stream.num_finished - groups
+        stream.close()
+    return _Measured(clock=clock, cpu=used, memory=memory, num_groups=num_groups)
