@@ -134,8 +134,9 @@ def logger_of(figures: EngineFigures) -> type[PrometheusStatLogger]:
     """Return the class that vLLM is to make its one logger of, which only passes figures on.
 
     To vLLM it must be its Prometheus logger: where it gets none it adds its own, whose histograms
-    take an observation for each token. Measured with 128 answers of a tiny model at a time,
-    microseconds of the replica's CPU a token: 15 without any logger, 35 with vLLM's.
+    take an observation for each token. Microseconds of the replica's CPU a token, median of 24
+    rounds of 128 answers of a tiny model side by side: 18.1 without any logger, 21.8 with this one,
+    23.2 with vLLM's.
     """
 
     class FiguresLogger(PrometheusStatLogger):

@@ -93,6 +93,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
                 max_num_seqs=64,
                 kv_cache_gib=1,
                 block_size=32,
+                tensor_parallel_size=1,
                 seed=0,
                 weight_backend="cast_ray_file",
                 update_timeout_s=UPDATE_TIMEOUT_S,
