@@ -53,7 +53,8 @@ class Completion:
     weight_versions: tuple[int, ...]
     """``[T]`` version of the weights that wrote each of ``token_ids``. Only grows: where it does,
     the engine's weights were exchanged while it wrote, and the tokens behind it still attend to
-    keys and values that the older weights computed."""
+    keys and values that the older weights computed; so may those of a request that waited in the
+    engine's queue meanwhile, whose tokens are all the newer weights'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

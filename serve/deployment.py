@@ -19,7 +19,7 @@ from cast_ray.errors import EngineError, RemoteTimeout, WeightSyncError
 from cast_ray.generation import Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
 from serve.engines import PolicyEngines
-from serve.readiness import check_placement, wait_until_running
+from serve.readiness import check_placement, free_cpus, wait_until_running
 from serve.watchdog import guard_children
 from serve.weight_carrier import WeightCarrier
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
@@ -187,13 +187,16 @@ def deploy_engines(
     )
     names = [f"{run_id}-policy-{index}" for index in range(num_engines)]
     ray_serve.start(proxy_location="Disabled")
+    free_before = free_cpus()
     handles = ray_serve.run_many(
         [ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names],
         wait_for_applications_running=False,
     )
     engines = PolicyEngines(handles, start_timeout_s=start_timeout_s)
     try:
-        wait_until_running(names, num_cpus=num_cpus, timeout_s=start_timeout_s)
+        wait_until_running(
+            names, num_cpus=num_cpus, free_before=free_before, timeout_s=start_timeout_s
+        )
     except (EngineError, RemoteTimeout):
         engines.remove()
         raise

@@ -1,7 +1,8 @@
 """What an engine does, counted as vLLM reports it step by step, and when it last brought a token.
 
-vLLM calls ``EngineFigures.record`` in the replica's event loop after each step's tokens were
-worked off, so the time of the last progress is that of the engine, not of the last whole answer.
+vLLM calls ``EngineFigures.record`` (through ``logger_of``) in the replica's event loop after each
+step's tokens were worked off, so the time of the last progress is that of the engine, not of the
+last whole answer.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import uuid
 
 import psutil
 from vllm.config import VllmConfig
-from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.metrics.loggers import PrometheusStatLogger
 from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
 
 from serve.wire import EngineStats
 
 
-class EngineFigures(StatLoggerBase):
+class EngineFigures:
     """Totals and the present state of one engine."""
 
-    def __init__(self, vllm_config: VllmConfig | None = None, engine_index: int = 0) -> None:
+    def __init__(self) -> None:
         self._engine_id = uuid.uuid4().hex
         self._silent_since = time.monotonic()
         self._progress = asyncio.Event()
@@ -44,10 +45,8 @@ class EngineFigures(StatLoggerBase):
         self,
         scheduler_stats: SchedulerStats | None,
         iteration_stats: IterationStats | None,
-        mm_cache_stats: MultiModalCacheStats | None = None,
-        engine_idx: int = 0,
     ) -> None:
-        """Take up one step's figures; vLLM calls this."""
+        """Take up one step's figures."""
         if scheduler_stats is not None:
             self._num_running = scheduler_stats.num_running_reqs
             self._num_waiting = scheduler_stats.num_waiting_reqs
@@ -61,9 +60,6 @@ class EngineFigures(StatLoggerBase):
                 self._seconds_queued += finished.queued_time
             if iteration_stats.num_generation_tokens:
                 self.note_progress()
-
-    def log_engine_initialized(self) -> None:
-        """Do nothing: vLLM asks for a line in the log."""
 
     @property
     def has_work(self) -> bool:
@@ -132,3 +128,36 @@ class EngineFigures(StatLoggerBase):
             replica_bytes=replica.memory_info().rss,
             core_bytes=sum(sizes.values()),
         )
+
+
+def logger_of(figures: EngineFigures) -> type[PrometheusStatLogger]:
+    """Return the class that vLLM is to make its one logger of, which only passes figures on.
+
+    To vLLM it must be its Prometheus logger: where it gets none it adds its own, whose histograms
+    take an observation for each token. Microseconds of the replica's CPU a token, median of 24
+    rounds of 128 answers of a tiny model side by side: 18.1 without any logger, 21.8 with this one,
+    23.2 with vLLM's.
+    """
+
+    class FiguresLogger(PrometheusStatLogger):
+        def __init__(
+            self, vllm_config: VllmConfig, engine_indexes: list[int] | None = None
+        ) -> None:
+            pass  # no metric is registered
+
+        def record(
+            self,
+            scheduler_stats: SchedulerStats | None,
+            iteration_stats: IterationStats | None,
+            mm_cache_stats: MultiModalCacheStats | None = None,
+            engine_idx: int = 0,
+        ) -> None:
+            figures.record(scheduler_stats, iteration_stats)
+
+        def log_engine_initialized(self) -> None:
+            pass
+
+        def record_sleep_state(self, sleep: int = 0, level: int = 0) -> None:
+            pass
+
+    return FiguresLogger

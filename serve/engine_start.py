@@ -19,10 +19,11 @@ from vllm.config import WeightTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.loggers import StatLoggerFactory
 from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 
 from cast_ray.errors import EngineError
-from serve.engine_figures import EngineFigures
+from serve.engine_figures import EngineFigures, logger_of
 from serve.wire import EngineOptions
 
 MIN_BATCHED_TOKENS = 8192
@@ -45,7 +46,7 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
     if not (Path(options["model_dir"]) / "config.json").is_file():
         raise EngineError(f"there is no config.json in {options['model_dir']}: no model to start")
     _check_memory(options)
-    loggers = [lambda config, index: figures]
+    loggers: list[StatLoggerFactory] = [logger_of(figures)]
     if options["export_metrics"]:
         loggers.append(RayPrometheusStatLogger)
     with _overheard() as heard:

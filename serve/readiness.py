@@ -33,8 +33,22 @@ def check_placement(num_engines: int, num_cpus: float) -> None:
         )
 
 
-def wait_until_running(names: Sequence[str], *, num_cpus: float, timeout_s: float) -> None:
+def free_cpus() -> float:
+    """Return how many CPUs of the cluster nobody has reserved."""
+    return ray.available_resources().get("CPU", 0.0)
+
+
+def wait_until_running(
+    names: Sequence[str], *, num_cpus: float, free_before: float, timeout_s: float
+) -> None:
     """Return when every application runs.
+
+    Args:
+        names: the applications.
+        num_cpus: what a replica asks for.
+        free_before: CPUs that were free before they were deployed. Where that was enough, a replica
+            that Serve calls unscheduled is one whose process is slow to start.
+        timeout_s: limit for all of them.
 
     Raises:
         EngineError: one will not; the message is its first error.
@@ -47,14 +61,16 @@ def wait_until_running(names: Sequence[str], *, num_cpus: float, timeout_s: floa
         if not waiting:
             return
         seconds = time.monotonic() - started
+        free = free_cpus()
+        is_short = free_before < num_cpus * len(names) and free < num_cpus
         for name in waiting:
             if applications[name].status in ("DEPLOY_FAILED", "UNHEALTHY"):
                 raise EngineError(f"engine {name} did not start: {reason_of(applications[name])}")
-            if seconds > PLACEMENT_TIMEOUT_S and _has_no_place(applications[name], num_cpus):
+            if seconds > PLACEMENT_TIMEOUT_S and is_short and _is_unplaced(applications[name]):
                 raise EngineError(
                     f"engine {name} found no place for {seconds:.0f} s: it asks for {num_cpus:g} "
-                    f"CPUs, and {_cpus(ray.available_resources()):g} of the cluster's "
-                    f"{_cpus(ray.cluster_resources()):g} are free; see what holds the others"
+                    f"CPUs, and {free:g} of the cluster's "
+                    f"{ray.cluster_resources()['CPU']:g} are free; see what holds the others"
                 )
         if seconds > timeout_s:
             raise RemoteTimeout(
@@ -77,11 +93,6 @@ def reason_of(application: ApplicationStatusOverview) -> str:
     return line.removeprefix("cast_ray.errors.EngineError: ")
 
 
-def _has_no_place(application: ApplicationStatusOverview, num_cpus: float) -> bool:
-    """Whether Serve says that a replica is not scheduled, and there is no room for one."""
-    is_slow = any("to be scheduled" in s.message for s in application.deployments.values())
-    return is_slow and _cpus(ray.available_resources()) < num_cpus
-
-
-def _cpus(resources: dict[str, float]) -> float:
-    return resources.get("CPU", 0.0)
+def _is_unplaced(application: ApplicationStatusOverview) -> bool:
+    """Whether Serve says that a replica waits for a place, as it does after half a minute."""
+    return any("to be scheduled" in status.message for status in application.deployments.values())

@@ -139,7 +139,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     )
     fault_file = folder / "fault.json"
     fault_file.write_text(json.dumps({"kind": "none"}))
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     engines = deploy_engines(
         "life",
         num_engines=2,
@@ -158,6 +158,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         max_num_seqs=16,
         kv_cache_gib=0.25,
         block_size=32,
+        tensor_parallel_size=1,
         seed=0,
         weight_backend="faulty_file",
         update_timeout_s=30,

@@ -42,6 +42,7 @@ def failure_of(model_dir: Path, **changes: Any) -> str:
         "max_num_seqs": 4,
         "kv_cache_gib": 0.25,
         "block_size": 32,
+        "tensor_parallel_size": 1,
         "seed": 0,
         "weight_backend": "cast_ray_file",
         "update_timeout_s": 30,
