@@ -44,11 +44,11 @@ def engines(local_ray: None) -> Iterator[PolicyEngines]:
     engines.remove()
 
 
-def a_request(seed: int = 0, **changes: object) -> GenerateRequest:
+def a_request(seed: object = 0, **changes: object) -> GenerateRequest:
     request = GenerateRequest(
-        token_ids=(1, 2, 3), max_tokens=8, temperature=1.0, top_p=1.0, seed=seed, stop_token_id=0
+        token_ids=(1, 2, 3), max_tokens=8, temperature=1.0, top_p=1.0, seed=0, stop_token_id=0
     )
-    return replace(request, **changes)
+    return replace(request, seed=seed, **changes)
 
 
 def answer_of(seed: int) -> tuple[int, ...]:
@@ -145,6 +145,16 @@ def test_a_refusal_hits_its_own_caller_alone_and_at_once(engines: PolicyEngines)
         assert isinstance(first, Completion) and first.token_ids == answer_of(1)
         assert isinstance(second, Completion) and second.token_ids == answer_of(2)
         assert client.counters()["num_retries"] == 0
+
+    run(engines, work)
+
+
+def test_a_fault_in_the_engines_code_is_said_and_not_asked_again(engines: PolicyEngines) -> None:
+    async def work(client: PolicyClient) -> None:
+        with pytest.raises(EngineError, match=r"client-policy-0 failed: unhashable type"):
+            await client(a_request(seed=[]), Lane(group=0))
+        assert client.counters()["num_retries"] == 0
+        assert (await client(a_request(1), Lane(group=0))).token_ids == answer_of(1)
 
     run(engines, work)
 
