@@ -198,7 +198,7 @@ def theory(
 @app.command()
 def bench(
     what: Annotated[
-        str, typer.Argument(help="gym, learner, rollout, simulated, solve or solvers.")
+        str, typer.Argument(help="gym, learner, rollout, simulated, solve, solvers or sync.")
     ],
 ) -> None:
     """Measure a speed on this machine; the last line is one JSON object.
@@ -207,6 +207,7 @@ def bench(
     rollout: turns a second through the whole path, beside vLLM alone with the same token work.
     simulated: 4,096 episodes on an engine of stated slots and latency: slots filled, CPU, memory.
     solve: seconds for 10,000 states of all games in play, from 1,000 puzzles, with --q.
+    sync: seconds from the learner's weights to an engine's, 1 GB, beside a plain copy of the bytes.
     """
     from cast_ray.jobs.bench import run_benchmark
 

@@ -170,6 +170,10 @@ class EngineConfig:
     num_threads: int = 1
     """Threads that one engine computes with on CPU. More than it can have to itself makes it ten
     times slower: 320 to 380 turns a second with one thread, 47 with two beside a busy core."""
+    tensor_parallel_size: int = 1
+    """Workers that share each layer of one engine, one GPU each; on CPU one process each."""
+    export_metrics: bool = False
+    """Whether vLLM's own Prometheus metrics go to Ray's metrics agents."""
     weight_backend: str = "cast_ray_file"
     """vLLM weight-transfer backend that takes the updates."""
     start_timeout_s: float = 300.0
@@ -178,6 +182,12 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         require(self.num_engines >= 1, "engine.num_engines", ">= 1", self.num_engines)
+        require(
+            self.tensor_parallel_size >= 1,
+            "engine.tensor_parallel_size",
+            ">= 1",
+            self.tensor_parallel_size,
+        )
         require(self.kv_cache_gib >= 1, "engine.kv_cache_gib", ">= 1", self.kv_cache_gib)
 
 

@@ -173,9 +173,10 @@ class Learner:
         return self._step(table, rows, share, num_tokens=int(in_loss.sum()), lr=lr)
 
     def state_for_sync(self) -> dict[str, Tensor]:
-        """Return all weights, on the CPU, under their Hugging Face names; nothing beyond rank 0.
+        """Return all weights under their Hugging Face names; nothing beyond rank 0.
 
         A tied output head is there once, under the embedding's name. All ranks must call this.
+        The tensors may be the learner's own: use them before the next update, and only to read.
         """
         model = self._policy.model
         weights = (
@@ -187,9 +188,11 @@ class Learner:
             if id(weight) in seen:
                 continue
             seen.add(id(weight))
-            with deepspeed.zero.GatheredParameters([weight], enabled=hasattr(weight, "ds_id")):
+            is_sharded = hasattr(weight, "ds_id")
+            with deepspeed.zero.GatheredParameters([weight], enabled=is_sharded):
                 if self._rank == 0:
-                    state[name] = weight.detach().cpu().clone()
+                    # What is gathered is gone after this block.
+                    state[name] = weight.detach().cpu().clone() if is_sharded else weight.detach()
         return state
 
     def save_model(self, directory: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import ray
-import torch
 
 from cast_ray.learner import Learner
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
@@ -36,6 +35,10 @@ class LearnerActor:
     def pid(self) -> int:
         """Return the process id of this rank."""
         return os.getpid()
+
+    def node_id(self) -> str:
+        """Return Ray's name of this rank's host."""
+        return ray.get_runtime_context().get_node_id()
 
     def free_address(self) -> tuple[str, int]:
         """Return this node's address and a port that is free on it now."""
@@ -82,8 +85,7 @@ class LearnerActor:
         if not state:
             return None
         # Rounded here, once: what is sent is then exactly what an engine holds.
-        rounded = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
-        return publish_weights(rounded, directory=directory, version=version)
+        return publish_weights(state, directory=directory, version=version, dtype=dtype)
 
     def save_model(self, directory: Path) -> None:
         """See ``Learner.save_model``."""

@@ -156,6 +156,10 @@ class LearnerGroup:
             0
         ]
 
+    def node_id(self) -> str:
+        """Return Ray's name of the host where weights are published."""
+        return self._on_all(lambda rank: rank.node_id.remote(), "node_id")[0]
+
     def pids(self) -> list[int]:
         """Return the ranks' process ids."""
         return self._on_all(lambda rank: rank.pid.remote(), "pid")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import shutil
@@ -84,6 +85,7 @@ class RunDirectory:
         self.start_model = path / "start_model"
         self.model = path / "model"
         self.recoveries = path / "recoveries.jsonl"
+        self.starts = path / "starts.txt"
         self.report = path / "report.html"
         self.summary = path / "summary.json"
 
@@ -101,9 +103,9 @@ class RunDirectory:
             )
         run = cls(path)
         with refusals_named(path):
-            for folder in (run.groups, run.evaluations, run.puzzles, run.checkpoints):
-                folder.mkdir(parents=True, exist_ok=True)
-        save_config(config, run.config)
+            path.mkdir(parents=True, exist_ok=True)
+        save_config(config, run.config)  # first: what has it can be gone on with
+        run._make_folders()
         return run
 
     @classmethod
@@ -133,6 +135,7 @@ class RunDirectory:
                 "the same values (steps may grow) or give another run_dir=PATH"
             )
         save_config(config, run.config)
+        run._make_folders()
         return run, [text for key, text in differing.items() if key in CHANGEABLE_KEYS]
 
     @classmethod
@@ -146,6 +149,34 @@ class RunDirectory:
         if not run.config.is_file():
             raise RunDirectoryError(f"{path} is not a run directory: it has no config.yaml")
         return run
+
+    def _make_folders(self) -> None:
+        with refusals_named(self.path):
+            for folder in (self.groups, self.evaluations, self.puzzles, self.checkpoints):
+                folder.mkdir(parents=True, exist_ok=True)
+
+    def lock(self) -> None:
+        """Keep every other process from training here until this one ends, however it does.
+
+        Raises:
+            RunDirectoryError: another process trains here.
+        """
+        with refusals_named(self.path):
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115  held while this object lives
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunDirectoryError(
+                f"another process trains in {self.path}: wait for its end, or give another "
+                "run_dir=PATH"
+            ) from None
+
+    def note_start(self, run_id: str) -> list[str]:
+        """Write down the id of a driver that begins here; return those before it, oldest first."""
+        earlier = self.starts.read_text().split() if self.starts.is_file() else []
+        with refusals_named(self.starts), open(self.starts, "a") as file:
+            file.write(run_id + "\n")
+        return earlier
 
     def write_trajectories(self, step: int, table: pa.Table) -> None:
         """Keep the trajectories that a step trains on; the files of its groups go."""

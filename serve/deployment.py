@@ -17,10 +17,11 @@ from ray import serve as ray_serve
 
 from cast_ray.errors import EngineError, RemoteTimeout, WeightSyncError
 from cast_ray.generation import Completion, GenerateRequest, Refusal
-from cast_ray.weights import WeightManifest, latest_manifest
+from cast_ray.weights import WeightManifest
 from serve.engines import PolicyEngines
 from serve.readiness import check_placement, wait_until_running
 from serve.watchdog import guard_children
+from serve.weight_carrier import WeightCarrier
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,9 @@ ENGINE_ENVIRONMENT = {
     # two, 2 instead of 3 processes an engine. It then takes its number of threads from
     # OMP_NUM_THREADS, which ``deploy_engines`` sets to the CPUs of the engine.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Nor does vLLM bind the workers of a tensor-parallel engine to cores: it would want a NUMA node
+    # for each, and cores that Ray has given to nobody else.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
@@ -54,17 +58,22 @@ _FOLLOW_S = 60.0
 class PolicyDeployment:
     """Holds one ``PolicyEngine`` and forwards to it."""
 
-    async def __init__(self, *, weights_directory: str, **engine: Unpack[EngineOptions]) -> None:
+    async def __init__(
+        self, *, weights_directory: str, weight_source: str, **engine: Unpack[EngineOptions]
+    ) -> None:
         # Imported here because only the replica needs vLLM, not the driver that names this class.
         from serve.engine import PolicyEngine
 
         guard_children()
-        self._weights_directory = weights_directory
         self._update_timeout_s = engine["update_timeout_s"]
+        self._carrier = WeightCarrier(
+            weight_source, directory=weights_directory, timeout_s=self._update_timeout_s
+        )
         self._engine = await PolicyEngine.start(**engine)
-        # A replica that Serve started again comes back with start-up weights.
+        # A replica that Serve started again comes back with start-up weights, maybe on a new host.
         await self._catch_up()
         self._death_watch = asyncio.create_task(self._end_with_the_core())
+        self._is_seen = False
         self._following = asyncio.create_task(self._follow())
 
     async def generate(
@@ -79,9 +88,10 @@ class PolicyDeployment:
         return await self._engine.score(token_ids)
 
     async def update_weights(self, manifest: WeightManifest) -> WeightReceipt:
-        """Forward to ``PolicyEngine.update_weights``."""
-        self._following.cancel()  # the driver sees this replica
-        return await self._engine.update_weights(manifest, timeout_s=self._update_timeout_s)
+        """Bring the version to this host and forward to ``PolicyEngine.update_weights``."""
+        self._is_seen = True
+        local = await asyncio.to_thread(self._carrier.bring, manifest)
+        return await self._engine.update_weights(local, timeout_s=self._update_timeout_s)
 
     async def stats(self) -> EngineStats:
         """Forward to ``PolicyEngine.stats``."""
@@ -109,7 +119,7 @@ class PolicyDeployment:
     async def _catch_up(self) -> None:
         """Take the newest published version, and again while newer ones appear meanwhile."""
         while True:
-            manifest = latest_manifest(self._weights_directory)
+            manifest = await asyncio.to_thread(self._carrier.current)
             if manifest is None or manifest.version <= self._engine.weight_version:
                 return
             await self._engine.update_weights(manifest, timeout_s=self._update_timeout_s)
@@ -118,6 +128,8 @@ class PolicyDeployment:
         """Take what is published before the driver sees that this replica is there."""
         for _ in range(int(_FOLLOW_S)):
             await asyncio.sleep(1.0)
+            if self._is_seen:  # by the driver; not cancelled, an update may be under way
+                return
             try:
                 await self._catch_up()
             except (WeightSyncError, EngineError) as error:
@@ -140,6 +152,7 @@ def deploy_engines(
     env_vars: Mapping[str, str],
     weights_directory: str,
     start_timeout_s: float,
+    weight_source: str = "",
     **engine: Unpack[EngineOptions],
 ) -> PolicyEngines:
     """Start the engines of a run, all at once, and return them when each has answered a request.
@@ -151,9 +164,11 @@ def deploy_engines(
         num_threads: threads that each computes with; more than the cores it can have to itself
             makes it ten times slower.
         env_vars: further environment of the engines' processes.
-        weights_directory: where new versions are published; an engine that Serve starts again
-            loads the newest from here.
+        weights_directory: where new versions are published, and brought to on other hosts; an
+            engine that Serve starts again loads the newest from here.
         start_timeout_s: limit for all engines to be ready.
+        weight_source: name of the ``WeightSource`` that engines on other hosts than the learner's
+            get new versions from; empty where all is on one host.
         **engine: see ``EngineOptions``.
 
     Raises:
@@ -167,7 +182,9 @@ def deploy_engines(
         health_check_timeout_s=engine["probe_timeout_s"] + 15,
         ray_actor_options={"num_cpus": num_cpus, "runtime_env": {"env_vars": environment}},
     )
-    application = deployment.bind(weights_directory=weights_directory, **engine)
+    application = deployment.bind(
+        weights_directory=weights_directory, weight_source=weight_source, **engine
+    )
     names = [f"{run_id}-policy-{index}" for index in range(num_engines)]
     ray_serve.start(proxy_location="Disabled")
     handles = ray_serve.run_many(

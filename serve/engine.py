@@ -38,7 +38,7 @@ from serve.engine_figures import EngineFigures
 from serve.engine_health import check_progress
 from serve.engine_start import start_vllm
 from serve.token_versions import TokenVersions, tokens_written
-from serve.weight_receiver import read_receipt
+from serve.weight_receipt import collect_receipts, discard_receipts
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 
@@ -167,15 +167,16 @@ class PolicyEngine:
             EngineError: a process of vLLM died; or the update took longer than ``timeout_s``, which
                 makes the engine unhealthy.
         """
+        # Shielded: vLLM is left half-way where whoever asked for an update goes away.
+        return await asyncio.shield(asyncio.create_task(self._update_alone(manifest, timeout_s)))
+
+    async def _update_alone(self, manifest: WeightManifest, timeout_s: float) -> WeightReceipt:
         async with self._update_lock:
             receipt_path = Path(f"{manifest.path}.receipt-{uuid.uuid4().hex}")
             self._is_updating = True
             try:
                 async with asyncio.timeout(timeout_s):
                     return await self._update(manifest, receipt_path)
-            except asyncio.CancelledError:
-                self._distrust = f"its update to version {manifest.version} was given up"
-                raise
             except TimeoutError as error:
                 self._distrust = f"its update to version {manifest.version} was not finished"
                 self._stall = f"the engine did not load {manifest.path} within {timeout_s} s"
@@ -185,7 +186,7 @@ class PolicyEngine:
                 self._figures.note_progress()
                 self._update_ended.set()
                 self._update_ended = asyncio.Event()
-                receipt_path.unlink(missing_ok=True)
+                discard_receipts(receipt_path)
 
     async def _update(self, manifest: WeightManifest, receipt_path: Path) -> WeightReceipt:
         await self._llm.pause_generation(mode="keep", clear_cache=False)
@@ -196,12 +197,17 @@ class PolicyEngine:
             await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
         except Exception as error:  # vLLM raises bare Exception for whatever its worker raised
             failure = error
-        receipt = read_receipt(receipt_path)
-        if failure is None and receipt is not None and not receipt.error:
-            await self._llm.finish_weight_update(weight_version=str(manifest.version))
+        num_ranks = self._llm.vllm_config.parallel_config.world_size
+        receipt = collect_receipts(receipt_path, num_ranks=num_ranks, version=manifest.version)
+        is_right = failure is None and not receipt.error
+        if failure is None:
+            # Ends the update in every worker, also where one of them refused it.
+            version = str(manifest.version) if is_right else None
+            await self._llm.finish_weight_update(weight_version=version)
+        if is_right:
             await self._change_version(manifest.version)
             self._distrust = ""
-        elif receipt is None or receipt.is_changed:
+        elif failure is not None or receipt.is_changed:
             self._distrust = f"its update to version {manifest.version} failed"
         if not self._distrust:
             # Frees the blocks where nothing is in flight. Never relied upon: with a request in
@@ -210,10 +216,10 @@ class PolicyEngine:
             await self._llm.resume_generation()
         if self._llm.errored:
             raise EngineError("a process of the vLLM engine died during a weight update")
-        if failure is not None or receipt is None:
-            raise WeightSyncError(
-                receipt.error if receipt and receipt.error else f"the engine failed: {failure}"
-            ) from failure
+        if failure is not None:
+            raise WeightSyncError(f"the engine failed: {failure}") from failure
+        if receipt.error:
+            raise WeightSyncError(receipt.error)
         return receipt
 
     async def _change_version(self, version: int) -> None:

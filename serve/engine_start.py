@@ -42,6 +42,8 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
         EngineError: vLLM does not start; the message is its first error.
     """
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    if not (Path(options["model_dir"]) / "config.json").is_file():
+        raise EngineError(f"there is no config.json in {options['model_dir']}: no model to start")
     _check_memory(options)
     loggers = [lambda config, index: figures]
     if options["export_metrics"]:
@@ -98,6 +100,8 @@ def _overheard() -> Iterator[bytearray]:
         while data := os.read(source, 2**16):
             heard.extend(data[: KEPT_BYTES - len(heard)])
             os.write(kept[1], data)
+        os.close(source)
+        os.close(kept[1])
 
     thread = threading.Thread(target=forward, name="overheard", daemon=True)
     thread.start()
@@ -109,6 +113,7 @@ def _overheard() -> Iterator[bytearray]:
     finally:
         os.dup2(kept[0], 1)
         os.dup2(kept[1], 2)
+        os.close(kept[0])
         # Ends at once when no process holds the pipe any more, as after a failure; else never.
         thread.join(timeout=0.5)
 
@@ -139,6 +144,7 @@ def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
         kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),
         block_size=options["block_size"],
         seed=options["seed"],
+        tensor_parallel_size=options["tensor_parallel_size"],
         weight_transfer_config=WeightTransferConfig(backend=options["weight_backend"]),
         # Seeds and prompts in chunks do not go together on CPU: each must fit one step.
         enable_chunked_prefill=False,

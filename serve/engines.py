@@ -119,6 +119,18 @@ class PolicyEngines:
             self._known_down.remove(name)
 
 
+def remove_left_over(run_ids: Sequence[str]) -> None:
+    """Delete the engines that earlier drivers of a run left behind; Serve outlives them."""
+    prefixes = tuple(f"{run_id}-policy-" for run_id in run_ids)
+    if not prefixes:
+        return
+    ray_serve.start(proxy_location="Disabled")  # a no-op where it runs
+    for name in ray_serve.status().applications:
+        if name.startswith(prefixes):
+            logger.warning("Engine %s was left behind by a driver that died; it is removed.", name)
+            ray_serve.delete(name)
+
+
 def engines_up(names: Sequence[str]) -> set[str]:
     """Return those applications that have a replica which takes requests."""
     applications = ray_serve.status().applications

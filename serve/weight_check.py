@@ -8,6 +8,9 @@ model makes, on a fixed random input of two kinds of rows:
   of summation and any dtype: it must be equal bit for bit, and one changed weight shows.
 * dense normal rows, which use the layer the way a forward pass does. They agree to rounding.
 
+No rank asks another: what a layer of this rank computes before results are gathered is compared
+with the share of the tensor that belongs here (``weight_shard``).
+
 Shapes: ``R`` probe rows, ``K`` inputs and ``N`` outputs of a layer.
 """
 
@@ -25,6 +28,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 )
 
 from cast_ray.errors import WeightSyncError
+from serve.weight_shard import share_of_vocabulary, shares_of_linear
 
 MAX_ONE_HOT_ROWS = 512
 """A layer with more inputs is probed at so many of them, the same ones each time. All outputs are
@@ -64,7 +68,8 @@ def check_layers(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) ->
 
     Args:
         model: a model of vLLM's on one worker, weights loaded.
-        tensors: the complete weights, named as in the Hugging Face checkpoint.
+        tensors: the complete weights, named as in the Hugging Face checkpoint; with tensor
+            parallelism each rank compares the share that it holds.
 
     Returns:
         One entry for each tensor and use: a tied embedding is checked as embedding and as head.
@@ -97,14 +102,15 @@ def _check_module(
         own = f"{name}.weight"
         source = own if own in tensors else "model.embed_tokens.weight"
         sent = _find(tensors, source).to(module.params_dtype)
-        probe = _probe(sent.shape[1])
-        logits = model.compute_logits(probe.rows.to(sent))
-        yield _check_product(own, probe, logits[:, : len(sent)], sent), source
+        held = share_of_vocabulary(module, sent)
+        probe = _probe(held.shape[1])
+        logits = module.quant_method.apply(module, probe.rows.to(held), None)
+        yield _check_product(own, probe, logits[:, : len(held)], held), source
     elif isinstance(module, VocabParallelEmbedding):
         source = f"{name}.weight"
-        sent = _find(tensors, source)
-        found = module(torch.arange(len(sent), device=module.weight.device))
-        yield _check_equal(source, found, sent), source
+        held = share_of_vocabulary(module, _find(tensors, source))
+        rows = torch.arange(len(held), device=module.weight.device)
+        yield _check_equal(source, module.quant_method.embedding(module, rows), held), source
     else:
         for field, parameter in module.named_parameters(recurse=False):
             source = f"{name}.{field}"
@@ -117,7 +123,8 @@ def _check_linear(
     """Check a linear layer, one by one the projections that the engine has merged into it."""
     prefix, _, leaf = name.rpartition(".")
     parts = [f"{prefix}.{part}" for part in model.packed_modules_mapping.get(leaf, [leaf])]
-    sent = [_find(tensors, f"{part}.weight").to(layer.params_dtype) for part in parts]
+    whole = [_find(tensors, f"{part}.weight").to(layer.params_dtype) for part in parts]
+    sent = shares_of_linear(layer, name, whole)
     probe = _probe(sent[0].shape[1])
     # The call that the layer's own forward makes. The bias is compared apart: added to a product,
     # it would round the exact rows.
@@ -126,10 +133,11 @@ def _check_linear(
     for part, weight, piece in zip(parts, sent, pieces, strict=True):
         yield _check_product(f"{part}.weight", probe, piece, weight), f"{part}.weight"
     if layer.bias is not None:
-        biases = layer.bias.split([len(weight) for weight in sent])
-        for part, bias in zip(parts, biases, strict=True):
-            source = f"{part}.bias"
-            yield _check_equal(source, bias, _find(tensors, source).to(layer.params_dtype)), source
+        whole = [_find(tensors, f"{part}.bias").to(layer.params_dtype) for part in parts]
+        sent = shares_of_linear(layer, name, whole)
+        found = layer.bias.split([len(bias) for bias in sent])
+        for part, bias, expected in zip(parts, found, sent, strict=True):
+            yield _check_equal(f"{part}.bias", bias, expected), f"{part}.bias"
 
 
 @dataclass(frozen=True, slots=True)

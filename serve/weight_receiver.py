@@ -3,15 +3,14 @@
 Runs inside vLLM's worker process, where ``register`` announces it by entry point. It reads a
 published file, proves the bytes, loads them layer by layer and then asks every layer that the
 engine computes with what it holds now (``weight_check``). The outcome goes to the caller as a
-receipt, a small JSON file: vLLM's interface carries neither results nor exception types.
+receipt (``weight_receipt``). With tensor parallelism each worker does this for its own share.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,7 +30,10 @@ from cast_ray.errors import WeightSyncError
 from cast_ray.weights import WeightManifest, read_weights
 from serve.watchdog import end_with_parent
 from serve.weight_check import LayerCheck, check_layers
+from serve.weight_receipt import write_receipt
 from serve.wire import WeightReceipt
+
+logger = logging.getLogger(__name__)
 
 BACKEND = "cast_ray_file"
 
@@ -48,7 +50,7 @@ class FileUpdate(WeightTransferUpdateInfo):
     manifest: str
     """``WeightManifest`` as JSON."""
     receipt_path: str
-    """Where the receipt is written, one path for each engine and update."""
+    """Where the receipts are written, one path for each engine and update; a rank adds its own."""
 
 
 class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
@@ -69,10 +71,12 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         model: torch.nn.Module,
     ) -> None:
         super().__init__(config, vllm_config, device, model)
-        if (world_size := self.parallel_config.world_size) != 1:
+        parallel = self.parallel_config
+        if parallel.world_size != parallel.tensor_parallel_size:
             raise WeightSyncError(
-                f"the weight backend {config.backend} compares whole layers and needs one worker "
-                f"an engine, got {world_size}; start more engines instead of larger ones"
+                f"the weight backend {config.backend} knows tensor parallelism alone, got "
+                f"{parallel.world_size} workers and tensor_parallel_size="
+                f"{parallel.tensor_parallel_size}; start more engines instead"
             )
 
     def init_transfer_engine(self, init_info: FileInit) -> None:
@@ -88,11 +92,10 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: FileUpdate) -> None:
-        """Read, prove, load and check one version.
+        """Read, prove, load and check one version; whatever goes wrong stands in the receipt.
 
-        Raises:
-            WeightSyncError: the file is not the published one (the old weights stay in use), or a
-                layer does not hold what was sent.
+        Nothing is raised: vLLM asks all workers and stops listening at the first that failed. The
+        answers of the others would then be taken for those of its next call.
         """
         manifest = WeightManifest.from_json(update_info.manifest)
         started = read = loaded = time.perf_counter()
@@ -112,21 +115,22 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             _raise_if_wrong(checks, manifest)
         except WeightSyncError as failure:
             error = str(failure)
-            raise
-        finally:
-            worst = max(checks, key=lambda check: check.severity, default=None)
-            receipt = WeightReceipt(
-                version=manifest.version,
-                num_checks=len(checks),
-                worst_layer=worst.name if worst else "",
-                worst_relative_error=worst.relative_error if worst else 0.0,
-                seconds_read=read - started,
-                seconds_load=loaded - read,
-                seconds_check=time.perf_counter() - loaded,
-                error=error,
-                is_changed=is_changed,
-            )
-            Path(update_info.receipt_path).write_text(json.dumps(asdict(receipt)))
+        except Exception as failure:  # a model's loader raises anything: it has no contract
+            error = f"the engine cannot load version {manifest.version}: {failure!r}"
+            logger.exception("weights of version %d were not loaded", manifest.version)
+        worst = max(checks, key=lambda check: check.severity, default=None)
+        receipt = WeightReceipt(
+            version=manifest.version,
+            num_checks=len(checks),
+            worst_layer=worst.name if worst else "",
+            worst_relative_error=worst.relative_error if worst else 0.0,
+            seconds_read=read - started,
+            seconds_load=loaded - read,
+            seconds_check=time.perf_counter() - loaded,
+            error=error,
+            is_changed=is_changed,
+        )
+        write_receipt(receipt, update_info.receipt_path, rank=self.parallel_config.rank)
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Hand the tensors to the model, which packs each layer as soon as it is complete."""
@@ -148,15 +152,6 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
 
     def shutdown(self) -> None:
         """Do nothing: no connection, no thread, no open file."""
-
-
-def read_receipt(path: Path) -> WeightReceipt | None:
-    """Return and delete the receipt at ``path``; None when the engine wrote none."""
-    if not path.exists():
-        return None
-    receipt = WeightReceipt(**json.loads(path.read_text()))
-    path.unlink()
-    return receipt
 
 
 def _raise_if_wrong(checks: list[LayerCheck], manifest: WeightManifest) -> None:

@@ -28,6 +28,8 @@ class EngineOptions(TypedDict):
     """Tokens in a block of the prefix cache; on CPU a multiple of 32."""
     seed: int
     """Of the engine itself; requests bring their own."""
+    tensor_parallel_size: int
+    """Workers that hold one engine together, each a share of every layer."""
     weight_backend: str
     """Name of a weight-transfer backend that is registered with vLLM."""
     update_timeout_s: float
@@ -86,11 +88,11 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightReceipt:
-    """What an engine found after loading weights."""
+    """What an engine found after loading weights; of several ranks, the worst."""
 
     version: int
     num_checks: int
-    """Tensors compared, each in the layer that uses it."""
+    """Tensors compared, each in the layer that uses it; of all ranks, each with its share."""
     worst_layer: str
     """The tensor with the largest relative error; empty when none was compared."""
     worst_relative_error: float

@@ -11,7 +11,9 @@ VOCAB_SIZE = 512
 STOP_TOKEN_ID = 2
 
 
-def build_tiny_model(directory: Path, *, seed: int) -> Qwen3ForCausalLM:
+def build_tiny_model(
+    directory: Path, *, seed: int, num_key_value_heads: int = 2
+) -> Qwen3ForCausalLM:
     """Save a model of 0.9 M random parameters in Hugging Face format and return it.
 
     Weights have a standard deviation of 0.05: at the usual 0.02 a net of this size predicts an
@@ -24,7 +26,7 @@ def build_tiny_model(directory: Path, *, seed: int) -> Qwen3ForCausalLM:
         intermediate_size=384,
         num_hidden_layers=4,
         num_attention_heads=4,
-        num_key_value_heads=2,
+        num_key_value_heads=num_key_value_heads,
         head_dim=32,
         max_position_embeddings=4096,
         tie_word_embeddings=True,

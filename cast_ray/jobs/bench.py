@@ -11,6 +11,7 @@ from cast_ray.jobs.bench_rollout import bench_rollout
 from cast_ray.jobs.bench_simulated import bench_simulated
 from cast_ray.jobs.bench_solve import bench_solve
 from cast_ray.jobs.bench_solvers import bench_solvers
+from cast_ray.jobs.bench_sync import bench_sync
 
 BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "gym": bench_gym,
@@ -19,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "simulated": bench_simulated,
     "solve": bench_solve,
     "solvers": bench_solvers,
+    "sync": bench_sync,
 }
 
 

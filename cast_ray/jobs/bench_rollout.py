@@ -178,6 +178,7 @@ def _engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
         kv_cache_gib=config.engine.kv_cache_gib,
         block_size=32,
         seed=_SEED,
+        tensor_parallel_size=1,
         weight_backend=config.engine.weight_backend,
         update_timeout_s=60.0,
         stall_timeout_s=60.0,

@@ -15,6 +15,8 @@ from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.puzzles import Puzzle, read_puzzles, write_puzzles
 from cast_ray.seeds import derive_seed
 
+HELD_OUT = "held_out.parquet"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boards:
@@ -116,10 +118,10 @@ def _given_puzzles(file: Path, *, game: str, tier: str) -> list[Puzzle]:
 
 
 def write_boards(boards: Boards, directory: Path) -> None:
-    """Keep the three sets in the run directory."""
+    """Keep the three sets in the run directory; where ``HELD_OUT`` is, the others are."""
     write_puzzles(directory / "train.parquet", boards.train)
     write_puzzles(directory / "validation.parquet", boards.validation)
-    write_puzzles(directory / "held_out.parquet", boards.held_out)
+    write_puzzles(directory / HELD_OUT, boards.held_out)
 
 
 def read_boards(directory: Path) -> Boards:
@@ -127,7 +129,7 @@ def read_boards(directory: Path) -> Boards:
     return Boards(
         train=read_puzzles(directory / "train.parquet"),
         validation=read_puzzles(directory / "validation.parquet"),
-        held_out=read_puzzles(directory / "held_out.parquet"),
+        held_out=read_puzzles(directory / HELD_OUT),
     )
 
 

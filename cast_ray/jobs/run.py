@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from cast_ray.config import TrainConfig
 from cast_ray.config_learning import ObjectiveConfig
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
-from cast_ray.jobs.boards import Boards, make_boards, read_boards, write_boards
+from cast_ray.jobs.boards import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.progress import TrainProgress
 from cast_ray.run_directory import ResumePoint, RunDirectory
 from cast_ray.small_policy import read_chat_pieces
@@ -30,6 +30,8 @@ class Run:
     lost_at: float | None = None
     """When the driver was lost that this one takes the place of, as ``time.time``; None = it takes
     nobody's."""
+    earlier_ids: list[str] = field(default_factory=list)
+    """``run_id`` of the drivers that trained here before: what they left behind is this run's."""
 
 
 def open_run(
@@ -51,8 +53,9 @@ def open_run(
         directory, goes_on = _create(config, progress), None
     # Different for every start: a run that was killed may have left actors of its name behind.
     run_id = f"{directory.path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
+    earlier = directory.note_start(run_id)
     boards = read_boards(directory.puzzles)
-    return Run(config, directory, progress, boards, run_id, goes_on, lost_at)
+    return Run(config, directory, progress, boards, run_id, goes_on, lost_at, earlier)
 
 
 def _check_reference(objective: ObjectiveConfig) -> None:
@@ -86,6 +89,7 @@ def _create(config: TrainConfig, progress: TrainProgress) -> RunDirectory:
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = config.run_dir or f"runs/{config.game}-{config.tier}-{now}"
     directory = RunDirectory.create(Path(name), config)
+    directory.lock()
     write_boards(boards, directory.puzzles)
     return directory
 
@@ -96,8 +100,11 @@ def _reopen(config: TrainConfig, progress: TrainProgress) -> tuple[RunDirectory,
     directory, changed = RunDirectory.reopen(Path(config.run_dir), config)
     if changed:
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
+    directory.lock()
+    if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were made
+        write_boards(make_boards(config.game, config.tier, config.puzzles), directory.puzzles)
     goes_on = directory.resume_point()
-    if goes_on.step >= config.steps:
+    if goes_on.step >= config.steps and directory.summary.is_file():
         raise RunDirectoryError(
             f"{directory.path} has done its {config.steps} steps already; give a larger steps= to "
             "train on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cast_ray.chat import ChatTokenizer
+from cast_ray.checkpoint import make_partial, publish
 from cast_ray.games import get_game
 from cast_ray.jobs import warm_start
 from cast_ray.jobs.run import Run
@@ -33,8 +34,9 @@ def _initial_model(run: Run) -> Path:
     if not directory.initial_model.is_dir():
         turn_budget = get_game(config.game).tiers[config.tier].turn_budget
         run.progress.phase("building the small policy")
+        unfinished = make_partial(directory.initial_model)
         warm_start.build_initial_model(
-            directory.initial_model,
+            unfinished,
             game=config.game,
             turn_budget=turn_budget,
             puzzles=run.boards.train,
@@ -42,6 +44,7 @@ def _initial_model(run: Run) -> Path:
             max_tokens=conversation_limit(config),
             seed=config.seed,
         )
+        publish(unfinished, directory.initial_model)
     return directory.initial_model
 
 

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 
 import pyarrow.parquet as pq
@@ -63,7 +63,9 @@ def train(
     directory = run.directory
     progress.phase("starting Ray")
     try:
-        with ray_session(num_cpus=reserved_cpus(config)):
+        # What did start once may start again later, whatever keeps it from that now.
+        naming = nullcontext() if run.lost_at is None else _losses_named()
+        with ray_session(num_cpus=reserved_cpus(config)), naming:
             _train(run)
     except KeyboardInterrupt:
         write_report(directory)
@@ -84,7 +86,11 @@ def _train(run: Run) -> None:
         with ThreadPoolExecutor(max_workers=1) as background:
             # The engines need a minute to start: meanwhile the policy is taught.
             starting = background.submit(
-                Workers.start, config, run_id=run.run_id, model_dir=first_model
+                Workers.start,
+                config,
+                run_id=run.run_id,
+                model_dir=first_model,
+                earlier_ids=run.earlier_ids,
             )
             try:
                 taught_model = start_model(run, first_model)

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.weights import WeightManifest, remove_old_versions
 from serve.connect import connect_policy
-from serve.deployment import PolicyEngines, deploy_engines
+from serve.deployment import deploy_engines
+from serve.engines import PolicyEngines, remove_left_over
 from serve.wire import EngineStats, WeightReceipt
 from solver_actors.pool import RolloutPool
 
@@ -66,14 +68,30 @@ class Workers:
         self.dtype = dtype
 
     @classmethod
-    def start(cls, config: TrainConfig, *, run_id: str, model_dir: Path) -> Workers:
+    def start(
+        cls,
+        config: TrainConfig,
+        *,
+        run_id: str,
+        model_dir: Path,
+        earlier_ids: Sequence[str] = (),
+    ) -> Workers:
         """Start engines with the weights of ``model_dir`` as version 0, and the pool.
+
+        Args:
+            config: of the run.
+            run_id: begins all names.
+            model_dir: what the engines load first.
+            earlier_ids: of drivers that are gone; what they left behind is removed.
 
         Raises:
             EngineError, RemoteTimeout: the engines did not start.
             ModelError: the model's tokenizer cannot hold a conversation.
         """
         pieces = read_chat_pieces(model_dir)
+        remove_left_over(earlier_ids)
+        for earlier in earlier_ids:
+            shutil.rmtree(_shared_memory_path(earlier), ignore_errors=True)
         weights_dir = shared_memory_dir(run_id)
         engine = config.engine
         engines = deploy_engines(
@@ -93,10 +111,11 @@ class Workers:
             kv_cache_gib=engine.kv_cache_gib,
             block_size=_BLOCK_SIZE,
             seed=derive_seed(config.seed, "engine") % 2**31,
+            tensor_parallel_size=engine.tensor_parallel_size,
             weight_backend=engine.weight_backend,
             stall_timeout_s=_STALL_TIMEOUT_S,
             probe_timeout_s=_PROBE_TIMEOUT_S,
-            export_metrics=False,
+            export_metrics=engine.export_metrics,
         )
         rollout = config.rollout
         pool = RolloutPool(
@@ -213,7 +232,7 @@ def shared_memory_dir(run_id: str) -> Path:
     Raises:
         EnvironmentSetupError: there is no shared memory to write to.
     """
-    path = Path("/dev/shm") / f"cast-ray-{run_id}"
+    path = _shared_memory_path(run_id)
     try:
         path.mkdir(mode=0o700)
         (path / "pid").write_text(str(os.getpid()))  # tells doctor whose files these are
@@ -222,3 +241,7 @@ def shared_memory_dir(run_id: str) -> Path:
             f"{path} cannot be made ({error.strerror}); run cast-ray doctor"
         ) from None
     return path
+
+
+def _shared_memory_path(run_id: str) -> Path:
+    return Path("/dev/shm") / f"cast-ray-{run_id}"

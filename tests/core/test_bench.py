@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from cast_ray.cli import main
 from cast_ray.games import GAMES
 from cast_ray.jobs.bench import BENCHMARKS
 from cast_ray.jobs.bench_gym import bench_gym
 from cast_ray.jobs.bench_solve import bench_solve, make_lines
+from cast_ray.jobs.bench_sync import TransportRounds
 
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -59,3 +62,24 @@ def test_unknown_benchmark_is_one_sentence_and_exit_code_2(
     known = ", ".join(BENCHMARKS)
     expected = f"cast-ray: the benchmark must be one of {known}, got 'gymm'\n"
     assert capsys.readouterr().err == expected
+
+
+def test_the_parts_of_a_transport_are_measured_and_add_up(tmp_path: Path) -> None:
+    state = {f"w{i}": torch.randn(2**18).bfloat16() for i in range(4)}
+    figures = TransportRounds(tmp_path / "weights", state).figures(2)
+    assert figures["gigabytes"] == 4 * 2**19 / 1e9
+    assert figures["move_s"] == figures["publish_s"] + figures["read_s"]
+    assert figures["transport_s"] == figures["gather_s"] + figures["write_s"] + figures["map_s"]
+    assert figures["move_over_memcpy"] == figures["move_s"] / figures["memcpy_s"]
+    # What one thread does is part of what it takes.
+    parts = figures["gather_s"] + figures["checksum_s"] + figures["write_s"]
+    assert 0 < parts < 1.5 * figures["publish_one_thread_s"]
+    assert min(figures.values()) > 0
+    assert not (tmp_path / "weights").exists()
+
+
+def test_four_times_a_state_is_copied_and_counted_four_times(tmp_path: Path) -> None:
+    once = {f"w{i}": torch.randn(2**18).bfloat16() for i in range(4)}
+    state = {f"{name}.{i}": once[name] for i in range(4) for name in once}
+    figures = TransportRounds(tmp_path / "weights", state).figures(1)
+    assert figures["gigabytes"] == 4 * 4 * 2**19 / 1e9

@@ -389,7 +389,50 @@ def test_a_version_that_falls_within_an_answer_is_reported(run: RunDirectory) ->
     row = find(run, is_long)
     token = row["turn_starts"][2]
     at = change_row(run, row, set_entry("weight_versions", token, row["step"] + 1))
-    assert places(run) == [(*at, 2, f"weight_versions[{token + 1}]")]
+    assert (*at, 2, f"weight_versions[{token + 1}]") in places(run)
+
+
+# What was to be played.
+
+
+def test_token_of_weights_that_came_later_is_reported(run: RunDirectory) -> None:
+    row = find(run, is_long)
+    start, end = row["turn_starts"][1], row["turn_ends"][1]
+
+    def of_the_future(row: Row) -> None:
+        row["weight_versions"][start:end] = [2] * (end - start)
+
+    at = change_row(run, row, of_the_future)
+    assert places(run) == [(*at, None, f"weight_versions[{start}]")]
+
+
+def test_token_of_weights_older_than_the_bound_is_reported(run: RunDirectory) -> None:
+    def of_the_past(rows: list[Row]) -> None:
+        row = rows[0]
+        row["weight_versions"] = [min(version, 1) for version in row["weight_versions"]]
+
+    tamper(step_file(run, 2), of_the_past)
+    assert [(step, what.partition("[")[0]) for step, _, _, _, what in places(run)] == [
+        (2, "weight_versions")
+    ]
+
+
+def test_seed_that_was_not_issued_is_reported(run: RunDirectory) -> None:
+    at = change_row(run, find(run, is_long), lambda row: row.update(seed=row["seed"] + 1))
+    assert (*at, None, "seed") in places(run)
+
+
+def test_group_of_another_steps_puzzle_is_reported(run: RunDirectory) -> None:
+    """Skipped puzzles and repeated ones come up as groups that are not what was drawn."""
+    other = pq.read_table(step_file(run, 2)).to_pylist()[:GROUP_SIZE]
+
+    def swap(rows: list[Row]) -> None:
+        for row, stranger in zip(rows, other, strict=False):
+            row.update(puzzle_id=stranger["puzzle_id"])
+
+    tamper(step_file(run), swap)
+    found = {spot for spot in places(run) if spot[4] == "puzzle_id" and spot[3] is None}
+    assert found == {(1, 0, episode, None, "puzzle_id") for episode in range(GROUP_SIZE)}
 
 
 # Advantages.
@@ -555,7 +598,7 @@ def test_group_numbers_of_dynamic_sampling_may_leave_some_out(tmp_path: Path) ->
     run = make_run(tmp_path / "run", "rollout.dynamic_sampling=1")
     assert places(run) == []
     renumber_last_group(run, 2 * PUZZLES_PER_STEP - 1)
-    assert places(run) == []
+    assert {what for *_, what in places(run)} == {"puzzle_id", "seed"}  # no row is missing
 
 
 def test_group_number_that_no_draw_can_have_is_reported(tmp_path: Path) -> None:

@@ -14,18 +14,26 @@ from pathlib import Path
 import torch
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-from serve.weight_receiver import WeightReceiver
+from serve.weight_receiver import FileUpdate, WeightReceiver
 
 BACKEND = "faulty_file"
 NO_FAULT = {"kind": "none"}
 
 
 class FaultyReceiver(WeightReceiver):
-    """Leaves the head behind, loads other values than were sent, or takes its time."""
+    """Leaves the head or a rank behind, loads other values than were sent, or takes its time."""
+
+    def receive_weights(self, update_info: FileUpdate) -> None:
+        if self._fault()["kind"] != "silent":
+            super().receive_weights(update_info)
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        while (fault := _fault())["kind"] == "hold":
+        while (fault := self._fault())["kind"] == "hold":
             time.sleep(0.05)  # for as long as the test wants an update to last
+        if fault["kind"] == "left behind":
+            return
+        if fault["kind"] == "crash":
+            raise KeyError("a name that the model does not know")
         if fault["kind"] == "nudge":
             sent = tensors[fault["name"]]
             nudged = sent.float()
@@ -38,12 +46,14 @@ class FaultyReceiver(WeightReceiver):
         super().load(tensors)
 
     def pack_tied_head(self) -> None:
-        if _fault()["kind"] != "head left behind":
+        if self._fault()["kind"] != "head left behind":
             super().pack_tied_head()
 
-
-def _fault() -> dict[str, object]:
-    return json.loads(Path(os.environ["FAULT_FILE"]).read_text())
+    def _fault(self) -> dict[str, object]:
+        """What is wrong now; a fault with a rank is of that rank alone."""
+        fault = json.loads(Path(os.environ["FAULT_FILE"]).read_text())
+        rank = self.parallel_config.rank
+        return fault if fault.get("rank", rank) == rank else NO_FAULT
 
 
 def register() -> None:

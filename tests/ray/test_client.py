@@ -288,7 +288,9 @@ def test_new_weights_reach_requests_that_wait_for_them_and_tokens_in_flight(
         running = asyncio.create_task(client(a_request(1), Lane(group=0)))
         waiting = asyncio.create_task(client(a_request(2, min_weight_version=2), Lane(group=0)))
         await asyncio.sleep(0.3)
-        manifest = WeightManifest(version=2, path="", num_bytes=0, checksum="", tensors=())
+        manifest = WeightManifest(
+            version=2, path="", num_bytes=0, checksum="", piece_bytes=1, tensors=()
+        )
         await slow.handles[0].update_weights.remote(manifest)
         assert (await running).weight_versions == (0, 2, 2)
         assert (await waiting).weight_versions == (2, 2, 2)

@@ -151,10 +151,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         "kv_cache_gib": 1,
         "block_size": 32,
         "seed": 0,
+        "tensor_parallel_size": 1,
         "weight_backend": "faulty_file",
         "stall_timeout_s": 2,
         "probe_timeout_s": 20,
-        "export_metrics": False,
+        "export_metrics": True,
     }
     engines = deploy_engines("test", **options)
     bench = Bench(engines, options, model, folder / "weights", fault_file)

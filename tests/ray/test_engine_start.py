@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from ray import serve as ray_serve
 
 from cast_ray.errors import EngineError
@@ -75,8 +76,23 @@ def test_too_few_cpus_are_named_at_once(local_ray: None, model_dir: Path) -> Non
     assert time.monotonic() - started < 2
 
 
+def test_cpus_that_others_hold_are_named(local_ray: None, model_dir: Path) -> None:
+    @ray.remote(num_cpus=4)
+    class Greedy:
+        def hold(self) -> None:
+            pass
+
+    greedy = Greedy.remote()
+    ray.get(greedy.hold.remote(), timeout=30)
+    message = failure_of(model_dir)
+    ray.kill(greedy)
+    assert "found no place for" in message
+    assert "it asks for 1 CPUs, and 0 of the cluster's 4 are free" in message
+
+
 def test_a_model_that_is_missing_is_named(local_ray: None, tmp_path: Path) -> None:
-    assert "/no/such/model" in failure_of(tmp_path, model_dir="/no/such/model")
+    message = failure_of(tmp_path / "nowhere")
+    assert f"no config.json in {tmp_path / 'nowhere'}" in message
 
 
 def test_memory_that_is_missing_is_counted(local_ray: None, model_dir: Path) -> None:

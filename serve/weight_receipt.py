@@ -1,0 +1,87 @@
+"""The receipts of an update: how the workers of an engine tell what became of it.
+
+Small JSON files, one of each rank, because vLLM's interface carries neither results nor exception
+types. A rank without a receipt has not taken part, and the update has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from serve.wire import WeightReceipt
+
+
+def write_receipt(receipt: WeightReceipt, path: str | Path, *, rank: int) -> None:
+    """Write the receipt of one rank; it appears whole."""
+    place = _place(path, rank)
+    aside = place.with_name(f"{place.name}.partial")
+    aside.write_text(json.dumps(asdict(receipt)))
+    os.replace(aside, place)
+
+
+def collect_receipts(path: str | Path, *, num_ranks: int, version: int) -> WeightReceipt:
+    """Read and delete the receipts of all ranks; return the worst of everything.
+
+    Its ``error`` is that of the first rank in the order of numbers that has one. A rank whose
+    receipt is missing, or of another version, counts as changed: nobody knows what it holds.
+    """
+    receipts = [_read(_place(path, rank), rank, version) for rank in range(num_ranks)]
+    worst = max(receipts, key=lambda receipt: (bool(receipt.error), receipt.worst_relative_error))
+    return replace(
+        worst,
+        num_checks=sum(receipt.num_checks for receipt in receipts),
+        seconds_read=max(receipt.seconds_read for receipt in receipts),
+        seconds_load=max(receipt.seconds_load for receipt in receipts),
+        seconds_check=max(receipt.seconds_check for receipt in receipts),
+        error=_first_error(receipts),
+        is_changed=any(receipt.is_changed for receipt in receipts),
+    )
+
+
+def discard_receipts(path: Path) -> None:
+    """Delete what receipts are left there after an update that was given up."""
+    for place in path.parent.glob(f"{path.name}.*"):
+        place.unlink(missing_ok=True)
+
+
+def _read(place: Path, rank: int, version: int) -> WeightReceipt:
+    try:
+        receipt = WeightReceipt(**json.loads(place.read_text()))
+    except FileNotFoundError:
+        return _unknown(version, f"rank {rank} of the engine gave no account of version {version}")
+    place.unlink()
+    if receipt.version != version:
+        return _unknown(
+            version, f"rank {rank} of the engine loaded version {receipt.version}, not {version}"
+        )
+    return receipt
+
+
+def _unknown(version: int, error: str) -> WeightReceipt:
+    return WeightReceipt(
+        version=version,
+        num_checks=0,
+        worst_layer="",
+        worst_relative_error=0.0,
+        seconds_read=0.0,
+        seconds_load=0.0,
+        seconds_check=0.0,
+        error=f"{error}; restart the engine",
+        is_changed=True,
+    )
+
+
+def _first_error(receipts: Sequence[WeightReceipt]) -> str:
+    """Return the first error, with its rank where there are several; empty when none failed."""
+    for rank, receipt in enumerate(receipts):
+        if receipt.error:
+            return receipt.error if len(receipts) == 1 else f"rank {rank}: {receipt.error}"
+    return ""
+
+
+def _place(path: str | Path, rank: int) -> Path:
+    return Path(f"{path}.{rank}")
