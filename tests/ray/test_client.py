@@ -224,6 +224,7 @@ def test_one_failure_is_one_line(engines: PolicyEngines, caplog: pytest.LogCaptu
             await asyncio.sleep(0.001)
         await engines.handles[0].fail.remote("its core died")
         await asyncio.gather(*waiting)
+        assert client.counters()["num_engine_failures"] == 1
 
     run(engines, work, slots=100)
     assert [r.getMessage() for r in caplog.records if r.name == "serve.engine_link"] == [
