@@ -28,6 +28,9 @@ _LONGEST_GATHERING_S = 0.002
 """A request waits so long for others that become ready in the same turn of the event loop. When an
 engine finishes many answers at once, the first of their successors must reach it before the last
 is made: an engine that is empty meanwhile costs more than a second call."""
+_SMALLEST_EARLY_CALL = 8
+"""And so many travel together then: alone, a call costs more than its turns. An engine that has
+more of our requests than slots is not empty and gets whole cohorts."""
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
 _CHECKS_PER_TIMEOUT = 4
@@ -55,6 +58,7 @@ class EngineLink:
         self,
         handle: DeploymentHandle,
         *,
+        slots: int,
         timeout_s: float,
         recovery_timeout_s: float,
         on_failed: Callable[[Sequence[Ask]], None],
@@ -64,6 +68,7 @@ class EngineLink:
 
         Args:
             handle: of the engine's application.
+            slots: this client's share of the requests that the engine runs together.
             timeout_s: an engine that is up and writes nothing for so long has stalled.
             recovery_timeout_s: one that is not up may take so long to come back.
             on_failed: gets requests back that the engine did not answer because it failed.
@@ -78,6 +83,7 @@ class EngineLink:
         # Over gRPC an answer is a message and not an object with an owner and a count: with six
         # turns a call 1.0 ms of CPU a turn for all processes, 1.4 by reference.
         self._stream = handle.options(stream=True, _by_reference=False).generate
+        self._slots = slots
         self._timeout_s = timeout_s
         self._recovery_timeout_s = recovery_timeout_s
         self._on_failed = on_failed
@@ -108,8 +114,10 @@ class EngineLink:
             loop.call_soon(self._flush)
         self._waiting.append(ask)
         self._asked.add(ask)
-        if loop.time() - self._first_at > _LONGEST_GATHERING_S:
-            self._flush()
+        may_be_empty = len(self._asked) - len(self._waiting) < self._slots
+        if may_be_empty and len(self._waiting) >= _SMALLEST_EARLY_CALL:
+            if loop.time() - self._first_at > _LONGEST_GATHERING_S:
+                self._flush()
 
     def _run(self, work: Any) -> None:  # Any: a coroutine, whose types say nothing here
         task = asyncio.create_task(work)

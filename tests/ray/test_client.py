@@ -213,25 +213,6 @@ def test_a_failed_call_is_asked_again_of_a_replica_that_lives(engines: PolicyEng
     run(engines, work)
 
 
-def test_one_failure_is_one_line(engines: PolicyEngines, caplog: pytest.LogCaptureFixture) -> None:
-    async def work(client: PolicyClient) -> None:
-        async def late(seed: int) -> Completion:
-            await asyncio.sleep(seed * 0.002)  # so that the engine has many calls
-            return await client(a_request(seed), Lane(group=0))
-
-        waiting = [asyncio.create_task(late(seed)) for seed in range(16)]
-        while client.counters()["num_calls"] < 8:
-            await asyncio.sleep(0.001)
-        await engines.handles[0].fail.remote("its core died")
-        await asyncio.gather(*waiting)
-        assert client.counters()["num_engine_failures"] == 1
-
-    run(engines, work, slots=100)
-    assert [r.getMessage() for r in caplog.records if r.name == "serve.engine_link"] == [
-        "engine client-policy-0: its core died; what it did not answer is asked again"
-    ]
-
-
 @pytest.fixture(scope="module")
 def slow(local_ray: None) -> Iterator[PolicyEngines]:
     engines = deploy_simulated_engines(
@@ -239,6 +220,28 @@ def slow(local_ray: None) -> Iterator[PolicyEngines]:
     )
     yield engines
     engines.remove()
+
+
+def test_one_failure_of_many_calls_is_one_line_and_counts_once(
+    slow: PolicyEngines, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(client: PolicyClient) -> None:
+        waiting = []
+        for seed in range(4):
+            waiting.append(asyncio.create_task(client(a_request(seed), Lane(group=0))))
+            await asyncio.sleep(0)  # the request is made,
+            await asyncio.sleep(0)  # and goes on its way alone
+        assert client.counters()["num_calls"] == 4
+        while (await slow.handles[0].stats.remote()).num_waiting < 3:
+            await asyncio.sleep(0.01)
+        await slow.handles[0].fail.remote("its core died")
+        await asyncio.gather(*waiting)
+        assert client.counters()["num_engine_failures"] == 1
+
+    run(slow, work)
+    assert [r.getMessage() for r in caplog.records if r.name == "serve.engine_link"] == [
+        "engine slow-policy-0: its core died; what it did not answer is asked again"
+    ]
 
 
 def test_a_queue_longer_than_the_time_out_is_no_stall(slow: PolicyEngines) -> None:
