@@ -49,6 +49,7 @@ class PolicyClient:
         self._links = [
             EngineLink(
                 handle,
+                slots=slots_per_engine,
                 timeout_s=timeout_s,
                 recovery_timeout_s=recovery_timeout_s,
                 on_failed=self._ask_again,

@@ -146,7 +146,7 @@ def _sides(folder: Path) -> Iterator[_Sides]:
     options = _engine_options(config, model_dir)
     environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     with ray_session(num_cpus=4):
-        bare = BareActor.options(runtime_env={"env_vars": environment}).remote(**options)
+        bare: Any = BareActor.options(runtime_env={"env_vars": environment}).remote(**options)
         engines = deploy_engines(
             "bench",
             num_engines=1,
@@ -178,6 +178,7 @@ def _engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
         kv_cache_gib=config.engine.kv_cache_gib,
         block_size=32,
         seed=_SEED,
+        tensor_parallel_size=1,
         weight_backend=config.engine.weight_backend,
         update_timeout_s=60.0,
         stall_timeout_s=60.0,
@@ -220,9 +221,8 @@ def _round(sides: _Sides, num_tokens: int, number: int) -> tuple[_Round, _Round]
     talks = [_conversation(row, num_tokens) for row in table.to_pylist()]
     cpu = cpu_seconds()
     replay = sides.bare.replay.remote(talks, num_concurrent=NUM_CONCURRENT)
-    seconds = ray.get(replay, timeout=_ROUND_TIMEOUT_S)
     bare = _Round(
-        seconds=seconds,
+        seconds=float(ray.get(replay, timeout=_ROUND_TIMEOUT_S)),
         num_turns=num_turns,
         cpu=cpu_ms_per_turn(cpu, cpu_seconds(), num_turns),
     )

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
+from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.bench_processes import (
@@ -50,6 +50,8 @@ _GROUP_SIZE = 8
 _SEED = 0
 _WARM_UP_S = 15.0
 _POLL_S = 0.01
+_LOOK_EVERY_S = 2.0
+_MOST_EMPTY = 0.9
 _TIMEOUT_S = 60.0
 _MEMORY_SETTLED_TURNS = 50_000
 _MAX_TOKENS = 4096
@@ -185,12 +187,12 @@ class _Stream:
         self.num_finished = 0
         folder.mkdir()
 
-    def top_up(self, num_groups: int) -> None:
+    def _top_up(self) -> None:
         """Forget the groups that are finished, which are on disk, and send out as many new ones."""
         out = [ticket for ticket in self._out if not ticket.is_finished]
         self.num_finished += len(self._out) - len(out)
         self._out = out
-        while len(self._out) < num_groups:
+        while len(self._out) < NUM_EPISODES // _GROUP_SIZE:
             puzzle = self._puzzles[self._num_issued % len(self._puzzles)]
             groups = episode_groups(
                 [puzzle],
@@ -205,6 +207,13 @@ class _Stream:
             self._out.append(
                 self._collector.issue(groups, self._sampling, log_to=lambda _, p=path: p)
             )
+
+    def keep_up(self, seconds: float) -> None:
+        """Issue a new group for each that ends, for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._top_up()
+            time.sleep(_POLL_S)
 
     def close(self) -> None:
         self._collector.close()
@@ -224,34 +233,23 @@ def _measure(
         [handle] = engines.handles
         stream = _Stream(pool, puzzles, folder)
 
-        def keep_on_until(is_over: Any) -> None:  # Any: a function of the slots' clock
-            while True:
-                stream.top_up(NUM_EPISODES // _GROUP_SIZE)
-                if is_over():
-                    return
-                time.sleep(_POLL_S)
-
-        started = time.monotonic()
-        keep_on_until(lambda: time.monotonic() - started > _WARM_UP_S)
+        stream.keep_up(_WARM_UP_S)
         handle.reset_clock.remote().result(timeout_s=_TIMEOUT_S)
         cpu, groups = cpu_seconds(), stream.num_finished
         watched = processes_by_component()
         memory: list[tuple[int, float, float]] = []
-        looked_at = 0.0
-        clock: SlotClock | None = None
-
-        def note() -> bool:
-            nonlocal looked_at, clock
-            if time.monotonic() - looked_at < 2.0:
-                return False
-            looked_at = time.monotonic()
-            clock = handle.clock.remote().result(timeout_s=_TIMEOUT_S)
-            usage = [private_mib(watched[name]) for name in ("environment", DRIVER)]
-            memory.append((clock.num_turns, usage[0], usage[1]))
-            return clock.num_turns >= num_turns
-
-        keep_on_until(note)
-        assert clock is not None
+        while True:
+            stream.keep_up(_LOOK_EVERY_S)
+            clock: SlotClock = handle.clock.remote().result(timeout_s=_TIMEOUT_S)
+            environment, driver = (private_mib(watched[name]) for name in ("environment", DRIVER))
+            memory.append((clock.num_turns, environment, driver))
+            if clock.num_turns >= num_turns:
+                break
+            if clock.empty_fraction > _MOST_EMPTY:
+                raise RemoteTimeout(
+                    f"the simulated engine's slots are {clock.empty_fraction:.0%} empty after "
+                    f"{clock.num_turns} turns: look at the environment actors' logs"
+                )
         used = cpu_ms_per_turn(cpu, cpu_seconds(), clock.num_turns)
         num_groups = stream.num_finished - groups
         stream.close()

@@ -44,11 +44,11 @@ def engines(local_ray: None) -> Iterator[PolicyEngines]:
     engines.remove()
 
 
-def a_request(seed: int = 0, **changes: object) -> GenerateRequest:
+def a_request(seed: object = 0, **changes: object) -> GenerateRequest:
     request = GenerateRequest(
-        token_ids=(1, 2, 3), max_tokens=8, temperature=1.0, top_p=1.0, seed=seed, stop_token_id=0
+        token_ids=(1, 2, 3), max_tokens=8, temperature=1.0, top_p=1.0, seed=0, stop_token_id=0
     )
-    return replace(request, **changes)
+    return replace(request, seed=seed, **changes)
 
 
 def answer_of(seed: int) -> tuple[int, ...]:
@@ -149,6 +149,16 @@ def test_a_refusal_hits_its_own_caller_alone_and_at_once(engines: PolicyEngines)
     run(engines, work)
 
 
+def test_a_fault_in_the_engines_code_is_said_and_not_asked_again(engines: PolicyEngines) -> None:
+    async def work(client: PolicyClient) -> None:
+        with pytest.raises(EngineError, match=r"client-policy-0 failed: unhashable type"):
+            await client(a_request(seed=[]), Lane(group=0))
+        assert client.counters()["num_retries"] == 0
+        assert (await client(a_request(1), Lane(group=0))).token_ids == answer_of(1)
+
+    run(engines, work)
+
+
 async def play(client: PolicyClient, lane: Lane, num_turns: int) -> list[Completion]:
     return [await client(a_request(lane.group * 100 + turn), lane) for turn in range(num_turns)]
 
@@ -203,24 +213,6 @@ def test_a_failed_call_is_asked_again_of_a_replica_that_lives(engines: PolicyEng
     run(engines, work)
 
 
-def test_one_failure_is_one_line(engines: PolicyEngines, caplog: pytest.LogCaptureFixture) -> None:
-    async def work(client: PolicyClient) -> None:
-        async def late(seed: int) -> Completion:
-            await asyncio.sleep(seed * 0.002)  # so that the engine has many calls
-            return await client(a_request(seed), Lane(group=0))
-
-        waiting = [asyncio.create_task(late(seed)) for seed in range(16)]
-        while client.counters()["num_calls"] < 8:
-            await asyncio.sleep(0.001)
-        await engines.handles[0].fail.remote("its core died")
-        await asyncio.gather(*waiting)
-
-    run(engines, work, slots=100)
-    assert [r.getMessage() for r in caplog.records if r.name == "serve.engine_link"] == [
-        "engine client-policy-0: its core died; what it did not answer is asked again"
-    ]
-
-
 @pytest.fixture(scope="module")
 def slow(local_ray: None) -> Iterator[PolicyEngines]:
     engines = deploy_simulated_engines(
@@ -228,6 +220,28 @@ def slow(local_ray: None) -> Iterator[PolicyEngines]:
     )
     yield engines
     engines.remove()
+
+
+def test_one_failure_of_many_calls_is_one_line_and_counts_once(
+    slow: PolicyEngines, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(client: PolicyClient) -> None:
+        waiting = []
+        for seed in range(4):
+            waiting.append(asyncio.create_task(client(a_request(seed), Lane(group=0))))
+            await asyncio.sleep(0)  # the request is made,
+            await asyncio.sleep(0)  # and goes on its way alone
+        assert client.counters()["num_calls"] == 4
+        while (await slow.handles[0].stats.remote()).num_waiting < 3:
+            await asyncio.sleep(0.01)
+        await slow.handles[0].fail.remote("its core died")
+        await asyncio.gather(*waiting)
+        assert client.counters()["num_engine_failures"] == 1
+
+    run(slow, work)
+    assert [r.getMessage() for r in caplog.records if r.name == "serve.engine_link"] == [
+        "engine slow-policy-0: its core died; what it did not answer is asked again"
+    ]
 
 
 def test_a_queue_longer_than_the_time_out_is_no_stall(slow: PolicyEngines) -> None:
@@ -278,7 +292,9 @@ def test_new_weights_reach_requests_that_wait_for_them_and_tokens_in_flight(
         running = asyncio.create_task(client(a_request(1), Lane(group=0)))
         waiting = asyncio.create_task(client(a_request(2, min_weight_version=2), Lane(group=0)))
         await asyncio.sleep(0.3)
-        manifest = WeightManifest(version=2, path="", num_bytes=0, checksum="", tensors=())
+        manifest = WeightManifest(
+            version=2, path="", num_bytes=0, checksum="", piece_bytes=1, tensors=()
+        )
         await slow.handles[0].update_weights.remote(manifest)
         assert (await running).weight_versions == (0, 2, 2)
         assert (await waiting).weight_versions == (2, 2, 2)
