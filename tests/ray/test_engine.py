@@ -123,7 +123,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     )
     fault_file = folder / "fault.json"
     fault_file.write_text(json.dumps({"kind": "none"}))
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     options = {
         "num_engines": 1,
         "num_cpus": 1,
