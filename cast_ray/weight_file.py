@@ -30,6 +30,8 @@ from cast_ray.weight_format import TensorSpec, header_of
 PIECE_BYTES = 64 * 2**20
 """Every piece of a file but the last has so many bytes, unless its manifest says otherwise."""
 _BLOCK_BYTES = 2**20
+_UNDIVIDED = 2**15
+"""Values that PyTorch copies with one thread."""
 _MAX_THREADS = 8
 
 
@@ -38,7 +40,7 @@ class WriteSeconds:
     """Where the time of a writing went, added up over threads."""
 
     packing: float
-    """Rounding to the type that is sent, and gathering."""
+    """Rounding to the type that is sent; nothing where it is that already."""
     checksum: float
     writing: float
 
@@ -62,6 +64,18 @@ class _Source:
     """What they become."""
     begin: int
     end: int
+
+    def block(self, begin: int, end: int, scratch: bytearray) -> memoryview:
+        """Return the bytes for a part of the stretch: the values' own, or rounded to scratch."""
+        size = self.dtype.itemsize
+        values = self.values[(begin - self.begin) // size : (end - self.begin) // size]
+        if values.dtype == self.dtype and values.device.type == "cpu":
+            return values.view(torch.uint8).numpy().data
+        rounded = torch.frombuffer(scratch, dtype=self.dtype, count=len(values))
+        # PyTorch divides longer copies among threads of its own, which wait for each other.
+        for part, target in zip(values.split(_UNDIVIDED), rounded.split(_UNDIVIDED), strict=True):
+            target.copy_(part)
+        return memoryview(scratch)[: end - begin]
 
 
 def write_file(
@@ -189,13 +203,10 @@ def _write_piece(
     digest = blake3()
     packing = checksum = writing = 0.0
     for source in sources:
-        size, stop = source.dtype.itemsize, min(end, source.end)
+        stop = min(end, source.end)
         for at in range(max(begin, source.begin), stop, _BLOCK_BYTES):
             started = time.perf_counter()
-            block = memoryview(scratch)[: min(_BLOCK_BYTES, stop - at)]
-            first, count = (at - source.begin) // size, len(block) // size
-            rounded = torch.frombuffer(block, dtype=source.dtype)
-            rounded.copy_(source.values[first : first + count])
+            block = source.block(at, min(at + _BLOCK_BYTES, stop), scratch)
             packed = time.perf_counter()
             digest.update(block)
             hashed = time.perf_counter()

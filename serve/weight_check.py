@@ -167,13 +167,15 @@ def _check_product(
 ) -> LayerCheck:
     """Judge the output ``[R, N]`` of a layer that should hold ``weight`` ``[N, K]``."""
     exact, dense = output.split([len(probe.inputs), NUM_DENSE_ROWS])
-    columns = (probe.signs.to(weight) * weight.T[probe.inputs]).to(exact)
+    columns = (probe.signs.to(weight) * weight[:, probe.inputs].T).to(exact)
     if not torch.equal(exact, columns):
         return LayerCheck(
             name=name, relative_error=_relative_error(exact, columns), allowed_error=0.0
         )
     # Rounded as the engine rounds; the order of summation is what may differ.
-    product = probe.rows[-NUM_DENSE_ROWS:].to(weight).double() @ weight.double().T
+    exact_enough = torch.float64 if weight.dtype == torch.float32 else torch.float32
+    rows = probe.rows[-NUM_DENSE_ROWS:].to(weight).to(exact_enough)
+    product = rows @ weight.to(exact_enough).T
     return LayerCheck(
         name=name,
         relative_error=_relative_error(dense, product.to(dense)),

@@ -59,7 +59,7 @@ def bench_sync() -> dict[str, float]:
     mapped. ``move`` is publish and read together: from the learner's tensors to tensors in the
     engine's worker, proved on both sides. ``transport`` is that without the checksums and on one
     thread: the only copy of the bytes that is made, and the mapping. ``checksum`` and ``packing``
-    (rounding) are of one thread and one side. The engine then ``load``s: it copies each layer and
+    (rounding) are the learner's, on one thread. The engine then ``load``s: it copies each layer and
     packs it for its kernels; and ``check``s: it proves every layer by using it. ``sync`` is all of
     it as the driver sees it, ``publish_float32`` and the update through Ray Serve.
 
@@ -113,7 +113,7 @@ class TransportRounds:
             manifest = self._timed_publish("publish_s", None)
             self._time("read_s", lambda manifest=manifest: read_weights(manifest))
             self._time("map_s", lambda manifest=manifest: tensors_in(map_file(Path(manifest.path))))
-            one = self._timed_publish("publish_one_thread_s", 1, with_stages=True)
+            one = self._timed_publish("publish_one_thread_s", 1, stages=("checksum", "writing"))
             self._time("read_one_thread_s", lambda one=one: read_weights(one, num_threads=1))
             if self._num_bytes < 2 * 10**9:  # float32 beside it would not fit otherwise
                 self._float32_round()
@@ -123,7 +123,7 @@ class TransportRounds:
     def _summary(self) -> dict[str, float]:
         found = {name: median(times) for name, times in self._rounds.items()}
         move = found["publish_s"] + found["read_s"]
-        transport = found["gather_s"] + found["write_s"] + found["map_s"]
+        transport = found["writing_s"] + found["map_s"]
         gigabytes = self._num_bytes / 1e9
         return {
             "gigabytes": gigabytes,
@@ -148,7 +148,7 @@ class TransportRounds:
         name: str,
         num_threads: int | None,
         *,
-        with_stages: bool = False,
+        stages: tuple[str, ...] = (),
         state: dict[str, torch.Tensor] | None = None,
     ) -> WeightManifest:
         self._version += 1
@@ -162,17 +162,14 @@ class TransportRounds:
             num_threads=num_threads,
         )
         self._rounds.setdefault(name, []).append(time.perf_counter() - started)
-        if with_stages:
-            self._rounds.setdefault("gather_s", []).append(seconds.packing)
-            self._rounds.setdefault("checksum_s", []).append(seconds.checksum)
-            self._rounds.setdefault("write_s", []).append(seconds.writing)
+        for stage in stages:
+            self._rounds.setdefault(f"{stage}_s", []).append(getattr(seconds, stage))
         return manifest
 
     def _float32_round(self) -> None:
         wide = {name: tensor.float() for name, tensor in self._state.items()}
         self._timed_publish("publish_float32_s", None, state=wide)
-        rounded = {name: torch.empty_like(tensor) for name, tensor in self._state.items()}
-        self._time("packing_s", lambda: [rounded[name].copy_(wide[name]) for name in wide])
+        self._timed_publish("publish_float32_one_thread_s", 1, stages=("packing",), state=wide)
 
     def _copy(self) -> None:
         self._copy_to(self._target)

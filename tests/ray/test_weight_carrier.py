@@ -15,8 +15,14 @@ from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout, WeightSyncError
-from cast_ray.weights import WeightManifest, publish_weights
-from serve.weight_carrier import PIECES_IN_FLIGHT, WeightSource, clear_hosts, start_source
+from cast_ray.weights import WeightManifest, publish_weights, read_weights
+from serve.weight_carrier import (
+    PIECES_IN_FLIGHT,
+    WeightCarrier,
+    WeightSource,
+    clear_hosts,
+    start_source,
+)
 from tests.engine_hosts import DyingSource, EngineHost, FlippingSource
 
 pytestmark = pytest.mark.ray
@@ -227,3 +233,12 @@ def test_the_files_of_a_run_are_deleted_on_the_hosts(hosts: Hosts) -> None:
     publish_weights({"w": torch.zeros(4)}, directory=folder, version=0)
     clear_hosts(str(folder), timeout_s=TIMEOUT_S)
     assert not folder.exists()
+
+
+def test_without_a_source_a_missing_file_is_left_to_the_reader_to_name(tmp_path: Path) -> None:
+    manifest = publish_weights({"w": torch.zeros(4)}, directory=tmp_path, version=0)
+    carrier = WeightCarrier("", directory=str(tmp_path), timeout_s=TIMEOUT_S)
+    assert carrier.current() == manifest
+    Path(manifest.path).unlink()
+    with pytest.raises(WeightSyncError, match=r"cannot read .*weights-0\.safetensors"):
+        read_weights(carrier.bring(manifest))
