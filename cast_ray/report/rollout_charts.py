@@ -21,7 +21,7 @@ from cast_ray.report.figures import (
     step_line,
 )
 from cast_ray.report.line_chart import Line, line_chart
-from cast_ray.report.phrasing import duration, percent, written
+from cast_ray.report.phrasing import count, duration, percent, written
 
 _STYLES = "abcd"
 _STALE_PARTS = 4  # the last one holds everything older, too
@@ -132,9 +132,9 @@ def staleness_figure(steps: Sequence[StepMetrics]) -> Figure | None:
     ]
     return Figure(
         title="Age of the trained tokens",
-        latest=f"at most {oldest} behind",
+        latest=f"at most {count(oldest, 'step')} behind",
         caption=(
-            "Share of the policy’s tokens by the number of updates between the weights that wrote "
+            "Share of the policy’s tokens by the number of steps between the weights that wrote "
             "them and those that they trained."
         ),
         chart=stacked_bars(
@@ -164,17 +164,17 @@ def _age_shares(row: StepMetrics, num_parts: int) -> list[float]:
     counts = row.staleness_tokens
     padded = [*counts, *[0] * num_parts]
     grouped = [*padded[: num_parts - 1], sum(padded[num_parts - 1 :])]
-    return [count / sum(counts) for count in grouped]
+    return [tokens / sum(counts) for tokens in grouped]
 
 
 def _engines(steps: Sequence[StepMetrics]) -> Figure | None:
     watched = [row for row in steps if row.engine_busy_fractions]
-    count = _num_engines(watched)
+    number = _num_engines(watched)
     caption = "Share of the step’s time with a request running; the rest it idled."
-    if count <= len(_STYLES):
+    if number <= len(_STYLES):
         values: list[tuple[str, Value]] = [
             (f"engine {index}", lambda row, index=index: _busy(row, index))
-            for index in range(count)
+            for index in range(number)
         ]
         return _several(steps, "Busy engines", values, percent, caption)
     extremes: list[tuple[str, Value]] = [
@@ -182,7 +182,7 @@ def _engines(steps: Sequence[StepMetrics]) -> Figure | None:
         ("mean", _mean_busy),
         ("idlest", lambda row: min(_known_shares(row), default=math.nan)),
     ]
-    return _several(steps, "Busy engines", extremes, percent, f"{caption} Of {count} engines.")
+    return _several(steps, "Busy engines", extremes, percent, f"{caption} Of {number} engines.")
 
 
 def _tail_figures(steps: Sequence[StepMetrics], max_staleness: int) -> list[Figure | None]:
