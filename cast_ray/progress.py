@@ -24,7 +24,8 @@ from rich.text import Text
 
 from cast_ray.metrics import StepMetrics, Success
 from cast_ray.report.phrasing import duration, percent, points
-from cast_ray.report.step_table import StepTable, step_sentence
+from cast_ray.report.step_table import BESIDE_NOTE, StepTable, step_sentence
+from cast_ray.report.time_split import wall_seconds
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WARM_START_LINES = 10  # a log gets so many lines of the warm start
@@ -106,6 +107,8 @@ class TrainProgress:
             if self._table is None:
                 self._table = StepTable(self._console.width)
                 self._write(Text(), *self._table.header(), wrap=False)
+            if row.staleness_max and not any(seen.staleness_max for seen in self._steps.rows[:-1]):
+                self.note(BESIDE_NOTE)
             line = self._table.row(row, total_steps=total_steps, seconds_left=left)
             self._write(line, wrap=False)
         else:
@@ -220,7 +223,7 @@ class _Steps:
     @property
     def seconds_left(self) -> float:
         """Return the mean time of a step times the steps to come."""
-        spent = sum(row.seconds_total + row.seconds_validation for row in self.rows)
+        spent = sum(map(wall_seconds, self.rows))
         return spent / len(self.rows) * (self.total - self.rows[-1].step)
 
 

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from cast_ray.jobs.recoveries import read_recoveries
 from cast_ray.metrics import read_metrics
+from cast_ray.recoveries import read_recoveries
 
 KINDS = ("environment", "oracle", "replica", "core", "learner", "node", "driver")
 RECOVERED_AS = {"replica": "engine", "core": "engine"}

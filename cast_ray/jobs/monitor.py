@@ -16,8 +16,9 @@ import psutil
 import ray
 from ray.exceptions import RayError
 
-from cast_ray.jobs.recoveries import Kind, RecoveryLog
+from cast_ray.jobs.recoveries import RecoveryLog
 from cast_ray.jobs.run_figures import Look
+from cast_ray.recoveries import Kind
 from serve.wire import EngineStats
 
 _EVERY_S = 2.0

@@ -6,27 +6,12 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from cast_ray.files import refusals_named
-
-Kind = Literal["environment", "oracle", "engine", "learner", "node", "driver"]
-KINDS: tuple[Kind, ...] = ("environment", "oracle", "engine", "learner", "node", "driver")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """One part that was lost and is back."""
-
-    utc: str
-    kind: Kind
-    what: str
-    """Which one, and what is known of its end."""
-    seconds: float
-    """From when its loss was noticed until it was back at work."""
+from cast_ray.recoveries import Kind, Recovery
 
 
 class RecoveryLog:
@@ -47,14 +32,3 @@ class RecoveryLog:
             file.write(json.dumps(asdict(recovery)) + "\n")
             self.counts[kind] += 1
         self._on_recovery(f"{kind}: {what}", seconds)
-
-
-def read_recoveries(path: Path) -> list[Recovery]:
-    """Return all recoveries of a run, oldest first; none where there is no file.
-
-    A last line that a killed driver left unfinished is left out.
-    """
-    if not path.is_file():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [Recovery(**json.loads(line)) for line in lines if line.endswith("\n")]

@@ -15,7 +15,7 @@ from cast_ray.errors import LearnerError, LearnerLost, TrajectoryError, WeightSy
 from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.learning import Learned, learn
 from cast_ray.jobs.monitor import RunMonitor
-from cast_ray.jobs.recoveries import Kind, RecoveryLog
+from cast_ray.jobs.recoveries import RecoveryLog
 from cast_ray.jobs.recovering_learner import RecoveringLearner
 from cast_ray.jobs.resume import restore, training_state
 from cast_ray.jobs.rollout_schedule import RolloutSchedule
@@ -34,6 +34,7 @@ from cast_ray.jobs.validation import Validation
 from cast_ray.jobs.workers import SyncResult, Workers
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
+from cast_ray.recoveries import Kind
 from cast_ray.sync_check import LogprobAlarm
 from cast_ray.trajectory import SCORED_SCHEMA
 

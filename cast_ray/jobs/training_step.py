@@ -18,9 +18,9 @@ from cast_ray.credit import CreditSummary, add_advantages
 from cast_ray.env import DEADLOCK, LOST
 from cast_ray.games.base import Effect
 from cast_ray.jobs.learning import Learned
-from cast_ray.jobs.recoveries import KINDS, Kind
 from cast_ray.jobs.run_figures import Look, engine_figures, largest_mib, queue_figures
 from cast_ray.metrics import StepMetrics
+from cast_ray.recoveries import KINDS, Kind
 from cast_ray.seeds import derive_seed
 from cast_ray.trajectory import NOT_THE_POLICY
 

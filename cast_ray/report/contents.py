@@ -13,7 +13,9 @@ from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import RunDirectoryError
 from cast_ray.metrics import StepMetrics, Success, read_metrics, success_rate
+from cast_ray.recoveries import Recovery, read_recoveries
 from cast_ray.report.episodes import Evaluation, read_episodes
+from cast_ray.report.time_split import wall_seconds
 from cast_ray.run_directory import RunDirectory
 
 
@@ -38,6 +40,8 @@ class RunContents:
     """``config.yaml`` as it stands."""
     steps: tuple[StepMetrics, ...]
     groups: tuple[GroupCounts, ...]
+    recoveries: tuple[Recovery, ...]
+    """Of all drivers that the run has had."""
     before: Evaluation | None
     after: Evaluation | None
     is_finished: bool
@@ -56,13 +60,15 @@ def read_run(run: RunDirectory) -> RunContents:
     config = load_config(RunDirectory.existing(run.path).config, [])
     summary = _read_summary(run.summary)
     steps = tuple(read_metrics(run.metrics))
-    so_far = sum(row.seconds_total + row.seconds_validation for row in steps)
+    is_asynchronous = config.max_staleness > 0
+    so_far = sum(wall_seconds(row, is_asynchronous=is_asynchronous) for row in steps)
     return RunContents(
         name=run.path.resolve().name,
         config=config,
         config_text=run.config.read_text(),
         steps=steps,
         groups=tuple(_group_counts(path) for path in run.trajectory_files()),
+        recoveries=tuple(read_recoveries(run.recoveries)),
         before=_evaluation(run, "before", summary, config),
         after=_evaluation(run, "after", summary, config),
         is_finished=summary.get("after") is not None and summary["steps"] >= config.steps,

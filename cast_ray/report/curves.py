@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from markupsafe import Markup
+from collections.abc import Sequence
 
 from cast_ray.metrics import StepMetrics
 from cast_ray.report.bars import Part, stacked_bars
-from cast_ray.report.comparison import Showcase
 from cast_ray.report.contents import GroupCounts
-from cast_ray.report.episodes import Episode, Evaluation, share_solved
-from cast_ray.report.game_words import GameWords, words_of
-from cast_ray.report.line_chart import Line, line_chart
+from cast_ray.report.figures import Figure, plain, small_figure, step_line
+from cast_ray.report.game_words import GameWords
+from cast_ray.report.line_chart import line_chart
 from cast_ray.report.phrasing import percent, signed
 
-_SMALL = (330, 180)
 _NAN = float("nan")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One chart with its words."""
-
-    title: str
-    latest: str
-    """The newest value in words; may be empty."""
-    caption: str
-    chart: Markup
 
 
 def learning_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]:
@@ -44,8 +28,8 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Fig
             ),
             chart=line_chart(
                 [
-                    _line("training", "a", steps, lambda row: row.success),
-                    _line("validation", "b", steps, _validation),
+                    step_line("training", "a", steps, lambda row: row.success),
+                    step_line("validation", "b", steps, _validation),
                 ],
                 title="Success in training and validation over steps",
                 x_name="step",
@@ -62,8 +46,8 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Fig
             ),
             chart=line_chart(
                 [
-                    _line("progress", "a", steps, lambda row: row.progress_fraction),
-                    _line("harmful", "c", steps, lambda row: row.harmful_fraction),
+                    step_line("progress", "a", steps, lambda row: row.progress_fraction),
+                    step_line("harmful", "c", steps, lambda row: row.harmful_fraction),
                 ],
                 title="Share of turns with progress and of harmful turns over steps",
                 x_name="step",
@@ -75,7 +59,7 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Fig
 
 def turn_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]:
     """Return the small charts about episodes and turns."""
-    failures = _small(
+    failures = small_figure(
         steps,
         "Episodes lost for good",
         lambda row: row.lost_fraction,
@@ -83,14 +67,14 @@ def turn_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]
         words.failures,
     )
     return [
-        _small(
+        small_figure(
             steps,
             "Mean shifted advantage",
             lambda row: row.shifted_advantage_mean,
             lambda value: signed(value, digits=2),
             words.mean_advantage,
         ),
-        _small(
+        small_figure(
             steps,
             "Turns of an episode",
             lambda row: row.turns_mean,
@@ -98,21 +82,21 @@ def turn_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]
             "Mean over the step; a solved board ends early.",
         ),
         *([failures] if words.failures else []),
-        _small(
+        small_figure(
             steps,
             "Turns without effect",
             lambda row: row.ineffective_fraction,
             lambda value: percent(value, digits=1),
             "Valid actions that changed nothing: something was in the way.",
         ),
-        _small(
+        small_figure(
             steps,
             "Turns without an action",
             lambda row: row.invalid_fraction,
             lambda value: percent(value, digits=1),
             "No action could be read, or the rules forbid it.",
         ),
-        _small(
+        small_figure(
             steps,
             "Tokens per second",
             lambda row: row.tokens_per_s,
@@ -124,65 +108,65 @@ def turn_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]
 
 def health_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
     """Return the small charts about the learner and the weight sync."""
-    divergence = _small(
+    divergence = small_figure(
         steps,
         "Divergence from the reference",
         lambda row: row.kl,
-        _plain,
+        plain,
         "KL at the tokens in the loss, in nats, mean over the step’s updates.",
     )
-    skipped = _small(
+    skipped = small_figure(
         steps,
         "Skipped updates",
         lambda row: row.skipped_updates,
-        _plain,
+        plain,
         "Loss or gradient was not finite: the weights stayed as they were.",
     )
     return [
-        _small(steps, "Loss", lambda row: row.loss, _plain, "Mean over the step’s updates."),
-        _small(
+        small_figure(steps, "Loss", lambda row: row.loss, plain, "Mean over the step’s updates."),
+        small_figure(
             steps,
             "Gradient norm",
             lambda row: row.grad_norm,
-            _plain,
+            plain,
             "Before clipping, mean over the step’s updates.",
         ),
-        _small(
+        small_figure(
             steps,
             "Clipped tokens",
             lambda row: row.clip_fraction,
             lambda value: percent(value, digits=1),
             "Share of tokens whose ratio left the clip range.",
         ),
-        _small(
+        small_figure(
             steps,
             "Entropy",
             lambda row: row.entropy,
-            _plain,
+            plain,
             "Mean over the tokens in the loss, in nats.",
         ),
-        _small(
+        small_figure(
             steps,
             "Logprob difference, mean",
             lambda row: row.logprob_abs_diff,
-            _plain,
+            plain,
             "|engine − learner| of the same tokens before any update; in bf16, 0.01 is healthy.",
         ),
-        _small(
+        small_figure(
             steps,
             "Logprob difference, largest",
             lambda row: row.logprob_abs_diff_max,
-            _plain,
+            plain,
             "The worst single token of the step.",
         ),
-        _small(
+        small_figure(
             steps,
             "Divergence of engine and learner",
             lambda row: row.rollout_kl,
-            _plain,
+            plain,
             "KL(engine || learner) at the step’s tokens, in nats, before any update.",
         ),
-        _small(
+        small_figure(
             steps,
             "Corrected tokens",
             lambda row: row.rollout_clip_fraction,
@@ -226,88 +210,5 @@ def group_figure(groups: Sequence[GroupCounts]) -> Figure:
     )
 
 
-def distance_figure(
-    before: Evaluation | None, after: Evaluation | None, words: GameWords
-) -> Figure | None:
-    """Return success by the distance of the start board; None without at least two distances."""
-    lines = [
-        Line(label=name, style=style, points=_by_distance(evaluation.episodes))
-        for name, style, evaluation in (("before", "b", before), ("after", "a", after))
-        if evaluation is not None and evaluation.episodes
-    ]
-    if not lines or max(len(line.points) for line in lines) < 2:
-        return None
-    return Figure(
-        title="Success by distance",
-        latest="",
-        caption=f"Held-out boards by {words.letter} of their start: {words.of_start}",
-        chart=line_chart(
-            lines,
-            title="Success on held-out boards by distance to the goal, before and after",
-            x_name=f"{words.letter} of the start board, in {words.unit}s",
-            write=percent,
-            size=(500, 220),
-        ),
-    )
-
-
-def cost_chart(showcase: Showcase) -> Markup:
-    """Return the cost-to-go along the shown games."""
-    words = words_of(showcase.game)
-    games = [("before", "b", showcase.before), ("after", "a", showcase.after)]
-    lines = [
-        Line(label=name, style=style, points=tuple(enumerate(episode.costs)))
-        for name, style, episode in games
-        if episode is not None
-    ]
-    return line_chart(
-        lines,
-        title=f"Cost-to-go {words.letter} after each turn of the shown games",
-        x_name="turn",
-        write=lambda value: f"{value:.3g}",
-        infinite=words.infinite,
-        size=(1020, 200),
-    )
-
-
-def _by_distance(episodes: Sequence[Episode]) -> tuple[tuple[float, float], ...]:
-    by_cost: dict[float, list[Episode]] = {}
-    for episode in episodes:
-        by_cost.setdefault(episode.costs[0], []).append(episode)
-    finite = sorted(cost for cost in by_cost if cost < float("inf"))
-    return tuple((cost, share_solved(by_cost[cost])) for cost in finite)
-
-
-def _small(
-    steps: Sequence[StepMetrics],
-    title: str,
-    value: Callable[[StepMetrics], float],
-    write: Callable[[float], str],
-    caption: str,
-) -> Figure:
-    return Figure(
-        title=title,
-        latest=write(value(steps[-1])),
-        caption=caption,
-        chart=line_chart(
-            [_line(title, "a", steps, value)],
-            title=f"{title} over steps",
-            x_name="step",
-            write=write,
-            size=_SMALL,
-        ),
-    )
-
-
-def _line(
-    label: str, style: str, steps: Sequence[StepMetrics], value: Callable[[StepMetrics], float]
-) -> Line:
-    return Line(label=label, style=style, points=tuple((row.step, value(row)) for row in steps))
-
-
 def _validation(row: StepMetrics) -> float:
     return _NAN if row.validation_success is None else row.validation_success
-
-
-def _plain(value: float) -> str:
-    return f"{value:.3g}".replace("-", "−")

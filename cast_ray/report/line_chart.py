@@ -18,8 +18,9 @@ _MARKERS = {
     "a": "M0-3.6A3.6 3.6 0 1 1 0 3.6A3.6 3.6 0 1 1 0-3.6z",
     "b": "M-3.3-3.3H3.3V3.3H-3.3z",
     "c": "M0-4.4L4.2 3.2H-4.2z",
+    "d": "M0-4.6L4.6 0L0 4.6L-4.6 0z",
 }
-"""Circle, square, triangle, around the origin."""
+"""Circle, square, triangle, diamond, around the origin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Line:
 
     label: str
     style: str
-    """``a``, ``b`` or ``c``: colour, dash and marker."""
+    """``a``, ``b``, ``c`` or ``d``: colour, dash and marker."""
     points: tuple[tuple[float, float], ...]
     """x and y, by rising x; a NaN is left out, inf stands above all other values."""
 

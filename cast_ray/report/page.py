@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cast_ray.files import written_aside
-from cast_ray.report import curves, phrasing, time_chart
+from cast_ray.metrics import StepMetrics
+from cast_ray.report import curves, held_out_charts, phrasing, rollout_charts, time_chart
 from cast_ray.report.bars import interval_chart
 from cast_ray.report.board import board_legend, draw_board
 from cast_ray.report.comparison import choose_showcase, gain
@@ -16,7 +18,7 @@ from cast_ray.report.contents import RunContents, read_run
 from cast_ray.report.episodes import Evaluation
 from cast_ray.report.game_words import words_of
 from cast_ray.report.templates import page_templates
-from cast_ray.report.time_split import time_split
+from cast_ray.report.time_split import TimeSplit, time_split, was_watched
 from cast_ray.run_directory import RunDirectory
 
 
@@ -61,11 +63,12 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
         "words": words,
         "change": gain(before, after, seed=contents.config.seed) if before and after else None,
         "rates": _rates(before, after),
-        "distance": curves.distance_figure(before, after, words),
+        "distance": held_out_charts.distance_figure(before, after, words),
         "endings": _endings(before, after),
         "showcase": showcase,
-        "cost_chart": curves.cost_chart(showcase) if showcase else None,
+        "cost_chart": held_out_charts.cost_chart(showcase) if showcase else None,
         "legend": board_legend(contents.config.game),
+        "recoveries": rollout_charts.recovery_rows(contents.recoveries),
         **_step_view(contents),
     }
 
@@ -74,19 +77,44 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
     """Return what is drawn over the steps; nothing before the first one."""
     steps, words = contents.steps, words_of(contents.config.game)
     if not steps:
-        return {"split": None, "columns": []}
-    split = time_split(steps)
+        return {"num_watched": 0, "rollouts": [], "columns": []}
+    is_asynchronous = contents.config.max_staleness > 0
+    split = time_split(steps, is_asynchronous=is_asynchronous)
+    num_watched = sum(map(was_watched, steps))
     return {
         "learning": curves.learning_figures(steps, words),
         "turns": curves.turn_figures(steps, words),
         "health": curves.health_figures(steps),
         "groups": curves.group_figure(contents.groups) if contents.groups else None,
+        "layer_error": _largest_known(row.layer_error for row in steps),
         "split": split,
-        "time_chart": time_chart.time_chart(steps),
-        "time_rows": time_chart.time_rows(split, num_steps=len(steps)),
+        "num_watched": num_watched,
+        "num_replayed": sum(row.is_replayed for row in steps),
+        **_time_view(steps, split, num_watched, is_asynchronous=is_asynchronous),
+        "rollouts": rollout_charts.rollout_figures(
+            steps, max_staleness=contents.config.max_staleness
+        ),
+        "engines": rollout_charts.engine_rows(steps),
+        "staleness": rollout_charts.staleness_figure(steps),
+        "staleness_names": rollout_charts.staleness_names(steps),
         "columns": list(asdict(steps[0])),
         "table": [[_cell(value) for value in asdict(row).values()] for row in steps],
     }
+
+
+def _time_view(
+    steps: Sequence[StepMetrics], split: TimeSplit, num_watched: int, *, is_asynchronous: bool
+) -> dict[str, Any]:
+    if not num_watched:
+        return {}
+    return {
+        "time_chart": time_chart.time_chart(steps, is_asynchronous=is_asynchronous),
+        "time_rows": time_chart.time_rows(split, num_steps=num_watched),
+    }
+
+
+def _largest_known(values: Iterable[float]) -> float:
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def _rates(before: Evaluation | None, after: Evaluation | None) -> Any:

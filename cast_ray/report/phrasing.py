@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from cast_ray.report.game_words import words_of
 
@@ -32,6 +33,11 @@ def signed(value: float, *, digits: int = 0) -> str:
     if float(text) == 0:
         return text
     return f"+{text}" if value > 0 else f"−{text}"
+
+
+def written(value: float, write: Callable[[float], str], *, unknown: str = "") -> str:
+    """Return a value in words; ``unknown`` for NaN, which was not measured."""
+    return unknown if math.isnan(value) else write(value)
 
 
 def tiny(value: float) -> str:

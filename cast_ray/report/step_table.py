@@ -9,8 +9,8 @@ from itertools import groupby
 from rich.text import Text
 
 from cast_ray.metrics import StepMetrics
-from cast_ray.report.phrasing import duration, percent, signed
-from cast_ray.report.time_split import time_split
+from cast_ray.report.phrasing import duration, percent, signed, written
+from cast_ray.report.time_split import time_split, was_watched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,19 @@ class Column:
     """Characters, the space before it included."""
     style: str
     write: Callable[[StepMetrics], str]
+
+
+BESIDE_NOTE = "generation in brackets ran beside the learner"
+"""What a table with rows of asynchronous rollouts has to be told once."""
+_UNKNOWN = "–"
+
+
+def _number(value: float, layout: str = "{:.1f}") -> str:
+    return written(value, layout.format, unknown=_UNKNOWN)
+
+
+def _generation(row: StepMetrics) -> str:
+    return _number(row.seconds_generation, "({:.1f})" if row.staleness_max else "{:.1f}")
 
 
 _COLUMNS = (
@@ -87,34 +100,38 @@ _COLUMNS = (
         name="gen",
         width=7,
         style="",
-        write=lambda row: f"{row.seconds_generation:.1f}",
+        write=_generation,
     ),
     Column(
         group="seconds",
         name="solver",
         width=7,
         style="dim",
-        write=lambda row: f"({row.seconds_solver:.1f})",
+        write=lambda row: _number(row.seconds_solver, "({:.1f})"),
     ),
     Column(
         group="seconds",
         name="learn",
         width=6,
         style="",
-        write=lambda row: f"{row.seconds_learner:.1f}",
+        write=lambda row: _number(row.seconds_learner),
     ),
     Column(
-        group="seconds", name="sync", width=5, style="", write=lambda row: f"{row.seconds_sync:.1f}"
+        group="seconds", name="sync", width=5, style="", write=lambda row: _number(row.seconds_sync)
     ),
     Column(
         group="seconds",
         name="other",
         width=6,
         style="",
-        write=lambda row: f"{time_split([row]).other:.1f}",
+        write=lambda row: _number(time_split([row]).other) if was_watched(row) else _UNKNOWN,
     ),
     Column(
-        group="", name="tokens/s", width=10, style="", write=lambda row: f"{row.tokens_per_s:,.0f}"
+        group="",
+        name="tokens/s",
+        width=10,
+        style="",
+        write=lambda row: _number(row.tokens_per_s, "{:,.0f}"),
     ),
 )
 _FIRST_TO_GO = ("no-op", "tokens/s", "lost", "valid.", "turns", "sync", "solver")
@@ -155,7 +172,6 @@ class StepTable:
 
 def step_sentence(row: StepMetrics, *, total_steps: int, seconds_left: float) -> str:
     """Return one step as one line for a log."""
-    split = time_split([row])
     validation = (
         ""
         if row.validation_success is None
@@ -167,8 +183,17 @@ def step_sentence(row: StepMetrics, *, total_steps: int, seconds_left: float) ->
         f"progress {percent(row.progress_fraction)}, harmful {percent(row.harmful_fraction)}, "
         f"no effect {percent(row.ineffective_fraction + row.invalid_fraction)}, "
         f"credit {signed(row.shifted_advantage_mean, digits=2)} | "
-        f"{row.seconds_total:.1f} s: generation {split.generation:.1f} "
-        f"(solver beside it {split.solver:.1f}), learner {split.learner:.1f}, "
-        f"sync {split.sync:.1f}, other {split.other:.1f} | "
-        f"{row.tokens_per_s:,.0f} tokens/s, {duration(seconds_left)} left"
+        f"{row.seconds_total:.1f} s: {_time_sentence(row)} | "
+        f"{_number(row.tokens_per_s, '{:,.0f}')} tokens/s, {duration(seconds_left)} left"
+    )
+
+
+def _time_sentence(row: StepMetrics) -> str:
+    if not was_watched(row):
+        return f"learner {row.seconds_learner:.1f}, sync {row.seconds_sync:.1f}, rest not measured"
+    split = time_split([row])
+    beside = f" and {split.generation_beside:.1f} beside the learner" if row.staleness_max else ""
+    return (
+        f"generation {split.generation:.1f}{beside} (solver beside it {_number(split.solver)}), "
+        f"learner {split.learner:.1f}, sync {split.sync:.1f}, other {split.other:.1f}"
     )
