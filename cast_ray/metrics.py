@@ -259,7 +259,8 @@ class MetricsLog:
                 numbered = enumerate(value) if isinstance(value, tuple) else [(None, value)]
                 for index, item in numbered:
                     key = name if index is None else f"{name}/{index}"
-                    self._writer.write_event(_event(step, key, float(item)))
+                    if not math.isnan(item):
+                        self._writer.write_event(_event(step, key, float(item)))
             self._writer.flush()
 
     def close(self) -> None:

@@ -31,6 +31,19 @@ class FixedLength:
         return self._client.counters()
 
 
-def connect_fixed_length(app_names: Sequence[str], **limits: float) -> FixedLength:
+def connect_fixed_length(
+    app_names: Sequence[str],
+    *,
+    slots_per_engine: int,
+    timeout_s: float,
+    recovery_timeout_s: float,
+) -> FixedLength:
     """Return ``FixedLength`` around ``connect_policy``."""
-    return FixedLength(connect_policy(app_names, **limits))
+    return FixedLength(
+        connect_policy(
+            app_names,
+            slots_per_engine=slots_per_engine,
+            timeout_s=timeout_s,
+            recovery_timeout_s=recovery_timeout_s,
+        )
+    )
