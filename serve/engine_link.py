@@ -115,8 +115,8 @@ class EngineLink:
         self._waiting.append(ask)
         self._asked.add(ask)
         may_be_empty = len(self._asked) - len(self._waiting) < self._slots
-        is_large = len(self._waiting) >= _SMALLEST_EARLY_CALL
-        if may_be_empty and is_large and loop.time() - self._first_at > _LONGEST_GATHERING_S:
+        is_call = len(self._waiting) >= _SMALLEST_EARLY_CALL
+        if may_be_empty and is_call and loop.time() - self._first_at > _LONGEST_GATHERING_S:
             self._flush()
 
     def _run(self, work: Any) -> None:  # Any: a coroutine, whose types say nothing here
