@@ -121,6 +121,8 @@ def test_engines_that_ask_at_the_same_time_get_one_transfer_each_host(hosts: Hos
     name, source = hosts.source()
     manifest = hosts.publish(2)
     engines = [hosts.engine(name, node) for node in hosts.node_ids[1:] for _ in range(3)]
+    for engine in engines:  # all are there before the first asks
+        get(engine.__ray_ready__.remote())
     for local in [engine.bring.remote(manifest) for engine in engines]:
         assert get(local).checksum == manifest.checksum
     assert get(source.num_pieces_sent.remote()) == 2 * NUM_PIECES
