@@ -18,6 +18,7 @@ from rich.console import Console
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
+from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.monitor import RunMonitor
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.recoveries import RecoveryLog
@@ -106,9 +107,12 @@ def _loop(config: TrainConfig, *, learner_s: float) -> Iterator[TrainingLoop]:
             on_recovery=lambda what, seconds: None,
         )
         recoveries = RecoveryLog(run.directory.recoveries, on_recovery=lambda what, seconds: None)
-        monitor = RunMonitor(workers, recoveries)
+        exporter = MetricsExporter(run.run_id)
+        monitor = RunMonitor(workers, recoveries, exporter)
         parts.callback(monitor.close)
-        loop = TrainingLoop(run, workers, learner, monitor=monitor, recoveries=recoveries)
+        loop = TrainingLoop(
+            run, workers, learner, monitor=monitor, recoveries=recoveries, exporter=exporter
+        )
         yield loop
         loop.close()
 

@@ -16,6 +16,7 @@ import psutil
 import ray
 from ray.exceptions import RayError
 
+from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.recoveries import RecoveryLog
 from cast_ray.jobs.run_figures import Look
 from cast_ray.recoveries import Kind
@@ -45,8 +46,8 @@ class Parts(Protocol):
 class RunMonitor:
     """A thread that looks at the parts, and writes down what was lost and came back."""
 
-    def __init__(self, parts: Parts, recoveries: RecoveryLog) -> None:
-        self._parts, self._recoveries = parts, recoveries
+    def __init__(self, parts: Parts, recoveries: RecoveryLog, exporter: MetricsExporter) -> None:
+        self._parts, self._recoveries, self._exporter = parts, recoveries, exporter
         self._watches: dict[str, _Watch] = {}
         self._nodes = _Nodes(recoveries)
         self._lock = threading.Lock()
@@ -79,6 +80,8 @@ class RunMonitor:
                 memory_bytes=memory,
             )
             self._looks = [*self._looks[-_LOOKS_KEPT:], look]
+            self._exporter.look(look)
+            self._exporter.recoveries(self._recoveries.counts)
             return look
 
     def looks_since(self, first: Look) -> list[Look]:

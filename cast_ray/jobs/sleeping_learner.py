@@ -22,6 +22,7 @@ class SleepingLearner:
     def __init__(self, *, seconds_per_update: float) -> None:
         """Take how long an update lasts."""
         self.seconds_per_update = seconds_per_update
+        self.node_id = ""
 
     def logprobs(self, table: ray.ObjectRef) -> np.ndarray:
         """Return the engine's own: the double agrees with it."""

@@ -24,6 +24,7 @@ from cast_ray.errors import (
     RunInterrupted,
 )
 from cast_ray.jobs import evaluate
+from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.monitor import RunMonitor
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.recoveries import RecoveryLog
@@ -105,23 +106,20 @@ def _train(run: Run) -> None:
                 run.progress.phase("waiting for the engines")
                 workers = starting.result()
                 parts.callback(workers.close)
-        monitor = RunMonitor(workers, recoveries)
+        exporter = MetricsExporter(directory.path.name)
+        monitor = RunMonitor(workers, recoveries, exporter)
         parts.callback(monitor.close)
         with _losses_named():
-            _take_steps(run, workers, learner, monitor, recoveries)
+            loop = TrainingLoop(
+                run, workers, learner, monitor=monitor, recoveries=recoveries, exporter=exporter
+            )
+            _take_steps(run, workers, loop, recoveries)
             learner.call(lambda group: group.save_model(directory.model))
 
 
-def _take_steps(
-    run: Run,
-    workers: Workers,
-    learner: RecoveringLearner,
-    monitor: RunMonitor,
-    recoveries: RecoveryLog,
-) -> None:
+def _take_steps(run: Run, workers: Workers, loop: TrainingLoop, recoveries: RecoveryLog) -> None:
     """The loop."""
     config, progress = run.config, run.progress
-    loop = TrainingLoop(run, workers, learner, monitor=monitor, recoveries=recoveries)
     loop.catch_up()
     if run.lost_at is not None:
         recoveries.record("driver", "a new driver goes on", time.time() - run.lost_at)

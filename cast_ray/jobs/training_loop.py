@@ -14,6 +14,7 @@ import pyarrow as pa
 from cast_ray.errors import LearnerError, LearnerLost, TrajectoryError, WeightSyncError
 from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.learning import Learned, learn
+from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.monitor import RunMonitor
 from cast_ray.jobs.recoveries import RecoveryLog
 from cast_ray.jobs.recovering_learner import RecoveringLearner
@@ -50,6 +51,7 @@ class TrainingLoop:
         *,
         monitor: RunMonitor,
         recoveries: RecoveryLog,
+        exporter: MetricsExporter,
     ) -> None:
         """Bring the learner to the newest checkpoint; play nothing yet.
 
@@ -58,7 +60,7 @@ class TrainingLoop:
         """
         config, directory = run.config, run.directory
         self._run, self._workers, self._learner = run, workers, learner
-        self._monitor, self._recoveries = monitor, recoveries
+        self._monitor, self._recoveries, self._exporter = monitor, recoveries, exporter
         self._counted: Counter[Kind] = Counter()
         directory.tidy_trajectories()
         state = learner.call(lambda group: restore(run, group))
@@ -135,6 +137,7 @@ class TrainingLoop:
         figures = played_figures(self._monitor.looks_since(first_look), self._new_recoveries())
         row = self._row(step, played, learned, figures, seconds, layer_error=layer_error)
         self.metrics.append(row)
+        self._exporter.step(row)
         self.validate(step)
         return self.metrics.row_of(step) or row
 
@@ -158,7 +161,7 @@ class TrainingLoop:
         path = directory.checkpoint(step)
         self._learner.call(lambda group: group.save_checkpoint(path, state))
         directory.drop_old_checkpoints(step, kept=self._run.config.checkpoints_kept)
-        self.metrics.amend(step, seconds_checkpoint=time.perf_counter() - started)
+        self._amend(step, seconds_checkpoint=time.perf_counter() - started)
 
     def close(self) -> None:
         """Wait for a validation that is under way, and close the files."""
@@ -207,12 +210,14 @@ class TrainingLoop:
     def _sync(self, version: int) -> SyncResult:
         workers = self._workers
         started = time.perf_counter()
-        manifest = self._learner.call(
-            lambda group: group.publish_weights(
-                workers.weights_dir, version=version, dtype=workers.dtype
+        manifest, node_id = self._learner.call(
+            lambda group: (
+                group.publish_weights(workers.weights_dir, version=version, dtype=workers.dtype),
+                group.node_id,
             )
         )
-        synced = workers.sync(manifest, timeout_s=self._run.config.engine.update_timeout_s)
+        timeout_s = self._run.config.engine.update_timeout_s
+        synced = workers.sync(manifest, node_id=node_id, timeout_s=timeout_s)
         self._layer_error = synced.layer_error
         return SyncResult(receipts=synced.receipts, seconds=time.perf_counter() - started)
 
@@ -246,8 +251,15 @@ class TrainingLoop:
                 f"max_staleness is {bound}: a fault of the rollouts; nothing was trained on it"
             )
 
+    def _amend(self, step: int, **values: float) -> None:
+        self.metrics.amend(step, **values)
+        self._exporter.columns(values)
+
     def _validated(self, step: int, success: Success, seconds: float) -> None:
-        self.metrics.amend(step, validation_success=success.success, seconds_validation=seconds)
+        if self.metrics.row_of(step) is None:  # the start model's
+            self._run.progress.evaluation("validation", success)
+            return
+        self._amend(step, validation_success=success.success, seconds_validation=seconds)
         if self._run.config.max_staleness:
             self._run.progress.evaluation(f"validation after step {step}", success)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import ray
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
@@ -20,10 +22,11 @@ from cast_ray.learner import LearnerSettings
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
-from cast_ray.weights import WeightManifest, remove_old_versions
+from cast_ray.weights import WeightManifest
 from serve.connect import connect_policy
 from serve.deployment import deploy_engines
 from serve.engines import PolicyEngines, remove_left_over
+from serve.weight_carrier import clear_hosts, start_source
 from serve.wire import EngineStats, WeightReceipt
 from solver_actors.pool import RolloutPool
 
@@ -32,7 +35,7 @@ logger = logging.getLogger(__name__)
 _STALL_TIMEOUT_S = 60.0
 _PROBE_TIMEOUT_S = 30.0
 _BLOCK_SIZE = 32
-_VERSIONS_KEPT = 2
+_CLEAR_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,21 @@ class Workers:
         tokenizer: ChatTokenizer,
         weights_dir: Path,
         dtype: str,
+        weight_source: str = "",
     ) -> None:
+        """Take parts that run.
+
+        Args:
+            engines: of the run.
+            pool: of the run; ``collector`` looks after what is in it.
+            tokenizer: the policy's.
+            weights_dir: where weights are published, on every host.
+            dtype: of the engines.
+            weight_source: the name under which engines on other hosts look for weights; empty =
+                there are none.
+        """
+        self._source_name = weight_source
+        self._source: tuple[str, Any] | None = None  # node and actor; Any: Ray's handle
         self.engines = engines
         self.pool = pool
         self.collector = RolloutCollector(pool)
@@ -91,7 +108,7 @@ class Workers:
         pieces = read_chat_pieces(model_dir)
         remove_left_over(earlier_ids)
         for earlier in earlier_ids:
-            shutil.rmtree(_shared_memory_path(earlier), ignore_errors=True)
+            clear_hosts(str(_shared_memory_path(earlier)), timeout_s=_CLEAR_TIMEOUT_S)
         weights_dir = shared_memory_dir(run_id)
         engine = config.engine
         engines = deploy_engines(
@@ -101,6 +118,7 @@ class Workers:
             num_threads=engine.num_threads,
             env_vars={},
             weights_directory=str(weights_dir),
+            weight_source=_source_name(run_id),
             update_timeout_s=engine.update_timeout_s,
             start_timeout_s=engine.start_timeout_s,
             model_dir=str(model_dir.absolute()),
@@ -124,18 +142,34 @@ class Workers:
             tokenizer=ChatTokenizer(model_dir, pieces),
             weights_dir=weights_dir,
             dtype=engine.dtype,
+            weight_source=_source_name(run_id),
         )
 
-    def sync(self, manifest: WeightManifest, *, timeout_s: float) -> SyncResult:
+    def sync(self, manifest: WeightManifest, *, node_id: str, timeout_s: float) -> SyncResult:
         """Give published weights to every engine, verified layer by layer.
+
+        Args:
+            manifest: of the new version.
+            node_id: where it was published.
+            timeout_s: for one engine.
 
         Raises:
             WeightSyncError: an engine does not hold what was sent; the layer is named.
         """
         started = time.perf_counter()
+        self._serve_weights_from(node_id)
         receipts = self.engines.update_weights(manifest, timeout_s=timeout_s).receipts
-        remove_old_versions(self.weights_dir, keep=_VERSIONS_KEPT)
         return SyncResult(receipts=receipts, seconds=time.perf_counter() - started)
+
+    def _serve_weights_from(self, node_id: str) -> None:
+        """Have the other hosts' way to the weights begin where the learner is now."""
+        if not self._source_name or (self._source and self._source[0] == node_id):
+            return
+        if self._source:
+            ray.kill(self._source[1])
+        directory = str(self.weights_dir)
+        source = start_source(self._source_name, directory=directory, node_id=node_id)
+        self._source = (node_id, source)
 
     def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
         """Return each engine's totals; None for one that is away."""
@@ -155,7 +189,9 @@ class Workers:
         self.collector.close()
         self.pool.close()
         self.engines.remove()
-        shutil.rmtree(self.weights_dir, ignore_errors=True)
+        if self._source:
+            ray.kill(self._source[1])
+        clear_hosts(str(self.weights_dir), timeout_s=_CLEAR_TIMEOUT_S)
 
 
 def start_pool(
@@ -252,3 +288,7 @@ def shared_memory_dir(run_id: str) -> Path:
 
 def _shared_memory_path(run_id: str) -> Path:
     return Path("/dev/shm") / f"cast-ray-{run_id}"
+
+
+def _source_name(run_id: str) -> str:
+    return f"{run_id}-weights"
