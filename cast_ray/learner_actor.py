@@ -40,10 +40,6 @@ class LearnerActor:
         """Return Ray's name of this rank's host."""
         return ray.get_runtime_context().get_node_id()
 
-    def node_id(self) -> str:
-        """Return Ray's name of the node that this rank is on."""
-        return ray.get_runtime_context().get_node_id()
-
     def free_address(self) -> tuple[str, int]:
         """Return this node's address and a port that is free on it now."""
         with socket.socket() as probe:

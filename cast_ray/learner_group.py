@@ -95,7 +95,6 @@ class LearnerGroup:
             self._ranks.append(placed.remote(settings, rank=rank, world_size=num_ranks))
         self._wait_for_processes()
         [address] = self._wait([self._ranks[0].free_address.remote()], "start")
-        [self._node_id] = self._wait([self._ranks[0].node_id.remote()], "start")
         self._on_all(lambda rank: rank.start.remote(*address), "start")
         self._is_started = True
         logger.info("%d learner rank(s) ready at %s:%d", num_ranks, *address)
@@ -133,11 +132,6 @@ class LearnerGroup:
         return self._on_all(
             lambda rank: rank.supervised_update.remote(table, rows, lr), "supervised_update"
         )[0]
-
-    @property
-    def node_id(self) -> str:
-        """Ray's name of the node on which the weights are published: rank 0's."""
-        return self._node_id
 
     def publish_weights(self, directory: Path, *, version: int, dtype: str) -> WeightManifest:
         """Write the weights for the engines, in the engines' dtype; return their manifest."""

@@ -22,7 +22,6 @@ class SleepingLearner:
     def __init__(self, *, seconds_per_update: float) -> None:
         """Take how long an update lasts."""
         self.seconds_per_update = seconds_per_update
-        self.node_id = ""
 
     def logprobs(self, table: ray.ObjectRef) -> np.ndarray:
         """Return the engine's own: the double agrees with it."""
@@ -55,6 +54,10 @@ class SleepingLearner:
         return WeightManifest(
             version=version, path="", num_bytes=0, checksum="", piece_bytes=1, tensors=()
         )
+
+    def node_id(self) -> str:
+        """Return nothing: no host has the weights."""
+        return ""
 
     def save_checkpoint(self, directory: Path, client_state: dict[str, Any]) -> None:
         """Publish a directory without weights."""

@@ -213,7 +213,7 @@ class TrainingLoop:
         manifest, node_id = self._learner.call(
             lambda group: (
                 group.publish_weights(workers.weights_dir, version=version, dtype=workers.dtype),
-                group.node_id,
+                group.node_id(),
             )
         )
         timeout_s = self._run.config.engine.update_timeout_s
