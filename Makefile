@@ -7,7 +7,7 @@ ARGS ?=
 # One ninja for all: two versions would each compile DeepSpeed's operator anew.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup train test check golden clean
+.PHONY: help setup train test check chaos golden clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,9 @@ check: $(READY)  ## Linters, types and the layers of ARCHITECTURE.md
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+chaos: $(READY)  ## Train while everything is killed at random, then audit the run (15 minutes)
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 golden: $(READY)  ## Write the golden transcripts anew; read the difference before you commit it
 	$(BIN)/python -m tests.golden.make
