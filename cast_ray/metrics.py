@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -279,7 +280,8 @@ def read_metrics(path: Path) -> list[StepMetrics]:
     """Return the rows of a ``metrics.parquet``; none where the file does not exist yet."""
     if not path.is_file():
         return []
-    frame = pl.read_parquet(path).rename(_OTHER_NAMES, strict=False)
+    # Read once: Polars opens a path again and again, and the next step replaces the file.
+    frame = pl.read_parquet(io.BytesIO(path.read_bytes())).rename(_OTHER_NAMES, strict=False)
     return [StepMetrics(**(_ADDED | _with_tuples(row))) for row in frame.to_dicts()]
 
 

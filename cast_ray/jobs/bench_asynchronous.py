@@ -44,12 +44,12 @@ def bench_asynchronous(*, num_steps: int = 200, num_synchronous: int = 60) -> di
     ended episodes waited for their step's slowest.
     """
     with tempfile.TemporaryDirectory() as folder, ray_session(num_cpus=4):
-        alone = _steps(Path(folder) / "alone", 10, max_staleness=0, learner_s=0.0)
+        alone = simulated_steps(Path(folder) / "alone", 10, max_staleness=0, learner_s=0.0)
         rollout_s = _median_seconds(alone)
-        together = _steps(
+        together = simulated_steps(
             Path(folder) / "synchronous", num_synchronous, max_staleness=0, learner_s=rollout_s
         )
-        apart = _steps(
+        apart = simulated_steps(
             Path(folder) / "asynchronous", num_steps, max_staleness=1, learner_s=rollout_s
         )
     synchronous_s, asynchronous_s = _median_seconds(together), _median_seconds(apart)
@@ -72,7 +72,7 @@ def _median_seconds(rows: Sequence[StepMetrics]) -> float:
     return float(np.median([row.seconds_total for row in rows[_WARM_UP_STEPS:]]))
 
 
-def _steps(
+def simulated_steps(
     path: Path, num_steps: int, *, max_staleness: int, learner_s: float
 ) -> list[StepMetrics]:
     """Take steps of a run and return their rows."""

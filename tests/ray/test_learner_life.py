@@ -7,10 +7,12 @@ import os
 import shutil
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import ray
 import torch
@@ -113,6 +115,25 @@ def test_group_names_the_call_in_which_a_rank_died(policy_dir: Path, tmp_path: P
 
     with pytest.raises(LearnerError, match="closed"):
         group.save_model(tmp_path / "model")
+
+
+def test_rank_that_dies_in_rendezvous_is_named_and_nobody_waits_for_it(policy_dir: Path) -> None:
+    me = psutil.Process()
+
+    def ranks() -> list[psutil.Process]:
+        return [p for p in me.children(recursive=True) if "LearnerActor" in p.name()]
+
+    known = {rank.pid for rank in ranks()}
+    with ThreadPoolExecutor(max_workers=1) as background:
+        started = time.monotonic()
+        group = background.submit(group_of, policy_dir, num_ranks=2, zero_stage=0)
+        while len(new := [rank for rank in ranks() if rank.pid not in known]) < 2:
+            assert time.monotonic() - started < 60
+            time.sleep(0.05)
+        new[1].kill()
+        with pytest.raises(LearnerLost, match=r"learner rank [01] died during start"):
+            group.result(timeout=120)
+    assert time.monotonic() - started < 120
 
 
 def test_rank_that_is_stopped_is_named_within_a_minute(policy_dir: Path) -> None:
