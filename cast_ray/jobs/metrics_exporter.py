@@ -1,8 +1,9 @@
 """Hands a run's figures to Ray, whose agent on each node serves them to Prometheus.
 
-Ray sends a gauge's last value again and again until its process ends. A figure that is not known
-any more is set to NaN, which Ray's agent leaves out: nothing is served, neither 0 nor the old one.
-A value costs about 1.5 microseconds, and nothing waits for the agent, whether there is one or not.
+Ray sends a gauge once for each time that it is set, every ten seconds, and its agent forgets one
+that it has not heard of for twenty. So every look sets all of them anew. A figure that is not known
+any more is set to NaN once, which the agent leaves out: nothing is served, neither 0 nor the old
+value. A value costs 1.5 microseconds, and nothing waits for the agent, whether there is one or not.
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ class MetricsExporter:
             metric.set_default_tags({table.RUN: run_id})
         self._lock = threading.Lock()
         self._counted: Counter[Kind] = Counter()
-        self._shown: dict[table.ExportedMetric, set[str]] = {}
+        self._values: dict[table.ExportedMetric, dict[str, float]] = {}
+        """What is served: by the value of the metric's tag, an empty one where it has none."""
 
     def step(self, row: StepMetrics) -> None:
         """Export a step's row; a validation that is not there yet leaves the last one's figure."""
-        self._gauges[table.STEP].set(row.step)
+        with self._lock:
+            self._serve(table.STEP, {"": float(row.step)})
         self.columns({name: getattr(row, name) for name in table.STEP_COLUMNS})
 
     def columns(self, values: Mapping[str, Any]) -> None:
@@ -57,23 +60,26 @@ class MetricsExporter:
             for name, value in values.items():
                 metric = table.STEP_METRICS[name]
                 if isinstance(value, tuple):
-                    self._set_all(metric, {str(place): item for place, item in enumerate(value)})
+                    self._serve(metric, {str(place): item for place, item in enumerate(value)})
                 elif value is not None:
-                    self._gauges[metric].set(float(value))
+                    self._serve(metric, {"": float(value)})
 
     def look(self, look: Look) -> None:
-        """Export what the parts said at one moment."""
+        """Export what the parts said at one moment, and all other figures once more.
+
+        To be called at least every ten seconds, or the figures fade from Prometheus.
+        """
         engines = {str(index): stats for index, stats in enumerate(look.engines)}
         present = {name: stats for name, stats in engines.items() if stats is not None}
         with self._lock:
-            self._set_all(
-                table.ENGINE_UP, {name: stats is not None for name, stats in engines.items()}
-            )
+            self._serve(table.ENGINE_UP, {name: float(name in present) for name in engines})
             for metric, field in _OF_ENGINES.items():
-                self._set_all(
-                    metric, {name: getattr(stats, field) for name, stats in present.items()}
+                self._serve(
+                    metric, {name: float(getattr(stats, field)) for name, stats in present.items()}
                 )
-            self._set_all(table.MEMORY, look.memory_bytes)
+            self._serve(table.MEMORY, look.memory_bytes)
+            for metric, values in self._values.items():
+                self._set(metric, values)
 
     def recoveries(self, counts: Mapping[Kind, int]) -> None:
         """Export the recoveries since this driver began, by kind."""
@@ -83,15 +89,17 @@ class MetricsExporter:
                 self._recoveries.inc(count, tags={"kind": kind})
             self._counted += new
 
-    def _set_all(self, metric: table.ExportedMetric, values: Mapping[str, float]) -> None:
-        """Set a metric for each value of its tag; those that are gone stop being served."""
-        (tag,) = metric.tags
-        gauge, before = self._gauges[metric], self._shown.get(metric, set())
-        for name in before - values.keys():
-            gauge.set(math.nan, tags={tag: name})
+    def _serve(self, metric: table.ExportedMetric, values: Mapping[str, float]) -> None:
+        """Take up a metric's values; what is gone or NaN stops being served."""
+        known = {name: value for name, value in values.items() if not math.isnan(value)}
+        gone = self._values.get(metric, {}).keys() - known.keys()
+        self._set(metric, known | dict.fromkeys(gone, math.nan))
+        self._values[metric] = known
+
+    def _set(self, metric: table.ExportedMetric, values: Mapping[str, float]) -> None:
+        gauge = self._gauges[metric]
         for name, value in values.items():
-            gauge.set(float(value), tags={tag: name})
-        self._shown[metric] = set(values)
+            gauge.set(float(value), tags=dict.fromkeys(metric.tags, name))
 
 
 _OF_ENGINES = {

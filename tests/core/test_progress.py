@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,42 @@ def test_step_table_fits_the_terminal(width: int) -> None:
 def test_narrow_step_table_keeps_success_signal_and_time() -> None:
     names = " ".join(StepTable(80).header()[1].plain.split())
     assert names == "step solved progress harm credit gen solver learn sync other time left"
+
+
+def test_step_that_nobody_watched_is_told_without_its_play() -> None:
+    nan = float("nan")
+    unseen = replace(row(2), seconds_generation=nan, seconds_solver=nan, tokens_per_s=nan)
+    progress, file = in_a_file()
+    with progress:
+        progress.step(unseen, 12)
+    assert "10.5 s: learner 3.5, sync 0.4, rest not measured | – tokens/s" in file.getvalue()
+    line = StepTable(120).row(unseen, total_steps=12, seconds_left=60.0).plain
+    assert "– – 3.5 0.4 – –" in " ".join(line.split())
+    assert "nan" not in line + file.getvalue()
+
+
+def test_asynchronous_step_says_what_ran_beside_the_learner() -> None:
+    stale = replace(row(3), staleness_max=1, seconds_generation=9.0)
+    progress, file = in_a_file()
+    with progress:
+        progress.step(stale, 12)
+    assert (
+        "10.5 s: generation 7.0 and 2.0 beside the learner (solver beside it 0.3), "
+        "learner 3.5, sync 0.4, other 0.0 |"
+    ) in file.getvalue()
+    live, terminal = on_a_terminal()
+    with live:
+        live.step(row(1), 12)
+        live.step(stale, 12)
+        live.step(replace(stale, step=4), 12)
+    text = visible(terminal)
+    assert text.count("! generation in brackets ran beside the learner") == 1
+    assert "(9.0)" in text
+
+
+def test_time_left_counts_asynchronous_validation_once() -> None:
+    stale = replace(row(6, validation_success=0.44), staleness_max=1, seconds_validation=100.0)
+    progress, file = in_a_file()
+    with progress:
+        progress.step(stale, 8)
+    assert "21 s left" in file.getvalue()
