@@ -181,7 +181,10 @@ class RunDirectory:
     def write_trajectories(self, step: int, table: pa.Table) -> None:
         """Keep the trajectories that a step trains on; the files of its groups go."""
         write_table(self.trajectory_file(step), table)
-        for path in self.groups.glob(_GROUP.format(step, 0).replace("00000.", "*.")):
+        self._drop_groups(step)
+
+    def _drop_groups(self, step: int) -> None:
+        for path in self.groups.glob(f"step-{step:05d}-group-*.parquet"):
             path.unlink()
 
     def group_file(self, step: int, group: int) -> Path:
@@ -277,6 +280,9 @@ class RunDirectory:
             for path in folder.glob(".*.partial"):
                 path.unlink()
         last = self.last_logged_step
+        for step in {int(path.name.split("-")[1]) for path in self.groups.glob("step-*.parquet")}:
+            if step <= last:  # killed between the step's file and the end of its groups'
+                self._drop_groups(step)
         for path in self.trajectory_files():
             if (step := int(path.stem.removeprefix("step-"))) > last:
                 self.set_aside(step)

@@ -65,8 +65,9 @@ def supervise(
         lost_at = time.time()
         restarts = 0 if _steps_logged(run_dir) > done else restarts
         done = _steps_logged(run_dir)
-        began = (run_dir / "start_model").is_dir() or done > 0
-        if restarts >= max_restarts or not (began or code < 0):
+        # One that refuses its surroundings at the very start will do so again.
+        began = code < 0 or code == INTERRUPTED or done > 0
+        if restarts >= max_restarts or not began:
             return code if code > 0 else 128 - code
         delay = min(first_delay_s * 2**restarts, _MAX_DELAY_S)
         restarts += 1

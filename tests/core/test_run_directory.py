@@ -185,6 +185,17 @@ def test_groups_are_kept_until_their_step_is_written(tmp_path: Path) -> None:
     assert [path.name for path in run.groups.iterdir()] == ["step-00002-group-00000.parquet"]
 
 
+def test_groups_of_a_step_that_was_written_go_when_its_writer_was_killed(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", TrainConfig())
+    run.write_trajectories(1, pa.table({"group": [0]}))
+    for step in (1, 2):
+        write_table(run.group_file(step, 0), pa.table({"group": [0]}))
+
+    run.tidy_trajectories()
+
+    assert [path.name for path in run.groups.iterdir()] == ["step-00002-group-00000.parquet"]
+
+
 def test_tidying_removes_half_files_and_sets_steps_aside_that_follow_a_gap(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", TrainConfig())
     for step in (1, 2, 4):
