@@ -18,7 +18,7 @@ from cast_ray.config_file import load_config
 from cast_ray.errors import ConfigError
 from cast_ray.games.plugins import forget_plugins
 from cast_ray.generation import GenerateRequest
-from cast_ray.jobs.boards import Boards, make_boards, write_boards
+from cast_ray.jobs.boards import Boards, PuzzleSampler, make_boards, write_boards
 from cast_ray.jobs.evaluate import episode_groups, training_sampling
 from cast_ray.jobs.replay import replay_run
 from cast_ray.jobs.training_step import credit
@@ -85,8 +85,9 @@ def run(
     run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "run", config)
     write_boards(boards, run.puzzles)
     tokenizer = initial_tokenizer(run, config, boards)
+    sampler = PuzzleSampler(boards.train, per_step=3, seed=config.seed)
     for step in (1, 2):
-        drawn = boards.train[3 * step : 3 * step + 3]
+        drawn = sampler.draw(step)
         groups = episode_groups(drawn, attempts=4, step=step, seed=0, purpose="rollout")
         batch, _ = credit(scored(groups, config, tokenizer), config, step=step)
         run.write_trajectories(step, batch)
@@ -123,7 +124,7 @@ def scored(
         best = LIGHTS_OUT.solver.build(state).best_action(state)
         return f"```{best if rng.random() < 0.6 else actions[rng.integers(len(actions))]}```"
 
-    policy = ScriptedPolicy(tokenizer, answer)
+    policy = ScriptedPolicy(tokenizer, answer, version=max(groups[0][0].step, 1))
 
     async def play() -> list:
         return await asyncio.gather(
