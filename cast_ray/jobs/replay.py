@@ -91,6 +91,7 @@ def replay_run(run_dir: Path) -> ReplayReport:
     """
     run = RunDirectory.existing(run_dir)
     config = load_config(run.config, [])
+    get_game(config.game)  # one that is not installed is named as such, not as a broken puzzle
     model_dir = _model_dir(run)
     replay = _Replay(config, model_dir, IssuedGroups(run, config))
     num_files, num_trajectories, num_turns = 0, 0, 0

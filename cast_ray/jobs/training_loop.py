@@ -108,6 +108,7 @@ class TrainingLoop:
                 seconds = StepSeconds(total=total, learner=learned.seconds, sync=0.0)
                 row = self._row(step, played, learned, UNSEEN_FIGURES, seconds)
                 self.metrics.append(row)
+                self._exporter.step(row)
         self._sync(self.steps_done + 1)
         last = self.metrics.row_of(self.steps_done)
         if last is not None and last.validation_success is None:
