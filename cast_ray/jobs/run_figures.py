@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from serve.wire import EngineStats
 
@@ -35,32 +36,62 @@ class EngineFigures:
     prefix_hit_fraction: float
 
 
-def engine_figures(before: Look, after: Look) -> EngineFigures:
-    """Return the engines' figures; one that was replaced counts from its own start."""
-    wall = max(after.at - before.at, 1e-9)
-    running: list[float] = []
-    queueing = requests = queries = hits = 0.0
-    for old, new in zip(before.engines, after.engines, strict=True):
-        if new is None:
-            running.append(math.nan)
-            continue
-        same = old is not None and old.engine_id == new.engine_id
+def engine_figures(looks: Sequence[Look]) -> EngineFigures:
+    """Return the engines' figures over at least two looks.
 
-        def since(name: str, old: EngineStats | None = old if same else None, new=new) -> float:
-            return getattr(new, name) - (getattr(old, name) if old is not None else 0)
-
-        running.append(since("seconds_running"))
-        queueing += since("seconds_queued")
-        requests += since("num_requests")
-        queries += since("prefix_query_tokens")
-        hits += since("prefix_hit_tokens")
-    known = [seconds for seconds in running if not math.isnan(seconds)]
+    Every look between counts: an engine that is replaced takes with it only what it did since it
+    was last asked.
+    """
+    wall = max(looks[-1].at - looks[0].at, 1e-9)
+    engines = [_Engine() for _ in looks[0].engines]
+    for before, after in pairwise(looks):
+        for engine, old, new in zip(engines, before.engines, after.engines, strict=True):
+            engine.add(old, new)
+    running = [engine.seconds_running if engine.is_known else math.nan for engine in engines]
+    requests = sum(engine.num_requests for engine in engines)
+    queries = sum(engine.prefix_query_tokens for engine in engines)
     return EngineFigures(
-        seconds_running=max(known, default=math.nan),
+        seconds_running=max((s for s in running if not math.isnan(s)), default=math.nan),
         busy_fractions=tuple(seconds / wall for seconds in running),
-        seconds_queueing=queueing / requests if requests else math.nan,
-        prefix_hit_fraction=hits / queries if queries else math.nan,
+        seconds_queueing=(
+            sum(engine.seconds_queued for engine in engines) / requests if requests else math.nan
+        ),
+        prefix_hit_fraction=(
+            sum(engine.prefix_hit_tokens for engine in engines) / queries if queries else math.nan
+        ),
     )
+
+
+@dataclass(slots=True)
+class _Engine:
+    """What one engine is known to have done, whichever processes it was."""
+
+    is_known: bool = False
+    seconds_running: float = 0.0
+    seconds_queued: float = 0.0
+    num_requests: float = 0.0
+    prefix_query_tokens: float = 0.0
+    prefix_hit_tokens: float = 0.0
+
+    def add(self, old: EngineStats | None, new: EngineStats | None) -> None:
+        """Add what it did between two looks."""
+        if new is None:
+            return
+        self.is_known = True
+        for name in _TOTALS:
+            counted = getattr(new, name)
+            if old is not None and old.engine_id == new.engine_id:
+                counted -= getattr(old, name)
+            setattr(self, name, getattr(self, name) + counted)
+
+
+_TOTALS = (
+    "seconds_running",
+    "seconds_queued",
+    "num_requests",
+    "prefix_query_tokens",
+    "prefix_hit_tokens",
+)
 
 
 def largest_mib(look: Look, role: str) -> float:

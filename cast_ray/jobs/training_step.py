@@ -102,7 +102,9 @@ def step_metrics(
         num_turns=len(effects),
         turns_mean=len(effects) / len(frame),
         tokens=tokens,
-        tokens_per_s=tokens / max(figures["seconds_generation"], 1e-9),
+        tokens_per_s=tokens / figures["seconds_generation"]
+        if figures["seconds_generation"]
+        else math.nan,
         invalid_fraction=float(np.isin(effects, no_action).mean()),
         ineffective_fraction=float((effects == Effect.INEFFECTIVE.value).mean()),
         lost_fraction=float(np.isin(end_reasons, [DEADLOCK, LOST]).mean()),
@@ -152,7 +154,7 @@ def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str
         recoveries: since the last row, by kind.
     """
     before, after = looks[0], looks[-1]
-    engines = engine_figures(before, after)
+    engines = engine_figures(looks)
     queue_mean, queue_max = queue_figures(looks)
     pool = {name: value - before.pool.get(name, 0.0) for name, value in after.pool.items()}
     look_ups = pool["num_hits"] + pool["num_misses"]
