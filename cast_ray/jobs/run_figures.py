@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from serve.wire import EngineStats
 
@@ -44,10 +43,11 @@ def engine_figures(looks: Sequence[Look]) -> EngineFigures:
     """
     wall = max(looks[-1].at - looks[0].at, 1e-9)
     engines = [_Engine() for _ in looks[0].engines]
-    for before, after in pairwise(looks):
-        for engine, old, new in zip(engines, before.engines, after.engines, strict=True):
-            engine.add(old, new)
-    running = [engine.seconds_running if engine.is_known else math.nan for engine in engines]
+    for look in looks:
+        for engine, stats in zip(engines, look.engines, strict=True):
+            if stats is not None:
+                engine.add(stats)
+    running = [math.nan if engine.latest is None else engine.seconds_running for engine in engines]
     requests = sum(engine.num_requests for engine in engines)
     queries = sum(engine.prefix_query_tokens for engine in engines)
     return EngineFigures(
@@ -66,23 +66,24 @@ def engine_figures(looks: Sequence[Look]) -> EngineFigures:
 class _Engine:
     """What one engine is known to have done, whichever processes it was."""
 
-    is_known: bool = False
+    latest: EngineStats | None = None
     seconds_running: float = 0.0
     seconds_queued: float = 0.0
     num_requests: float = 0.0
     prefix_query_tokens: float = 0.0
     prefix_hit_tokens: float = 0.0
 
-    def add(self, old: EngineStats | None, new: EngineStats | None) -> None:
-        """Add what it did between two looks."""
-        if new is None:
-            return
-        self.is_known = True
-        for name in _TOTALS:
-            counted = getattr(new, name)
-            if old is not None and old.engine_id == new.engine_id:
-                counted -= getattr(old, name)
-            setattr(self, name, getattr(self, name) + counted)
+    def add(self, stats: EngineStats) -> None:
+        """Add what it did since it last answered, or, a new one, since it began.
+
+        Its first answer adds nothing: what it says may be of long before.
+        """
+        if self.latest is not None:
+            is_same = stats.engine_id == self.latest.engine_id
+            for name in _TOTALS:
+                since = getattr(stats, name) - (getattr(self.latest, name) if is_same else 0)
+                setattr(self, name, getattr(self, name) + since)
+        self.latest = stats
 
 
 _TOTALS = (

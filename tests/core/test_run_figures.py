@@ -70,6 +70,16 @@ def test_replaced_engine_keeps_what_it_said_before_its_end() -> None:
     assert figures.busy_fractions == pytest.approx((3.5 / 32,))
 
 
+def test_engine_that_missed_a_look_is_not_counted_twice() -> None:
+    looks = [look(0, stats("a", 50.0)), look(2, None), look(4, stats("a", 53.0))]
+    assert engine_figures(looks).seconds_running == pytest.approx(3.0)
+
+
+def test_engine_that_was_away_at_first_counts_from_its_first_answer() -> None:
+    looks = [look(0, None), look(2, stats("a", 50.0)), look(4, stats("a", 51.0))]
+    assert engine_figures(looks).seconds_running == pytest.approx(1.0)
+
+
 def test_engine_that_was_never_there_is_unknown_and_not_idle() -> None:
     figures = engine_figures([look(0, None, stats("b", 1.0)), look(2, None, stats("b", 2.0))])
     assert math.isnan(figures.busy_fractions[0])
