@@ -7,7 +7,6 @@ ranks of a job must see the same file system.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import refusals_named
+from cast_ray.files import fsync, refusals_named
 
 MARKER = "complete.json"
 """Names every file with its size and checksum; written last: where it stands, the rest does too."""
@@ -52,13 +51,13 @@ def publish(partial: Path, directory: Path) -> None:
     marker = partial / MARKER
     marker.write_text(json.dumps({"files": found}, indent=1))
     for path in [*files, marker, partial]:
-        _fsync(path)
+        fsync(path)
     replaced = directory.with_name(f".{directory.name}.replaced")
     shutil.rmtree(replaced, ignore_errors=True)
     if directory.exists():
         directory.rename(replaced)
     partial.rename(directory)
-    _fsync(directory.parent)
+    fsync(directory.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
@@ -122,11 +121,3 @@ def _checksum(path: Path) -> int:
         while block := file.read(_READ_AT_ONCE):
             checksum = zlib.crc32(block, checksum)
     return checksum
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

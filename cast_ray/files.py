@@ -28,11 +28,21 @@ def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
         try:
             yield aside
             if durable:
-                with open(aside, "rb") as written:
-                    os.fsync(written.fileno())
+                fsync(aside)
             os.replace(aside, path)
+            if durable:
+                fsync(path.parent)
         finally:
             aside.unlink(missing_ok=True)
+
+
+def fsync(path: Path) -> None:
+    """Return when a file, or the names in a directory, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -272,7 +272,7 @@ class MetricsLog:
 
 def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:
     """Write all rows as Parquet; a reader never meets half a file."""
-    with written_aside(path) as aside:
+    with written_aside(path, durable=True) as aside:
         pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA).write_parquet(aside)
 
 

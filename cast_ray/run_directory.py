@@ -97,7 +97,7 @@ class RunDirectory:
             RunDirectoryError: the directory holds something already.
             EnvironmentSetupError: it cannot be written.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(map(_is_kept, path.iterdir()))):
             raise RunDirectoryError(
                 f"{path} is not empty; give another run_dir=PATH, or --resume to go on with it"
             )
@@ -171,6 +171,10 @@ class RunDirectory:
                 "run_dir=PATH"
             ) from None
 
+    def take_lock_of(self, other: RunDirectory) -> None:
+        """Hold the lock that another object of this directory took."""
+        self._lock = other._lock
+
     def note_start(self, run_id: str) -> list[str]:
         """Write down the id of a driver that begins here; return those before it, oldest first."""
         earlier = self.starts.read_text().split() if self.starts.is_file() else []
@@ -182,6 +186,9 @@ class RunDirectory:
         """Keep the trajectories that a step trains on; the files of its groups go."""
         write_table(self.trajectory_file(step), table)
         self._drop_groups(step)
+
+    def _steps_with_groups(self) -> set[int]:
+        return {int(path.name.split("-")[1]) for path in self.groups.glob("step-*.parquet")}
 
     def _drop_groups(self, step: int) -> None:
         for path in self.groups.glob(f"step-{step:05d}-group-*.parquet"):
@@ -217,6 +224,10 @@ class RunDirectory:
         with refusals_named(place):
             place.parent.mkdir(exist_ok=True)
             self.trajectory_file(step).replace(place)
+        # What was played after it was played by weights that the step led to.
+        for later in self._steps_with_groups():
+            if later >= step:
+                self._drop_groups(later)
 
     def trajectory_file(self, step: int) -> Path:
         """Return the place of one step's trajectories."""
@@ -280,17 +291,29 @@ class RunDirectory:
             for path in folder.glob(".*.partial"):
                 path.unlink()
         last = self.last_logged_step
-        for step in {int(path.name.split("-")[1]) for path in self.groups.glob("step-*.parquet")}:
+        for step in self._steps_with_groups():
             if step <= last:  # killed between the step's file and the end of its groups'
                 self._drop_groups(step)
         for path in self.trajectory_files():
             if (step := int(path.stem.removeprefix("step-"))) > last:
                 self.set_aside(step)
 
+    @property
+    def summarised_steps(self) -> int:
+        """Steps of the run that ``summary.json`` is of; 0 where there is none yet."""
+        if not self.summary.is_file():
+            return 0
+        return int(json.loads(self.summary.read_text())["steps"])
+
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""
         with written_aside(self.summary) as aside:
             aside.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def _is_kept(path: Path) -> bool:
+    """Whether a file is more than what a process that was killed at once leaves behind."""
+    return path.name != ".lock" and not path.name.endswith(".partial")
 
 
 def write_table(path: Path, table: pa.Table) -> None:

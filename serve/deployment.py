@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Unpack
 
 from ray import serve as ray_serve
+from ray.exceptions import RayError
 
-from cast_ray.errors import EngineError, RemoteTimeout, WeightSyncError
+from cast_ray.errors import CastRayError, EngineError, RemoteTimeout
 from cast_ray.generation import Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
 from serve.engines import PolicyEngines
@@ -89,9 +90,14 @@ class PolicyDeployment:
 
     async def update_weights(self, manifest: WeightManifest) -> WeightReceipt:
         """Bring the version to this host and forward to ``PolicyEngine.update_weights``."""
-        self._is_seen = True
+        # Shielded: a driver that gives up while the bytes travel must not leave old weights here.
+        return await asyncio.shield(asyncio.create_task(self._bring(manifest)))
+
+    async def _bring(self, manifest: WeightManifest) -> WeightReceipt:
         local = await asyncio.to_thread(self._carrier.bring, manifest)
-        return await self._engine.update_weights(local, timeout_s=self._update_timeout_s)
+        receipt = await self._engine.update_weights(local, timeout_s=self._update_timeout_s)
+        self._is_seen = True
+        return receipt
 
     async def stats(self) -> EngineStats:
         """Forward to ``PolicyEngine.stats``."""
@@ -122,7 +128,7 @@ class PolicyDeployment:
             manifest = await asyncio.to_thread(self._carrier.current)
             if manifest is None or manifest.version <= self._engine.weight_version:
                 return
-            await self._engine.update_weights(manifest, timeout_s=self._update_timeout_s)
+            await self._engine.take_newer(manifest, timeout_s=self._update_timeout_s)
 
     async def _follow(self) -> None:
         """Take what is published before the driver sees that this replica is there."""
@@ -132,7 +138,7 @@ class PolicyDeployment:
                 return
             try:
                 await self._catch_up()
-            except (WeightSyncError, EngineError) as error:
+            except (CastRayError, RayError) as error:
                 logger.error("A published version was not taken: %s", error)
 
     def __del__(self) -> None:

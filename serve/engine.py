@@ -41,6 +41,9 @@ from serve.token_versions import TokenVersions, tokens_written
 from serve.weight_receipt import collect_receipts, discard_receipts
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
+_DEATH_KNOWN_S = 2.0
+"""vLLM knows of a dead process so soon after a call to it has failed."""
+
 
 class PolicyEngine:
     """A vLLM engine on this machine. Make one with ``PolicyEngine.start``."""
@@ -168,10 +171,22 @@ class PolicyEngine:
                 makes the engine unhealthy.
         """
         # Shielded: vLLM is left half-way where whoever asked for an update goes away.
-        return await asyncio.shield(asyncio.create_task(self._update_alone(manifest, timeout_s)))
+        work = self._update_alone(manifest, timeout_s)
+        receipt = await asyncio.shield(asyncio.create_task(work))
+        assert receipt is not None
+        return receipt
 
-    async def _update_alone(self, manifest: WeightManifest, timeout_s: float) -> WeightReceipt:
+    async def take_newer(self, manifest: WeightManifest, *, timeout_s: float) -> None:
+        """Do as ``update_weights`` if the version is still newer than what the engine has then."""
+        work = self._update_alone(manifest, timeout_s, only_newer=True)
+        await asyncio.shield(asyncio.create_task(work))
+
+    async def _update_alone(
+        self, manifest: WeightManifest, timeout_s: float, *, only_newer: bool = False
+    ) -> WeightReceipt | None:
         async with self._update_lock:
+            if only_newer and manifest.version <= self._weight_version:
+                return None
             receipt_path = Path(f"{manifest.path}.receipt-{uuid.uuid4().hex}")
             self._is_updating = True
             try:
@@ -214,13 +229,20 @@ class PolicyEngine:
             # flight vLLM resets nothing and only says so in its log. See ``_run``.
             await self._llm.reset_prefix_cache()
             await self._llm.resume_generation()
-        if self._llm.errored:
+        if await self._has_died(failure):
             raise EngineError("a process of the vLLM engine died during a weight update")
         if failure is not None:
             raise WeightSyncError(f"the engine failed: {failure}") from failure
         if receipt.error:
             raise WeightSyncError(receipt.error)
         return receipt
+
+    async def _has_died(self, failure: Exception | None) -> bool:
+        """Return whether a failed update is the death of a process, which vLLM may say later."""
+        deadline = time.monotonic() + (_DEATH_KNOWN_S if failure is not None else 0.0)
+        while not self._llm.errored and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+        return self._llm.errored
 
     async def _change_version(self, version: int) -> None:
         """Note, while generation is paused, up to which token the old weights have written."""
@@ -293,6 +315,9 @@ class PolicyEngine:
                     f"version {min_version}, which a request waits for, came within "
                     f"{self._update_timeout_s} s; see whether weight updates reach it"
                 ) from error
+        if self._llm.errored or self._stall:
+            # Not a word of the weights: another engine, or the next of this one, may answer.
+            raise EngineError(self._stall or "a process of the vLLM engine died; see its log")
         if self._distrust:
             raise WeightSyncError(
                 f"the engine's weights are not trusted because {self._distrust}; send weights again"

@@ -20,6 +20,7 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.weights import WeightManifest
 from serve.engine_link import local_error
+from serve.readiness import serve_status
 from serve.wire import EngineStats, WeightReceipt
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ def remove_left_over(run_ids: Sequence[str]) -> None:
     if not prefixes:
         return
     ray_serve.start(proxy_location="Disabled")  # a no-op where it runs
-    for name in ray_serve.status().applications:
+    for name in serve_status().applications:
         if name.startswith(prefixes):
             logger.warning("Engine %s was left behind by a driver that died; it is removed.", name)
             ray_serve.delete(name)
@@ -133,7 +134,7 @@ def remove_left_over(run_ids: Sequence[str]) -> None:
 
 def engines_up(names: Sequence[str]) -> set[str]:
     """Return those applications that have a replica which takes requests."""
-    applications = ray_serve.status().applications
+    applications = serve_status().applications
     return {
         name
         for name in names

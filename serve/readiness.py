@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import ray
 from ray import serve as ray_serve
-from ray.serve.schema import ApplicationStatusOverview
+from ray.serve.schema import ApplicationStatusOverview, ServeStatus
 
 from cast_ray.errors import EngineError, RemoteTimeout
 
+_STATUS_TIMEOUT_S = 30.0
 PLACEMENT_TIMEOUT_S = 60.0
 """A replica that has no place for so long, in a cluster that is large enough, waits for what
 others hold; those of our own run that only come and go are gone by then."""
+
+
+def serve_status() -> ServeStatus:
+    """Return what Serve says of all applications; its own call would wait for ever.
+
+    Raises:
+        RemoteTimeout: Serve's controller does not answer.
+    """
+    answer: Future[ServeStatus] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(ray_serve.status())
+        except Exception as error:  # whatever it is, it is raised where the answer is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="serve_status", daemon=True).start()
+    try:
+        return answer.result(timeout=_STATUS_TIMEOUT_S)
+    except TimeoutError as error:
+        raise RemoteTimeout(
+            f"Serve's controller did not answer within {_STATUS_TIMEOUT_S:g} s; see its log"
+        ) from error
 
 
 def check_placement(num_engines: int, num_cpus: float) -> None:
@@ -56,7 +82,7 @@ def wait_until_running(
     """
     started = time.monotonic()
     while True:
-        applications = ray_serve.status().applications
+        applications = serve_status().applications
         waiting = [name for name in names if applications[name].status != "RUNNING"]
         if not waiting:
             return

@@ -193,7 +193,7 @@ class WeightCarrier:
     def _transfer(self, local: WeightManifest, deadline: float) -> None:
         source = self._find_source()
         if source is None:
-            raise WeightSyncError(
+            raise RemoteTimeout(
                 f"version {local.version} is not in {self._directory} of this host, and there is "
                 f"no source {self._source!r} to bring it; publish it again"
             )
@@ -245,7 +245,7 @@ class WeightCarrier:
                 raise type(error.cause)(f"weight source {self._source}: {error.cause}") from error
             raise
         except ray.exceptions.RayError as error:
-            raise WeightSyncError(
+            raise RemoteTimeout(
                 f"the weight source {self._source} is gone ({error}); publish again"
             ) from error
 

@@ -16,7 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 import ray
-from ray.exceptions import ObjectLostError, RayActorError, RayTaskError, WorkerCrashedError
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
 from cast_ray.chat import ChatPieces
 from cast_ray.errors import ActorLostError, CastRayError
@@ -35,7 +42,7 @@ _MAX_RESTARTS = 20
 _MAX_ATTEMPTS = 8
 """At one group: the same group that ends its actor again and again ends the run."""
 _FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 16.0
-_LOST = (RayActorError, ObjectLostError, WorkerCrashedError)
+_LOST = (RayActorError, ObjectLostError, WorkerCrashedError, NodeDiedError, OutOfMemoryError)
 """What a dead process or node leaves behind; anything else is an error of ours."""
 
 

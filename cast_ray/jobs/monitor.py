@@ -6,7 +6,7 @@ when that one does. The learner is not looked at here: whoever calls it notices 
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,12 +15,16 @@ from typing import Protocol
 import psutil
 import ray
 from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 
+from cast_ray.errors import CastRayError
 from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.recoveries import RecoveryLog
 from cast_ray.jobs.run_figures import Look
 from cast_ray.recoveries import Kind
 from serve.wire import EngineStats
+
+logger = logging.getLogger(__name__)
 
 _EVERY_S = 2.0
 _ANSWER_TIMEOUT_S = 5.0
@@ -97,9 +101,11 @@ class RunMonitor:
 
     def _watch(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            # Ray itself is leaving, or lost its head: the job's own calls say so.
-            with contextlib.suppress(RayError, ConnectionError):
+            try:
                 self.look()
+            except (RayError, RayServeException, CastRayError, ConnectionError) as error:
+                # Ray or Serve is away for now, or leaving: the job's own calls decide.
+                logger.info("the monitor could not look at the parts: %s", error)
 
     def _judge(self, found: Mapping[str, object]) -> None:
         for name in {*self._watches, *found}:

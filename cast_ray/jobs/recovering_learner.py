@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from cast_ray.errors import LearnerLost, RemoteTimeout
+from cast_ray.errors import LearnerError, LearnerLost, RemoteTimeout
 from cast_ray.learner_group import LearnerGroup
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class RecoveringLearner:
             try:
                 self._group = self._start()
                 self._restore(self._group)
-            except (LearnerLost, RemoteTimeout) as again:
+            except (LearnerError, RemoteTimeout) as again:  # a port taken, a file away: once more
                 loss = LearnerLost(str(again))
                 continue
             self._on_recovery(str(loss), time.monotonic() - lost_at)

@@ -97,14 +97,16 @@ def _create(config: TrainConfig, progress: TrainProgress) -> RunDirectory:
 def _reopen(config: TrainConfig, progress: TrainProgress) -> tuple[RunDirectory, ResumePoint]:
     if not config.run_dir:
         raise RunDirectoryError("--resume needs run_dir=PATH, the directory to go on with")
-    directory, changed = RunDirectory.reopen(Path(config.run_dir), config)
+    found = RunDirectory.existing(Path(config.run_dir))
+    found.lock()  # before anything is written there
+    directory, changed = RunDirectory.reopen(found.path, config)
+    directory.take_lock_of(found)
     if changed:
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
-    directory.lock()
     if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were made
         write_boards(make_boards(config.game, config.tier, config.puzzles), directory.puzzles)
     goes_on = directory.resume_point()
-    if goes_on.step >= config.steps and directory.summary.is_file():
+    if goes_on.step >= config.steps and directory.summarised_steps >= config.steps:
         raise RunDirectoryError(
             f"{directory.path} has done its {config.steps} steps already; give a larger steps= to "
             "train on"

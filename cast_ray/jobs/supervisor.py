@@ -66,7 +66,8 @@ def supervise(
         restarts = 0 if _steps_logged(run_dir) > done else restarts
         done = _steps_logged(run_dir)
         # One that refuses its surroundings at the very start will do so again.
-        began = code < 0 or code == INTERRUPTED or done > 0
+        was_up = (run_dir / "evaluations" / "before.parquet").is_file()
+        began = code < 0 or code == INTERRUPTED or done > 0 or was_up
         if restarts >= max_restarts or not began:
             return code if code > 0 else 128 - code
         delay = min(first_delay_s * 2**restarts, _MAX_DELAY_S)
@@ -102,6 +103,8 @@ def _run_driver(command: Sequence[str], *, resume: bool, lost_at: float | None) 
         driver = subprocess.Popen(
             [*command, *(["--resume"] if resume else [])], env=environment, process_group=0
         )
+        for number in asked:  # before there was a driver to pass it on to
+            driver.send_signal(number)
         code = driver.wait()
     finally:
         for number, handler in previous.items():

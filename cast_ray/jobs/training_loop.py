@@ -11,7 +11,7 @@ from collections import Counter
 
 import pyarrow as pa
 
-from cast_ray.errors import LearnerError, LearnerLost, TrajectoryError, WeightSyncError
+from cast_ray.errors import LearnerError, TrajectoryError, WeightSyncError
 from cast_ray.jobs.boards import PuzzleSampler
 from cast_ray.jobs.learning import Learned, learn
 from cast_ray.jobs.metrics_exporter import MetricsExporter
@@ -189,11 +189,13 @@ class TrainingLoop:
                     judge=self._alarm.judge if is_fresh else lambda difference: None,
                 )
             )
-            self._skipped.judge(learned.updates, run.directory.inspection(step))
-        except LearnerLost:
+        except (WeightSyncError, TrajectoryError):
+            # A resumed run must not come upon the same trajectories again in the log.
+            run.directory.set_aside(step)
             raise
-        except (WeightSyncError, LearnerError):
-            # A resumed run must not take the same updates again from the log.
+        try:
+            self._skipped.judge(learned.updates, run.directory.inspection(step))
+        except LearnerError:
             run.directory.set_aside(step)
             raise
         self.steps_done = step
@@ -272,7 +274,7 @@ def _with_dropped_groups(played: PlayedStep) -> pa.Table:
 
 
 def _dropped_groups_of(table: pa.Table) -> int:
-    return int((table.schema.metadata or {})[_DROPPED_GROUPS])
+    return int((table.schema.metadata or {}).get(_DROPPED_GROUPS, b"0"))  # 0: of older runs
 
 
 _DROPPED_GROUPS = b"dropped_groups"

@@ -156,7 +156,9 @@ def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str
     before, after = looks[0], looks[-1]
     engines = engine_figures(looks)
     queue_mean, queue_max = queue_figures(looks)
-    pool = {name: value - before.pool.get(name, 0.0) for name, value in after.pool.items()}
+    # Empty until an oracle has answered for the first time.
+    pool = Counter(after.pool)
+    pool.subtract(before.pool)
     look_ups = pool["num_hits"] + pool["num_misses"]
     return {
         "seconds_generation": engines.seconds_running,
@@ -167,12 +169,12 @@ def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str
         "prefix_hit_fraction": engines.prefix_hit_fraction,
         "oracle_hit_fraction": pool["num_hits"] / look_ups if look_ups else 0.0,
         "oracle_misses": pool["num_misses"],
-        "oracle_bytes": after.pool["memory_bytes"],
+        "oracle_bytes": after.pool.get("memory_bytes", math.nan),
         "kernel_compilations": pool["num_compilations"],
         "seconds_solver": pool["seconds_building"] + pool["seconds_scoring"],
         "seconds_solver_build": pool["seconds_building"],
-        "engine_retries": int(pool.get("num_retries", 0)),
-        "engine_overflows": int(pool.get("num_overflows", 0)),
+        "engine_retries": int(pool["num_retries"]),
+        "engine_overflows": int(pool["num_overflows"]),
         "lost_groups": after.lost_groups - before.lost_groups,
         **{f"recovered_{kind}": recoveries[kind] for kind in KINDS},
         **{f"memory_{role}_mib": largest_mib(after, role) for role in _ROLES},

@@ -15,7 +15,7 @@ import ray
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
-from cast_ray.errors import EnvironmentSetupError
+from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
 from cast_ray.jobs.rollouts import RolloutCollector
 from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
@@ -108,7 +108,7 @@ class Workers:
         pieces = read_chat_pieces(model_dir)
         remove_left_over(earlier_ids)
         for earlier in earlier_ids:
-            clear_hosts(str(_shared_memory_path(earlier)), timeout_s=_CLEAR_TIMEOUT_S)
+            _clear(_shared_memory_path(earlier))
         weights_dir = shared_memory_dir(run_id)
         engine = config.engine
         engines = deploy_engines(
@@ -191,7 +191,7 @@ class Workers:
         self.engines.remove()
         if self._source:
             ray.kill(self._source[1])
-        clear_hosts(str(self.weights_dir), timeout_s=_CLEAR_TIMEOUT_S)
+        _clear(self.weights_dir)
 
 
 def start_pool(
@@ -288,6 +288,14 @@ def shared_memory_dir(run_id: str) -> Path:
 
 def _shared_memory_path(run_id: str) -> Path:
     return Path("/dev/shm") / f"cast-ray-{run_id}"
+
+
+def _clear(directory: Path) -> None:
+    """Delete a run's weights on every host; a host that is away keeps them, and that is said."""
+    try:
+        clear_hosts(str(directory), timeout_s=_CLEAR_TIMEOUT_S)
+    except RemoteTimeout as error:
+        logger.warning("%s", error)
 
 
 def _source_name(run_id: str) -> str:
