@@ -86,3 +86,18 @@ def test_failure_that_is_no_loss_is_not_tried_again() -> None:
     with pytest.raises(LearnerError, match="not finite"):
         bench.learner.call(fail)  # type: ignore[arg-type]
     assert len(bench.groups) == 1
+
+
+def test_group_that_fails_to_come_back_is_made_once_more() -> None:
+    """A port that was taken, a checkpoint that could not be read: no loss, and no end."""
+    bench = Bench(1)
+    failures = [LearnerError("the port is taken")]
+
+    def bring_back(group: CountingGroup) -> None:
+        if failures:
+            raise failures.pop()
+        group.weights = bench.steps_done
+
+    bench.learner.comes_back_by(bring_back)  # type: ignore[arg-type]
+    assert bench.take_step() == 1
+    assert len(bench.groups) == 3

@@ -212,3 +212,45 @@ def test_tidying_removes_half_files_and_sets_steps_aside_that_follow_a_gap(tmp_p
         "step-00002.parquet",
     ]
     assert run.inspection(4).is_file()
+
+
+def test_step_set_aside_takes_the_groups_played_after_it_along(tmp_path: Path) -> None:
+    """They were played by weights that this step led to, and a resumed run plays it anew."""
+    run = RunDirectory.create(tmp_path / "run", TrainConfig())
+    for step in (1, 2, 3):
+        run.write_trajectories(step, pa.table({"group": [0]}))
+    write_table(run.group_file(4, 0), pa.table({"group": [0]}))
+
+    run.set_aside(2)
+
+    assert list(run.groups.iterdir()) == []
+    run.tidy_trajectories()
+    assert [path.name for path in run.trajectory_files()] == ["step-00001.parquet"]
+    assert {path.name for path in (run.path / "inspection").iterdir()} == {
+        "step-00002.parquet",
+        "step-00003.parquet",
+    }
+
+
+def test_directory_of_a_process_killed_at_its_first_write_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / ".config.yaml.77.partial").write_text("seed:")
+    (path / ".lock").touch()
+
+    assert RunDirectory.create(path, TrainConfig()).config.is_file()
+
+
+def test_second_process_in_a_directory_is_refused_before_it_writes(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", TrainConfig())
+    run.lock()
+
+    with pytest.raises(RunDirectoryError, match="another process trains in"):
+        RunDirectory.existing(run.path).lock()
+
+
+def test_summary_says_of_how_many_steps_it_is(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", TrainConfig())
+    assert run.summarised_steps == 0
+    run.write_summary({"steps": 15})
+    assert run.summarised_steps == 15
