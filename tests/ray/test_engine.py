@@ -13,6 +13,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -400,11 +401,19 @@ def test_a_prompt_that_does_not_fit_is_an_engine_error_and_harms_nobody(bench: B
 
 def test_a_client_that_waits_too_long_names_the_engine(bench: Bench) -> None:
     async def run() -> None:
-        client = bench.client(timeout_s=0.05)
-        await client(a_request(max_tokens=3000), Lane(group=0))
+        client = bench.client(timeout_s=1.0)
+        await client(a_request(), Lane(group=0))
 
-    with pytest.raises(RemoteTimeout, match=r"engine test-policy-0 wrote nothing for 0\.05 s"):
-        asyncio.run(run())
+    bench.set_fault(kind="hold")
+    with ThreadPoolExecutor(max_workers=1) as background:
+        manifest = bench.publish()
+        update = background.submit(bench.engines.update_weights, manifest, timeout_s=TIMEOUT_S)
+        try:
+            with pytest.raises(RemoteTimeout, match=r"engine test-policy-0 wrote nothing for 1 s"):
+                asyncio.run(run())
+        finally:
+            bench.set_fault(kind="none")
+        assert update.result(timeout=TIMEOUT_S).down == []
 
 
 def core_process() -> psutil.Process:
