@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import uuid
+from pathlib import Path
 
 import pytest
 
@@ -21,13 +23,14 @@ ONE_HEAD_FOR_BOTH = tuple(
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
     """By rank: the tensors found wrong, by which value of which sent tensor was changed."""
     meeting = tmp_path_factory.mktemp("meeting") / "file"
+    identity = uuid.uuid4().hex
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.rank_layers", str(rank), str(meeting)],
             stdout=subprocess.PIPE,
             text=True,
-            # What vLLM's workers name their shared memory by.
-            env={**os.environ, "VLLM_DIST_IDENT": meeting.parent.name},
+            # What vLLM's workers name their shared memory by; left behind, it is there next time.
+            env={**os.environ, "VLLM_DIST_IDENT": identity},
         )
         for rank in range(2)
     ]
@@ -37,6 +40,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]
         for rank in ranks:
             rank.kill()
             rank.wait()
+        for left in Path("/dev/shm").glob(f"*{identity}*"):
+            left.unlink()
 
 
 def test_every_share_is_what_vllms_own_loader_takes(found: list[dict[str, list[str]]]) -> None:
