@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -17,13 +18,31 @@ def install(project: Path, site: Path) -> None:
     write_dist_info(site, table["name"], table["entry-points"]["cast_ray.games"])
 
 
-def write_dist_info(site: Path, package: str, games: Mapping[str, str]) -> None:
-    """Write the metadata of an installed package that adds games, ``{name: module:attribute}``."""
+def write_dist_info(
+    site: Path, package: str, entry_points: Mapping[str, str], *, group: str = "cast_ray.games"
+) -> None:
+    """Write the metadata of an installed package with ``{name: module:attribute}`` to find."""
     folder = site / f"{package.replace('-', '_')}-0.1.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.1.0\n")
-    lines = ["[cast_ray.games]", *(f"{name} = {value}" for name, value in games.items())]
+    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entry_points.items())]
     (folder / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+def install_faulty_receiver(folder: Path) -> tuple[dict[str, str], Path]:
+    """Make the weight backend ``faulty_file`` known to vLLM, without a fault.
+
+    Returns:
+        The environment that an engine needs for it, and the file that names its fault.
+    """
+    entry_points = {"faulty_receiver": "faulty_receiver:register"}
+    write_dist_info(
+        folder / "plugin", "faulty-receiver", entry_points, group="vllm.general_plugins"
+    )
+    fault_file = folder / "fault.json"
+    fault_file.write_text(json.dumps({"kind": "none"}))
+    paths = environment_with(folder / "plugin", Path(__file__).parent / "ray")
+    return {"PYTHONPATH": paths["PYTHONPATH"], "FAULT_FILE": str(fault_file)}, fault_file
 
 
 def environment_with(*paths: Path) -> dict[str, str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from cast_ray.generation import GenerateRequest
+
 VOCAB_SIZE = 512
 STOP_TOKEN_ID = 2
+PROMPT = tuple(range(10, 60))
 
 
 def build_tiny_model(
@@ -36,3 +40,16 @@ def build_tiny_model(
     model = Qwen3ForCausalLM(config).to(torch.bfloat16)
     model.save_pretrained(directory)
     return model.eval()
+
+
+def a_request(seed: int = 0, max_tokens: int = 64, **changes: object) -> GenerateRequest:
+    """Return a request for as many tokens as asked for: nothing ends it but a rare token."""
+    request = GenerateRequest(
+        token_ids=PROMPT,
+        max_tokens=max_tokens,
+        temperature=1.0,
+        top_p=1.0,
+        seed=seed,
+        stop_token_id=VOCAB_SIZE - 1,
+    )
+    return replace(request, **changes)

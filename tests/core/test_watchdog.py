@@ -1,38 +1,70 @@
-"""A process that was started by another ends with it, even when that one is killed."""
+"""What a guarded process has started does not outlive it: real processes, no Ray and no engine."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import time
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import psutil
+import pytest
 
-from serve.watchdog import end_with_parent
+GONE_S = 10.0
 
-SPAWN = multiprocessing.get_context("spawn")
-
-
-def child() -> None:
-    end_with_parent()
-    time.sleep(60)
-
-
-def parent(pids: multiprocessing.Queue[int]) -> None:
-    process = SPAWN.Process(target=child)
-    process.start()
-    pids.put(process.pid)
-    process.join()
-
-
-def test_child_ends_when_its_parent_is_killed() -> None:
-    pids = SPAWN.Queue()
-    killed = SPAWN.Process(target=parent, args=(pids,))
-    killed.start()
-    orphan = psutil.Process(pids.get(timeout=30))
-    os.kill(killed.pid, 9)
-    orphan.wait(timeout=10)
+ORPHAN = """
+import subprocess, sys
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+nothing = subprocess.DEVNULL
+print(subprocess.Popen(sleep, start_new_session=True, stdout=nothing, stderr=nothing).pid)
+"""
+PARENT = f"""
+import subprocess, sys, time
+from serve.watchdog import guard_children
+guard_children()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+orphan = subprocess.run([sys.executable, "-c", {ORPHAN!r}], stdout=subprocess.PIPE, text=True)
+print(child.pid, int(orphan.stdout), flush=True)
+time.sleep(600)
+"""
 
 
-def test_a_process_without_such_a_parent_goes_on() -> None:
-    end_with_parent()
+@pytest.fixture
+def family() -> Iterator[list[psutil.Process]]:
+    """Return a guarded process, its child and an orphan that it left, guardian not among them."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as top:
+        assert top.stdout is not None
+        pids = map(int, top.stdout.readline().split())
+        processes = [psutil.Process(pid) for pid in (top.pid, *pids)]
+        yield processes
+        for process in processes:
+            if process.is_running():
+                process.kill()
+
+
+def test_stopped_processes_of_a_killed_parent_are_ended(family: list[psutil.Process]) -> None:
+    parent, *others = family
+    for process in others:  # what is stopped can do nothing for its own end
+        process.suspend()
+    parent.kill()
+    _, alive = psutil.wait_procs(others, timeout=GONE_S)
+    assert alive == []
+
+
+def test_the_guardian_ends_after_its_work(family: list[psutil.Process]) -> None:
+    parent, child, _ = family
+    [guardian] = [process for process in parent.children() if process != child]
+    parent.terminate()
+    _, alive = psutil.wait_procs([guardian], timeout=GONE_S)
+    assert alive == []
+
+
+def test_a_signal_to_the_terminal_is_not_for_the_guardian(family: list[psutil.Process]) -> None:
+    parent, child, _ = family
+    [guardian] = [process for process in parent.children() if process != child]
+    os.kill(guardian.pid, signal.SIGINT)
+    os.kill(guardian.pid, signal.SIGTERM)
+    parent.kill()
+    _, alive = psutil.wait_procs([child], timeout=GONE_S)
+    assert alive == []

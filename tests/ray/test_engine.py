@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,11 @@ from cast_ray.generation import Completion, GenerateRequest, Lane
 from cast_ray.weights import WeightManifest, publish_weights
 from serve.client import PolicyClient
 from serve.deployment import PolicyEngines, deploy_engines
-from tests.tiny_model import STOP_TOKEN_ID, VOCAB_SIZE, build_tiny_model
+from tests.installed import install_faulty_receiver
+from tests.tiny_model import STOP_TOKEN_ID, VOCAB_SIZE, a_request, build_tiny_model
 
 pytestmark = pytest.mark.ray
 
-PROMPT = tuple(range(10, 60))
 TIMEOUT_S = 60.0
 
 
@@ -108,39 +108,17 @@ class Bench:
         return (rollout - reference[-len(rollout) :]).abs().mean().item()
 
 
-def a_request(seed: int = 0, max_tokens: int = 64, **changes: object) -> GenerateRequest:
-    request = GenerateRequest(
-        token_ids=PROMPT,
-        max_tokens=max_tokens,
-        temperature=1.0,
-        top_p=1.0,
-        seed=seed,
-        stop_token_id=VOCAB_SIZE - 1,
-    )
-    return replace(request, **changes)
-
-
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("engine")
     model = build_tiny_model(folder / "model", seed=0)
-    plugin = folder / "plugin" / "faulty_receiver-0.dist-info"
-    plugin.mkdir(parents=True)
-    (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-receiver\nVersion: 0\n")
-    (plugin / "entry_points.txt").write_text(
-        "[vllm.general_plugins]\nfaulty_receiver = faulty_receiver:register\n"
-    )
-    fault_file = folder / "fault.json"
-    fault_file.write_text(json.dumps({"kind": "none"}))
+    environment, fault_file = install_faulty_receiver(folder)
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     options = {
         "num_engines": 1,
         "num_cpus": 1,
         "num_threads": 1,
-        "env_vars": {
-            "PYTHONPATH": f"{plugin.parent}:{Path(__file__).parent}",
-            "FAULT_FILE": str(fault_file),
-        },
+        "env_vars": environment,
         "weights_directory": str(folder / "weights"),
         "update_timeout_s": 20,
         "start_timeout_s": 240,

@@ -29,6 +29,7 @@ from cast_ray.weights import WeightManifest, publish_weights
 from serve.deployment import deploy_engines
 from serve.engines import PolicyEngines, engines_up
 from serve.wire import EngineStats
+from tests.installed import install_faulty_receiver
 from tests.tiny_model import VOCAB_SIZE, build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -131,24 +132,14 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("engine_life")
     model = build_tiny_model(folder / "model", seed=0)
-    plugin = folder / "plugin" / "faulty_receiver-0.dist-info"
-    plugin.mkdir(parents=True)
-    (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-receiver\nVersion: 0\n")
-    (plugin / "entry_points.txt").write_text(
-        "[vllm.general_plugins]\nfaulty_receiver = faulty_receiver:register\n"
-    )
-    fault_file = folder / "fault.json"
-    fault_file.write_text(json.dumps({"kind": "none"}))
+    environment, fault_file = install_faulty_receiver(folder)
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     engines = deploy_engines(
         "life",
         num_engines=2,
         num_cpus=0.5,
         num_threads=1,
-        env_vars={
-            "PYTHONPATH": f"{plugin.parent}:{Path(__file__).parent}",
-            "FAULT_FILE": str(fault_file),
-        },
+        env_vars=environment,
         weights_directory=str(folder / "weights"),
         start_timeout_s=START_TIMEOUT_S,
         model_dir=str(folder / "model"),

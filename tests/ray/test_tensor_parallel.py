@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from cast_ray.weights import WeightManifest, publish_weights
 from serve.deployment import ENGINE_ENVIRONMENT
 from serve.engine import PolicyEngine
 from serve.wire import WeightReceipt
+from tests.installed import install_faulty_receiver
 from tests.tiny_model import VOCAB_SIZE, build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -73,25 +73,12 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("pair")
     model = build_tiny_model(folder / "model", seed=0, num_key_value_heads=1)
-    plugin = folder / "plugin" / "faulty_receiver-0.dist-info"
-    plugin.mkdir(parents=True)
-    (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-receiver\nVersion: 0\n")
-    (plugin / "entry_points.txt").write_text(
-        "[vllm.general_plugins]\nfaulty_receiver = faulty_receiver:register\n"
-    )
-    fault_file = folder / "fault.json"
-    fault_file.write_text(json.dumps({"kind": "none"}))
-    path = f"{plugin.parent}:{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    environment, fault_file = install_faulty_receiver(folder)
     loop = asyncio.new_event_loop()
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in {
-            **ENGINE_ENVIRONMENT,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": path,
-            "FAULT_FILE": str(fault_file),
-        }.items():
-            environment.setenv(name, value)
-        environment.syspath_prepend(str(plugin.parent))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": "1", **environment}.items():
+            patch.setenv(name, value)
+        patch.syspath_prepend(str(folder / "plugin"))
         engine = loop.run_until_complete(
             PolicyEngine.start(
                 model_dir=str(folder / "model"),
