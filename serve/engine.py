@@ -105,17 +105,21 @@ class PolicyEngine:
                 the others of this call are given up.
             WeightSyncError: the last update failed and none has succeeded since.
         """
-        indices = {
-            asyncio.create_task(self.answer(request)): index
-            for index, request in enumerate(requests)
-        }
-        waiting = set(indices)
+        # A queue and not asyncio.wait, which looks at all tasks again whenever one ends.
+        ended: asyncio.Queue[asyncio.Task[Completion | Refusal]] = asyncio.Queue()
+        indices: dict[asyncio.Task[Completion | Refusal], int] = {}
+        for index, request in enumerate(requests):
+            task = asyncio.create_task(self.answer(request))
+            task.add_done_callback(ended.put_nowait)
+            indices[task] = index
         try:
-            while waiting:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                yield [(indices[task], task.result()) for task in done]
+            while indices:
+                done = [await ended.get()]
+                while not ended.empty():
+                    done.append(ended.get_nowait())
+                yield [(indices.pop(task), task.result()) for task in done]
         finally:
-            for task in waiting:
+            for task in indices:
                 task.cancel()
 
     async def answer(self, request: GenerateRequest) -> Completion | Refusal:

@@ -21,12 +21,17 @@ from solver_actors.oracle import Oracle
 from solver_actors.solver import Solver
 from solver_actors.teacher import SoftTeacher
 
+_NICENESS = 5
+"""An engine on the same cores goes first: games that are ready while it computes can wait, and it
+cannot. On two cores, with eight tokens an answer, 0.92 instead of 0.89 of bare vLLM's speed."""
+
 
 @ray.remote
 class OracleActor:
     """One oracle; the pool sends a puzzle always to the same one."""
 
     def __init__(self, *, max_bytes: int, game: str, teacher: SoftTeacher | None) -> None:
+        os.nice(_NICENESS)
         compile_kernels([game])
         self._compilations = CompilationCounter()
         self._oracle = Oracle(max_bytes=max_bytes, teacher=teacher)
@@ -55,6 +60,7 @@ class EnvironmentActor:
     def __init__(
         self, *, model_dir: str, pieces: ChatPieces, make_generate: Callable[[], Generate]
     ) -> None:
+        os.nice(_NICENESS)
         self._tokenizer = ChatTokenizer(Path(model_dir), pieces)
         self._make_generate = make_generate
         self._generate: Generate | None = None
@@ -73,7 +79,11 @@ class EnvironmentActor:
         }
 
     async def play_group(
-        self, specs: list[EpisodeSpec], sampling: Sampling, solver: Solver | None
+        self,
+        specs: list[EpisodeSpec],
+        sampling: Sampling,
+        solver: Solver | None,
+        after: object = None,
     ) -> pa.RecordBatch:
         """Play the episodes of one group concurrently; return them as one record batch.
 
@@ -81,7 +91,9 @@ class EnvironmentActor:
             specs: the episodes.
             sampling: how answers are drawn.
             solver: proves deadlocks by look-up, which ends such an episode; None = play on.
+            after: of no use here; Ray hands the group over when this is there.
         """
+        del after
         if self._generate is None:
             self._generate = self._make_generate()  # needs the running event loop
         return to_rollout_batch(

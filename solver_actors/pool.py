@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 _GROUPS_PER_ACTOR = 1000  # concurrent calls an environment actor accepts
 _MAX_RESTARTS = 20
 """Of one actor: an actor that dies more often than this in a run is not dying by accident."""
-_MAX_ATTEMPTS = 8
+_MAX_ATTEMPTS = 5
 """At one group: the same group that ends its actor again and again ends the run."""
-_FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 16.0
+_FIRST_DELAY_S = 0.25
 _LOST = (RayActorError, ObjectLostError, WorkerCrashedError, NodeDiedError, OutOfMemoryError)
 """What a dead process or node leaves behind; anything else is an error of ours."""
 
@@ -196,7 +196,7 @@ class RolloutPool:
                 f"at its environment actor's log ({reason})"
             ) from error
         logger.warning("group %d of step %d is played again: %s", first.group, first.step, reason)
-        delay = min(_FIRST_DELAY_S * 2 ** (pending.attempt - 1), _MAX_DELAY_S)
+        delay = _FIRST_DELAY_S * 2 ** (pending.attempt - 1)
         self._delayed.append((time.monotonic() + delay, pending))
 
     def _start_due(self) -> None:
@@ -218,9 +218,11 @@ class RolloutPool:
         solver = None
         if self._deadlock_ends_episode and get_solver_entry(first.puzzle.game).has_deadlocks:
             solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
-        # The second time Ray itself asks again until the actor is back: as often as that takes,
-        # because an actor that may restart no more is dead for good and ends it.
-        play = environment.play_group.options(max_task_retries=-1 if pending.attempt else 0)
-        rollout = play.remote(group, pending.sampling, solver)
+        # A group that may be what ended its actor is never repeated by Ray itself. The second time
+        # it follows a call that is, and that waits like this until the actor is back.
+        back = (
+            environment.counters.options(max_task_retries=-1).remote() if pending.attempt else None
+        )
+        rollout = environment.play_group.remote(group, pending.sampling, solver, back)
         future: Future[pa.RecordBatch] = oracle.score.remote(rollout).future()
         future.add_done_callback(lambda ended: self._ended.put((pending, ended)))
