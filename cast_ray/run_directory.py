@@ -119,10 +119,11 @@ class RunDirectory:
             The directory, and the keys of ``CHANGEABLE_KEYS`` that differ, with both values.
 
         Raises:
-            RunDirectoryError: no run is there, or it has another configuration; the keys that
-                differ are named.
+            RunDirectoryError: no run is there, another process trains in it, or it has another
+                configuration; the keys that differ are named.
         """
         run = cls.existing(path)
+        run.lock()  # before anything is written there
         stored = load_config(run.config, [])
         differing = _differing_keys(asdict(stored), asdict(config))
         allowed = CHANGEABLE_KEYS | {"run_dir"}
@@ -170,10 +171,6 @@ class RunDirectory:
                 f"another process trains in {self.path}: wait for its end, or give another "
                 "run_dir=PATH"
             ) from None
-
-    def take_lock_of(self, other: RunDirectory) -> None:
-        """Hold the lock that another object of this directory took."""
-        self._lock = other._lock
 
     def note_start(self, run_id: str) -> list[str]:
         """Write down the id of a driver that begins here; return those before it, oldest first."""

@@ -8,7 +8,6 @@ engine arguments. The two take turns in one run, and one is idle while the other
 
 from __future__ import annotations
 
-import functools
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import pyarrow as pa
 import ray
 
 from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config
 from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
 from cast_ray.generation import NO_STOP_TOKEN, GenerateRequest
@@ -33,10 +33,9 @@ from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.rollouts import RolloutCollector, Ticket
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.jobs.warm_start import build_initial_model
+from cast_ray.jobs.workers import start_pool
 from cast_ray.puzzles import Puzzle
-from cast_ray.small_policy import read_chat_pieces
 from serve.deployment import ENGINE_ENVIRONMENT, deploy_engines
-from serve.engines import PolicyEngines
 from serve.recorded import Conversation
 from serve.wire import EngineOptions
 from solver_actors.pool import RolloutPool
@@ -125,7 +124,13 @@ def _median(values: Any) -> float:  # Any: an iterable of floats
 
 @contextmanager
 def _sides(folder: Path) -> Iterator[_Sides]:
-    config = TrainConfig()
+    config = load_config(
+        None,
+        [
+            f"engine.request_timeout_s={_ROUND_TIMEOUT_S}",
+            f"engine.start_timeout_s={_START_TIMEOUT_S}",
+        ],
+    )
     model_dir = folder / "model"
     puzzles = build_puzzles(
         game=config.game,
@@ -157,7 +162,13 @@ def _sides(folder: Path) -> Iterator[_Sides]:
             start_timeout_s=_START_TIMEOUT_S,
             **options,
         )
-        pool = _pool(config, model_dir, engines)
+        pool = start_pool(
+            config,
+            run_id="bench",
+            model_dir=model_dir,
+            engines=engines,
+            connect=connect_fixed_length,
+        )
         collector = RolloutCollector(pool)
         try:
             yield _Sides(pool=pool, collector=collector, bare=bare, folder=folder, puzzles=puzzles)
@@ -184,26 +195,6 @@ def _engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
         stall_timeout_s=60.0,
         probe_timeout_s=30.0,
         export_metrics=False,
-    )
-
-
-def _pool(config: TrainConfig, model_dir: Path, engines: PolicyEngines) -> RolloutPool:
-    return RolloutPool(
-        run_id="bench",
-        num_environment_actors=config.rollout.environment_actors,
-        num_oracle_actors=config.rollout.oracle_actors,
-        game=config.game,
-        oracle_max_bytes=config.rollout.oracle_cache_mib * 2**20,
-        model_dir=str(model_dir),
-        pieces=read_chat_pieces(model_dir),
-        make_generate=functools.partial(
-            connect_fixed_length,
-            [handle.app_name for handle in engines.handles],
-            slots_per_engine=config.engine.max_num_seqs,
-            timeout_s=_ROUND_TIMEOUT_S,
-            recovery_timeout_s=_START_TIMEOUT_S,
-        ),
-        deadlock_ends_episode=config.rollout.deadlock_ends_episode,
     )
 
 

@@ -8,7 +8,6 @@ episodes stays.
 
 from __future__ import annotations
 
-import functools
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import numpy as np
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config
 from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
 from cast_ray.generators import build_puzzles
@@ -35,9 +35,9 @@ from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.rollouts import RolloutCollector, Ticket
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.jobs.warm_start import build_initial_model
+from cast_ray.jobs.workers import start_pool
 from cast_ray.puzzles import Puzzle
 from cast_ray.small_policy import read_chat_pieces
-from serve.connect import connect_policy
 from serve.engines import PolicyEngines
 from serve.simulated_engine import SlotClock, deploy_simulated_engines
 from solver_actors.pool import RolloutPool
@@ -136,10 +136,17 @@ def _puzzles_and_tokenizer(folder: Path) -> tuple[list[Puzzle], Path]:
 def _engine_and_pool(
     model_dir: Path, *, num_slots: int, num_actors: int
 ) -> Iterator[tuple[PolicyEngines, RolloutPool]]:
-    config = TrainConfig()
-    pieces = read_chat_pieces(model_dir)
-    tokenizer = ChatTokenizer(model_dir, pieces)
-    game = get_game(GAME)
+    config = load_config(
+        None,
+        [
+            f"game={GAME}",
+            f"rollout.environment_actors={num_actors}",
+            f"engine.max_num_seqs={num_slots}",
+            f"engine.request_timeout_s={_TIMEOUT_S}",
+            f"engine.start_timeout_s={_TIMEOUT_S}",
+        ],
+    )
+    tokenizer = ChatTokenizer(model_dir, read_chat_pieces(model_dir))
     moves = ("Up", "Down", "Left", "Right")
     run_id = f"simulated-{num_slots}"
     with ray_session(num_cpus=4):
@@ -150,23 +157,7 @@ def _engine_and_pool(
             seconds_per_turn=SECONDS_PER_TURN,
             answers=[tokenizer.answer(f"```{move}```") for move in moves],
         )
-        pool = RolloutPool(
-            run_id=run_id,
-            num_environment_actors=num_actors,
-            num_oracle_actors=1,
-            game=game.name,
-            oracle_max_bytes=config.rollout.oracle_cache_mib * 2**20,
-            model_dir=str(model_dir),
-            pieces=pieces,
-            make_generate=functools.partial(
-                connect_policy,
-                [handle.app_name for handle in engines.handles],
-                slots_per_engine=-(-num_slots // num_actors),
-                timeout_s=_TIMEOUT_S,
-                recovery_timeout_s=_TIMEOUT_S,
-            ),
-            deadlock_ends_episode=True,
-        )
+        pool = start_pool(config, run_id=run_id, model_dir=model_dir, engines=engines)
         try:
             yield engines, pool
         finally:

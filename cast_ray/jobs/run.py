@@ -97,10 +97,7 @@ def _create(config: TrainConfig, progress: TrainProgress) -> RunDirectory:
 def _reopen(config: TrainConfig, progress: TrainProgress) -> tuple[RunDirectory, ResumePoint]:
     if not config.run_dir:
         raise RunDirectoryError("--resume needs run_dir=PATH, the directory to go on with")
-    found = RunDirectory.existing(Path(config.run_dir))
-    found.lock()  # before anything is written there
-    directory, changed = RunDirectory.reopen(found.path, config)
-    directory.take_lock_of(found)
+    directory, changed = RunDirectory.reopen(Path(config.run_dir), config)
     if changed:
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
     if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were made

@@ -6,6 +6,7 @@ was, come back by the same road: the newest checkpoint, then the logged steps on
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 
@@ -32,7 +33,7 @@ from cast_ray.jobs.training_step import (
 )
 from cast_ray.jobs.updates import SkippedUpdates
 from cast_ray.jobs.validation import Validation
-from cast_ray.jobs.workers import SyncResult, Workers
+from cast_ray.jobs.workers import Workers
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
 from cast_ray.recoveries import Kind
@@ -106,9 +107,15 @@ class TrainingLoop:
             if self.metrics.row_of(step) is None:
                 total = time.perf_counter() - started
                 seconds = StepSeconds(total=total, learner=learned.seconds, sync=0.0)
-                row = self._row(step, played, learned, UNSEEN_FIGURES, seconds)
-                self.metrics.append(row)
-                self._exporter.step(row)
+                row = step_metrics(
+                    played,
+                    learned,
+                    UNSEEN_FIGURES,
+                    step=step,
+                    layer_error=math.nan,
+                    seconds=seconds,
+                )
+                self._keep(row)
         self._sync(self.steps_done + 1)
         last = self.metrics.row_of(self.steps_done)
         if last is not None and last.validation_success is None:
@@ -128,17 +135,18 @@ class TrainingLoop:
         self._run.directory.write_trajectories(step, _with_dropped_groups(played))
         learned = self._learn(step, played.batch)
         layer_error = self._layer_error
-        synced = self._sync(step + 1)
+        sync_seconds = self._sync(step + 1)
         if self._run.config.max_staleness:
             self._schedule.issue_through(step + 1)
         seconds = StepSeconds(
-            total=time.perf_counter() - started, learner=learned.seconds, sync=synced.seconds
+            total=time.perf_counter() - started, learner=learned.seconds, sync=sync_seconds
         )
         self._monitor.look()
         figures = played_figures(self._monitor.looks_since(first_look), self._new_recoveries())
-        row = self._row(step, played, learned, figures, seconds, layer_error=layer_error)
-        self.metrics.append(row)
-        self._exporter.step(row)
+        row = step_metrics(
+            played, learned, figures, step=step, layer_error=layer_error, seconds=seconds
+        )
+        self._keep(row)
         self.validate(step)
         return self.metrics.row_of(step) or row
 
@@ -210,7 +218,8 @@ class TrainingLoop:
             batch = self._run.directory.read_trajectories(step)
             learn(group, batch, self._workers.tokenizer, self._run.config, step=step)
 
-    def _sync(self, version: int) -> SyncResult:
+    def _sync(self, version: int) -> float:
+        """Give the learner's weights to the engines and return the seconds that this took."""
         workers = self._workers
         started = time.perf_counter()
         manifest, node_id = self._learner.call(
@@ -220,23 +229,12 @@ class TrainingLoop:
             )
         )
         timeout_s = self._run.config.engine.update_timeout_s
-        synced = workers.sync(manifest, node_id=node_id, timeout_s=timeout_s)
-        self._layer_error = synced.layer_error
-        return SyncResult(receipts=synced.receipts, seconds=time.perf_counter() - started)
+        self._layer_error = workers.sync(manifest, node_id=node_id, timeout_s=timeout_s)
+        return time.perf_counter() - started
 
-    def _row(
-        self,
-        step: int,
-        played: PlayedStep,
-        learned: Learned,
-        figures: dict,
-        seconds: StepSeconds,
-        *,
-        layer_error: float = float("nan"),
-    ) -> StepMetrics:
-        return step_metrics(
-            played, learned, figures, step=step, layer_error=layer_error, seconds=seconds
-        )
+    def _keep(self, row: StepMetrics) -> None:
+        self.metrics.append(row)
+        self._exporter.step(row)
 
     def _new_recoveries(self) -> Counter[Kind]:
         """Return the recoveries since the last row, by kind."""

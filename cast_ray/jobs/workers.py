@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import ray
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
+from cast_ray.generation import Generate
 from cast_ray.jobs.rollouts import RolloutCollector
 from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
@@ -27,7 +26,7 @@ from serve.connect import connect_policy
 from serve.deployment import deploy_engines
 from serve.engines import PolicyEngines, remove_left_over
 from serve.weight_carrier import clear_hosts, start_source
-from serve.wire import EngineStats, WeightReceipt
+from serve.wire import EngineStats
 from solver_actors.pool import RolloutPool
 
 logger = logging.getLogger(__name__)
@@ -36,19 +35,6 @@ _STALL_TIMEOUT_S = 60.0
 _PROBE_TIMEOUT_S = 30.0
 _BLOCK_SIZE = 32
 _CLEAR_TIMEOUT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncResult:
-    """One verified weight update of all engines."""
-
-    receipts: list[WeightReceipt]
-    seconds: float
-
-    @property
-    def layer_error(self) -> float:
-        """Largest relative error of any layer in any engine."""
-        return max(receipt.worst_relative_error for receipt in self.receipts)
 
 
 class Workers:
@@ -145,7 +131,7 @@ class Workers:
             weight_source=_source_name(run_id),
         )
 
-    def sync(self, manifest: WeightManifest, *, node_id: str, timeout_s: float) -> SyncResult:
+    def sync(self, manifest: WeightManifest, *, node_id: str, timeout_s: float) -> float:
         """Give published weights to every engine, verified layer by layer.
 
         Args:
@@ -153,13 +139,15 @@ class Workers:
             node_id: where it was published.
             timeout_s: for one engine.
 
+        Returns:
+            The largest relative error of any layer in any engine.
+
         Raises:
             WeightSyncError: an engine does not hold what was sent; the layer is named.
         """
-        started = time.perf_counter()
         self._serve_weights_from(node_id)
         receipts = self.engines.update_weights(manifest, timeout_s=timeout_s).receipts
-        return SyncResult(receipts=receipts, seconds=time.perf_counter() - started)
+        return max(receipt.worst_relative_error for receipt in receipts)
 
     def _serve_weights_from(self, node_id: str) -> None:
         """Have the other hosts' way to the weights begin where the learner is now."""
@@ -195,9 +183,22 @@ class Workers:
 
 
 def start_pool(
-    config: TrainConfig, *, run_id: str, model_dir: Path, engines: PolicyEngines
+    config: TrainConfig,
+    *,
+    run_id: str,
+    model_dir: Path,
+    engines: PolicyEngines,
+    connect: Callable[..., Generate] = connect_policy,
 ) -> RolloutPool:
-    """Start a run's environment and oracle actors, which know these engines."""
+    """Start a run's environment and oracle actors, which know these engines.
+
+    Args:
+        config: of the run.
+        run_id: begins all names.
+        model_dir: holds the tokenizer.
+        engines: that play.
+        connect: makes the way to them, inside an actor, as ``connect_policy`` does.
+    """
     rollout, engine = config.rollout, config.engine
     return RolloutPool(
         run_id=run_id,
@@ -208,7 +209,7 @@ def start_pool(
         model_dir=str(model_dir.absolute()),
         pieces=read_chat_pieces(model_dir),
         make_generate=functools.partial(
-            connect_policy,
+            connect,
             [handle.app_name for handle in engines.handles],
             slots_per_engine=-(-engine.max_num_seqs // rollout.environment_actors),
             timeout_s=engine.request_timeout_s,
