@@ -174,8 +174,10 @@ class EngineConfig:
     """Workers that share each layer of one engine, one GPU each; on CPU one process each."""
     export_metrics: bool = False
     """Whether vLLM's own Prometheus metrics go to Ray's metrics agents."""
-    weight_backend: str = "cast_ray_file"
-    """vLLM weight-transfer backend that takes the updates."""
+    weight_backend: Literal["cast_ray_file", "cast_ray_broadcast"] = "cast_ray_file"
+    """How new weights reach the engines: each host reads a file in its shared memory, or the
+    learner broadcasts the tensors to all workers (NCCL on GPUs, Gloo on CPU). Either way each
+    layer is checked, and an engine that is started again reads the file."""
     start_timeout_s: float = 300.0
     request_timeout_s: float = 120.0
     update_timeout_s: float = 60.0

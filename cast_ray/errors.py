@@ -16,6 +16,7 @@ everything that is somebody's input or surroundings, and no bug of ours.
     ├── ActorLostError         a Ray actor died, or was lost with its node, too often
     ├── EngineError            vLLM failed, or answered something impossible
     ├── WeightSyncError        an engine does not hold the weights that were sent
+    │   └── TransferBroken     a member of a broadcast is away; the old weights go on
     └── LearnerError           DeepSpeed failed, or an update is not finite
         └── LearnerLost        a rank died, or hangs; a new group can go on from a checkpoint
 """
@@ -67,6 +68,10 @@ class EngineError(CastRayError):
 
 class WeightSyncError(CastRayError):
     """An engine does not hold exactly the weights that were sent to it."""
+
+
+class TransferBroken(WeightSyncError):
+    """A broadcast of weights broke off before any were changed; another try can end well."""
 
 
 class LearnerError(CastRayError):

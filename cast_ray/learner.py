@@ -172,6 +172,11 @@ class Learner:
 
         return self._step(table, rows, share, num_tokens=int(in_loss.sum()), lr=lr)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return torch.device(self._engine.device)
+
     def state_for_sync(self) -> dict[str, Tensor]:
         """Return all weights under their Hugging Face names; nothing beyond rank 0.
 

@@ -11,9 +11,12 @@ import numpy as np
 import pyarrow as pa
 import ray
 
+from cast_ray.errors import WeightSyncError
 from cast_ray.learner import Learner
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.objectives import Objective
+from cast_ray.weight_broadcast import WeightSender
+from cast_ray.weight_group import Meeting
 from cast_ray.weights import WeightManifest, publish_weights
 
 _HEALTH = "health"
@@ -86,6 +89,29 @@ class LearnerActor:
             return None
         # Rounded here, once: what is sent is then exactly what an engine holds.
         return publish_weights(state, directory=directory, version=version, dtype=dtype)
+
+    def open_broadcast(self, manifest: WeightManifest, world_size: int) -> Meeting:
+        """Prove a version that was published here, and open the place where its receivers come."""
+        self._sender = WeightSender(
+            manifest,
+            address=ray.util.get_node_ip_address(),
+            world_size=world_size,
+            device=self._learner.device,
+        )
+        return self._sender.meeting
+
+    def send_broadcast(self, timeout_s: float) -> WeightSyncError | None:
+        """Send what was opened, once; return what went wrong.
+
+        Not raised: a failed call ends all ranks, and nothing is wrong with these.
+        """
+        try:
+            self._sender.send(timeout_s=timeout_s)
+        except WeightSyncError as error:
+            return error
+        finally:
+            del self._sender  # its file, and the port
+        return None
 
     def save_model(self, directory: Path) -> None:
         """See ``Learner.save_model``."""

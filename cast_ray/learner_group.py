@@ -14,10 +14,17 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cast_ray.errors import CastRayError, LearnerError, LearnerLost, RemoteTimeout
+from cast_ray.errors import (
+    CastRayError,
+    LearnerError,
+    LearnerLost,
+    RemoteTimeout,
+    WeightSyncError,
+)
 from cast_ray.learner_actor import LearnerActor, as_actor_class
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.objectives import Objective
+from cast_ray.weight_group import Meeting
 from cast_ray.weights import WeightManifest
 
 logger = logging.getLogger(__name__)
@@ -140,6 +147,19 @@ class LearnerGroup:
             "publish_weights",
         )[0]
 
+    def open_broadcast(self, manifest: WeightManifest, *, world_size: int) -> Meeting:
+        """Prove a published version and return where its receivers are to come."""
+        return self._on_all(
+            lambda rank: rank.open_broadcast.remote(manifest, world_size),
+            "open_broadcast",
+            num_ranks=1,
+        )[0]
+
+    def send_broadcast(self, *, timeout_s: float) -> Callable[[], WeightSyncError | None]:
+        """Begin to send; return a wait for the end, which says what went wrong."""
+        sending = self._ranks[0].send_broadcast.remote(timeout_s)
+        return lambda: self._wait([sending], "send_broadcast")[0]
+
     def save_model(self, directory: Path) -> None:
         """Write the policy as a Hugging Face directory."""
         self._on_all(lambda rank: rank.save_model.remote(directory), "save_model")
@@ -170,10 +190,12 @@ class LearnerGroup:
             ray.kill(self._ranks.pop())
         remove_placement_group(self._place)
 
-    def _on_all(self, call: Callable[[Any], ray.ObjectRef], name: str) -> list[Any]:
+    def _on_all(
+        self, call: Callable[[Any], ray.ObjectRef], name: str, *, num_ranks: int | None = None
+    ) -> list[Any]:
         if not self._ranks:
             raise LearnerError(f"learner {name}: the group is closed; make a new one")
-        return self._wait([call(rank) for rank in self._ranks], name)
+        return self._wait([call(rank) for rank in self._ranks[:num_ranks]], name)
 
     def _wait(self, results: list[ray.ObjectRef], name: str) -> list[Any]:
         """Return the ranks' results; end all ranks and raise if one fails, is late or silent."""

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from blake3 import blake3
 
-from cast_ray.weight_format import TensorSpec, header_of
+from cast_ray.weight_format import TensorSpec, header_of, in_file_order
 
 PIECE_BYTES = 64 * 2**20
 """Every piece of a file but the last has so many bytes, unless its manifest says otherwise."""
@@ -100,7 +100,7 @@ def write_file(
     Raises:
         OSError: no room, or no right to write.
     """
-    order = sorted(specs, key=lambda spec: (-spec.torch_dtype.itemsize, spec.name))
+    order = in_file_order(specs)
     header = header_of(order)
     sources = [_Source(torch.frombuffer(header, dtype=torch.uint8), torch.uint8, 0, len(header))]
     for spec in order:

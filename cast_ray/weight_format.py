@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -94,12 +94,19 @@ def tensors_in(mapping: mmap.mmap) -> dict[str, torch.Tensor]:
     return tensors
 
 
+def in_file_order(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Return tensors as they lie in a file: those with larger elements first, then by name.
+
+    Each then begins at a multiple of its element size.
+    """
+    return sorted(specs, key=lambda spec: (-spec.torch_dtype.itemsize, spec.name))
+
+
 def header_of(order: Sequence[TensorSpec]) -> bytearray:
     """Return what stands before the values: a length and JSON, padded with spaces.
 
     Args:
-        order: the tensors as they lie in the file; those with larger elements first, so that each
-            begins at a multiple of its element size.
+        order: the tensors as they lie in the file.
     """
     entries, end = {}, 0
     for spec in order:

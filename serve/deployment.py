@@ -23,6 +23,7 @@ from serve.engines import PolicyEngines
 from serve.readiness import check_placement, free_cpus, wait_until_running
 from serve.watchdog import guard_children
 from serve.weight_carrier import WeightCarrier
+from serve.weight_route import WeightRoute
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 logger = logging.getLogger(__name__)
@@ -88,14 +89,19 @@ class PolicyDeployment:
         """Forward to ``PolicyEngine.score``."""
         return await self._engine.score(token_ids)
 
-    async def update_weights(self, manifest: WeightManifest) -> WeightReceipt:
-        """Bring the version to this host and forward to ``PolicyEngine.update_weights``."""
+    async def update_weights(
+        self, manifest: WeightManifest, route: WeightRoute | None = None
+    ) -> WeightReceipt:
+        """Forward to ``PolicyEngine.update_weights``; without a route, bring the version first."""
         # Shielded: a driver that gives up while the bytes travel must not leave old weights here.
-        return await asyncio.shield(asyncio.create_task(self._bring(manifest)))
+        return await asyncio.shield(asyncio.create_task(self._update(manifest, route)))
 
-    async def _bring(self, manifest: WeightManifest) -> WeightReceipt:
-        local = await asyncio.to_thread(self._carrier.bring, manifest)
-        receipt = await self._engine.update_weights(local, timeout_s=self._update_timeout_s)
+    async def _update(self, manifest: WeightManifest, route: WeightRoute | None) -> WeightReceipt:
+        have_here = self._carrier.bring if route is None else self._carrier.place
+        local = await asyncio.to_thread(have_here, manifest)
+        receipt = await self._engine.update_weights(
+            local, timeout_s=self._update_timeout_s, route=route
+        )
         self._is_seen = True
         return receipt
 
@@ -198,7 +204,11 @@ def deploy_engines(
         [ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names],
         wait_for_applications_running=False,
     )
-    engines = PolicyEngines(handles, start_timeout_s=start_timeout_s)
+    engines = PolicyEngines(
+        handles,
+        start_timeout_s=start_timeout_s,
+        workers_per_engine=engine["tensor_parallel_size"],
+    )
     try:
         wait_until_running(
             names, num_cpus=num_cpus, free_before=free_before, timeout_s=start_timeout_s

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from vllm import SamplingParams
 from vllm.distributed.weight_transfer.base import (
@@ -31,7 +31,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from cast_ray.errors import EngineError, WeightSyncError
+from cast_ray.errors import EngineError, TransferBroken, WeightSyncError
 from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
 from serve.engine_figures import EngineFigures
@@ -39,6 +39,7 @@ from serve.engine_health import check_progress
 from serve.engine_start import start_vllm
 from serve.token_versions import TokenVersions, tokens_written
 from serve.weight_receipt import collect_receipts, discard_receipts
+from serve.weight_route import WeightRoute
 from serve.wire import EngineOptions, EngineStats, WeightReceipt
 
 _DEATH_KNOWN_S = 2.0
@@ -162,20 +163,28 @@ class PolicyEngine:
             for position, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)
         )
 
-    async def update_weights(self, manifest: WeightManifest, *, timeout_s: float) -> WeightReceipt:
+    async def update_weights(
+        self, manifest: WeightManifest, *, timeout_s: float, route: WeightRoute | None = None
+    ) -> WeightReceipt:
         """Change to a published version, prove it, and go on with the requests in flight.
 
         Requests in flight keep the keys and values of the old weights and finish with the new
-        ones. A file that is refused leaves the engine as it was.
+        ones. Tensors that are refused leave the engine as it was.
+
+        Args:
+            manifest: of the version; its folder is on this host.
+            timeout_s: for the whole update.
+            route: where the learner broadcasts the tensors; None = the file has them.
 
         Raises:
-            WeightSyncError: the file is not what was published, or a layer does not hold what was
-                sent. After the latter the engine answers nothing until an update succeeds.
+            TransferBroken: the broadcast broke off; the engine is as it was.
+            WeightSyncError: the tensors are not what was published, or a layer does not hold what
+                was sent. After the latter the engine answers nothing until an update succeeds.
             EngineError: a process of vLLM died; or the update took longer than ``timeout_s``, which
                 makes the engine unhealthy.
         """
         # Shielded: vLLM is left half-way where whoever asked for an update goes away.
-        work = self._update_alone(manifest, timeout_s)
+        work = self._update_alone(manifest, timeout_s, route=route)
         receipt = await asyncio.shield(asyncio.create_task(work))
         assert receipt is not None
         return receipt
@@ -186,16 +195,24 @@ class PolicyEngine:
         await asyncio.shield(asyncio.create_task(work))
 
     async def _update_alone(
-        self, manifest: WeightManifest, timeout_s: float, *, only_newer: bool = False
+        self,
+        manifest: WeightManifest,
+        timeout_s: float,
+        *,
+        only_newer: bool = False,
+        route: WeightRoute | None = None,
     ) -> WeightReceipt | None:
         async with self._update_lock:
             if only_newer and manifest.version <= self._weight_version:
                 return None
             receipt_path = Path(f"{manifest.path}.receipt-{uuid.uuid4().hex}")
+            update = {"manifest": manifest.to_json(), "receipt_path": str(receipt_path)}
+            if route is not None:
+                update |= route.update_fields(timeout_s)
             self._is_updating = True
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await self._update(manifest, receipt_path)
+                    return await self._update(manifest, receipt_path, update)
             except TimeoutError as error:
                 self._distrust = f"its update to version {manifest.version} was not finished"
                 self._stall = f"the engine did not load {manifest.path} within {timeout_s} s"
@@ -207,9 +224,10 @@ class PolicyEngine:
                 self._update_ended = asyncio.Event()
                 discard_receipts(receipt_path)
 
-    async def _update(self, manifest: WeightManifest, receipt_path: Path) -> WeightReceipt:
+    async def _update(
+        self, manifest: WeightManifest, receipt_path: Path, update: dict[str, Any]
+    ) -> WeightReceipt:
         await self._llm.pause_generation(mode="keep", clear_cache=False)
-        update = {"manifest": manifest.to_json(), "receipt_path": str(receipt_path)}
         failure: Exception | None = None
         try:
             await self._llm.start_weight_update()
@@ -238,7 +256,7 @@ class PolicyEngine:
         if failure is not None:
             raise WeightSyncError(f"the engine failed: {failure}") from failure
         if receipt.error:
-            raise WeightSyncError(receipt.error)
+            raise (TransferBroken if receipt.is_broken else WeightSyncError)(receipt.error)
         return receipt
 
     async def _has_died(self, failure: Exception | None) -> bool:

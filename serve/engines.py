@@ -8,25 +8,48 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray import serve as ray_serve
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
-from cast_ray.errors import EngineError, RemoteTimeout
+from cast_ray.errors import (
+    CastRayError,
+    EngineError,
+    RemoteTimeout,
+    TransferBroken,
+    WeightSyncError,
+)
+from cast_ray.weight_broadcast import GIVE_UP_SHARE
+from cast_ray.weight_group import Meeting
 from cast_ray.weights import WeightManifest
 from serve.engine_link import local_error
 from serve.readiness import serve_status
+from serve.weight_route import WeightRoute
 from serve.wire import EngineStats, WeightReceipt
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 """After so long without an answer, Serve is asked whether the engine still runs."""
+BROADCAST_TRIES = 3
+"""Each without the engines that were lost in the one before."""
+
+
+class WeightSending(Protocol):
+    """The learner's end of broadcasts; its own errors are the learner's loss."""
+
+    def open_broadcast(self, manifest: WeightManifest, *, world_size: int) -> Meeting:
+        """Prove a version and return where its receivers are to come."""
+        ...
+
+    def send_broadcast(self, *, timeout_s: float) -> Callable[[], WeightSyncError | None]:
+        """Begin to send; return a wait for the end, which says what went wrong."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,29 +65,50 @@ class EnginesUpdate:
 class PolicyEngines:
     """Handles of a run's engines."""
 
-    def __init__(self, handles: Sequence[DeploymentHandle], *, start_timeout_s: float) -> None:
+    def __init__(
+        self,
+        handles: Sequence[DeploymentHandle],
+        *,
+        start_timeout_s: float,
+        workers_per_engine: int,
+    ) -> None:
         """Take the engines' handles.
 
         Args:
             handles: one for each engine.
             start_timeout_s: how long an engine that Serve starts again may take.
+            workers_per_engine: that receive a broadcast.
         """
         self.handles = tuple(handles)
         self._start_timeout_s = start_timeout_s
+        self._workers_per_engine = workers_per_engine
         self._known_down: set[str] = set()
 
-    def update_weights(self, manifest: WeightManifest, *, timeout_s: float) -> EnginesUpdate:
+    def update_weights(
+        self, manifest: WeightManifest, *, timeout_s: float, sender: WeightSending | None = None
+    ) -> EnginesUpdate:
         """Change all engines that are up to a published version.
 
         While none is up this waits for one, as long as a start may take.
 
+        Args:
+            manifest: of the version.
+            timeout_s: for one engine; of a broadcast, for each try.
+            sender: broadcasts the tensors; None = each engine reads the file.
+
         Raises:
             WeightSyncError: an engine does not hold what was sent; the message names the layer.
+            TransferBroken: no broadcast came to its end; the engines are as they were.
             RemoteTimeout: no engine answered.
         """
         deadline = time.monotonic() + timeout_s + self._start_timeout_s
         while True:
-            answers = self._ask(lambda handle: handle.update_weights.remote(manifest), timeout_s)
+            if sender is None:
+                answers = self._ask(
+                    lambda handle: handle.update_weights.remote(manifest), timeout_s
+                )
+            else:
+                answers = self._broadcast(manifest, sender, timeout_s)
             receipts = [answer for answer in answers if answer is not None]
             if receipts:
                 break
@@ -97,12 +141,81 @@ class PolicyEngines:
                 # Not raised: it would hide what the engines are removed for, and nothing waits.
                 logger.warning("Engine %s takes long to go: %s.", handle.app_name, error)
 
+    def _broadcast(
+        self, manifest: WeightManifest, sender: WeightSending, timeout_s: float
+    ) -> list[Any]:
+        """Return every engine's receipt, None for one that is down or was lost on the way.
+
+        An engine that is lost takes the group with it: the others say so and go on with what they
+        had, and are asked again without it. It takes the version from the file when it is back.
+        """
+        lost: set[str] = set()
+        for _ in range(BROADCAST_TRIES):
+            up = engines_up([handle.app_name for handle in self.handles]) - lost
+            if not up:
+                break
+            answers, errors = self._broadcast_once(manifest, sender, up, timeout_s)
+            for error in errors:
+                if not isinstance(error, TransferBroken):
+                    raise error
+            # The sender's own error is no matter where every engine has proved what it holds.
+            broken = [answer for answer in answers if isinstance(answer, TransferBroken)]
+            if not broken:
+                return answers
+            logger.warning("%s; the engines that are left are asked again", broken[0])
+            pairs = zip(self.handles, answers, strict=True)
+            lost |= {handle.app_name for handle, answer in pairs if answer is None}
+        else:
+            raise TransferBroken(
+                f"version {manifest.version} was broadcast {BROADCAST_TRIES} times and never came "
+                f"to all engines that are up, the last time because: {errors[0]}"
+            )
+        for handle in self.handles:
+            self._note(handle.app_name, "is being started again")
+        return [None] * len(self.handles)
+
+    def _broadcast_once(
+        self,
+        manifest: WeightManifest,
+        sender: WeightSending,
+        up: Collection[str],
+        timeout_s: float,
+    ) -> tuple[list[Any], list[CastRayError]]:
+        """Return what became of each engine, errors included, and all errors, engines' first."""
+        names = [handle.app_name for handle in self.handles if handle.app_name in up]
+        world_size = 1 + self._workers_per_engine * len(names)
+        meeting = sender.open_broadcast(manifest, world_size=world_size)
+        wait_for_sender = sender.send_broadcast(timeout_s=timeout_s * GIVE_UP_SHARE)
+
+        def receive(handle: DeploymentHandle) -> DeploymentResponse:
+            first_rank = 1 + self._workers_per_engine * names.index(handle.app_name)
+            route = WeightRoute(meeting=meeting, first_rank=first_rank)
+            return handle.update_weights.remote(manifest, route)
+
+        answers = self._outcomes(receive, timeout_s, up)
+        of_sender = wait_for_sender()
+        errors = [answer for answer in answers if isinstance(answer, CastRayError)]
+        return answers, errors if of_sender is None else [*errors, of_sender]
+
     def _ask(
         self, call: Callable[[DeploymentHandle], DeploymentResponse], timeout_s: float
     ) -> list[Any]:  # Any: Serve does not type a response
         """Return every engine's answer, None for one that is down or does not answer in time."""
-        deadline = time.monotonic() + timeout_s
         up = engines_up([handle.app_name for handle in self.handles])
+        outcomes = self._outcomes(call, timeout_s, up)
+        for outcome in outcomes:
+            if isinstance(outcome, CastRayError):
+                raise outcome
+        return outcomes
+
+    def _outcomes(
+        self,
+        call: Callable[[DeploymentHandle], DeploymentResponse],
+        timeout_s: float,
+        up: Collection[str],
+    ) -> list[Any]:
+        """Return what ``_ask`` does of the engines that are up, errors among the answers."""
+        deadline = time.monotonic() + timeout_s
         responses = [call(handle) if handle.app_name in up else None for handle in self.handles]
         answers: list[Any] = []
         for handle, response in zip(self.handles, responses, strict=True):
@@ -153,8 +266,7 @@ def engines_up(names: Sequence[str]) -> set[str]:
 def _answer(name: str, response: DeploymentResponse, deadline: float) -> tuple[Any, str]:
     """Return an engine's answer and an empty reason, or None and why it gave none.
 
-    Raises:
-        WeightSyncError: the engine is up and its weights are not what was sent.
+    An engine that is up and says what is wrong answers with that error.
     """
     while True:
         left_s = deadline - time.monotonic()
@@ -168,7 +280,8 @@ def _answer(name: str, response: DeploymentResponse, deadline: float) -> tuple[A
         except ray.exceptions.RayError as error:
             failure = local_error(error, name)
             if not isinstance(failure, EngineError):
-                raise failure from error
+                failure.__cause__ = error
+                return failure, ""
             return None, str(failure).partition("\n")[0]
         except RayServeException as error:
             return None, str(error).partition("\n")[0]

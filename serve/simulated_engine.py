@@ -338,6 +338,7 @@ class SimulatedDeployment:
             seconds_check=0.0,
             error="",
             is_changed=True,
+            is_broken=False,
         )
 
     async def stats(self) -> EngineStats:
@@ -387,4 +388,6 @@ def deploy_simulated_engines(
     targets = [
         ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names
     ]
-    return PolicyEngines(ray_serve.run_many(targets), start_timeout_s=seconds_to_start + 60)
+    return PolicyEngines(
+        ray_serve.run_many(targets), start_timeout_s=seconds_to_start + 60, workers_per_engine=1
+    )

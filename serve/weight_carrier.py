@@ -171,6 +171,14 @@ class WeightCarrier:
             return here
         return self.bring(newest)
 
+    def place(self, manifest: WeightManifest) -> WeightManifest:
+        """Return the manifest that a version would have on this host, with a folder, unbrought.
+
+        Raises:
+            EnvironmentSetupError: the folder cannot be made.
+        """
+        return replace(manifest, path=str(make_private(self._directory) / Path(manifest.path).name))
+
     def bring(self, manifest: WeightManifest) -> WeightManifest:
         """Return the manifest of a version on this host, after a transfer if it was not here.
 

@@ -26,11 +26,12 @@ def write_receipt(receipt: WeightReceipt, path: str | Path, *, rank: int) -> Non
 def collect_receipts(path: str | Path, *, num_ranks: int, version: int) -> WeightReceipt:
     """Read and delete the receipts of all ranks; return the worst of everything.
 
-    Its ``error`` is that of the first rank in the order of numbers that has one. A rank whose
-    receipt is missing, or of another version, counts as changed: nobody knows what it holds.
+    Its ``error`` is that of the first rank in the order of numbers that has one, before those that
+    only tell that a broadcast broke off. A rank whose receipt is missing, or of another version,
+    counts as changed: nobody knows what it holds.
     """
     receipts = [_read(_place(path, rank), rank, version) for rank in range(num_ranks)]
-    worst = max(receipts, key=lambda receipt: (bool(receipt.error), receipt.worst_relative_error))
+    worst = max(receipts, key=_severity)
     return replace(
         worst,
         num_checks=sum(receipt.num_checks for receipt in receipts),
@@ -39,6 +40,7 @@ def collect_receipts(path: str | Path, *, num_ranks: int, version: int) -> Weigh
         seconds_check=max(receipt.seconds_check for receipt in receipts),
         error=_first_error(receipts),
         is_changed=any(receipt.is_changed for receipt in receipts),
+        is_broken=worst.is_broken,
     )
 
 
@@ -61,6 +63,10 @@ def _read(place: Path, rank: int, version: int) -> WeightReceipt:
     return receipt
 
 
+def _severity(receipt: WeightReceipt) -> tuple[bool, bool, float]:
+    return bool(receipt.error), not receipt.is_broken, receipt.worst_relative_error
+
+
 def _unknown(version: int, error: str) -> WeightReceipt:
     return WeightReceipt(
         version=version,
@@ -72,14 +78,15 @@ def _unknown(version: int, error: str) -> WeightReceipt:
         seconds_check=0.0,
         error=f"{error}; restart the engine",
         is_changed=True,
+        is_broken=False,
     )
 
 
 def _first_error(receipts: Sequence[WeightReceipt]) -> str:
     """Return the first error, with its rank where there are several; empty when none failed."""
-    for rank, receipt in enumerate(receipts):
-        if receipt.error:
-            return receipt.error if len(receipts) == 1 else f"rank {rank}: {receipt.error}"
+    failed = [(rank, receipt) for rank, receipt in enumerate(receipts) if receipt.error]
+    for rank, receipt in sorted(failed, key=lambda pair: pair[1].is_broken):
+        return receipt.error if len(receipts) == 1 else f"rank {rank}: {receipt.error}"
     return ""
 
 

@@ -4,6 +4,7 @@ Runs inside vLLM's worker process, where ``register`` announces it by entry poin
 published file, proves the bytes, loads them layer by layer and then asks every layer that the
 engine computes with what it holds now (``weight_check``). The outcome goes to the caller as a
 receipt (``weight_receipt``). With tensor parallelism each worker does this for its own share.
+``broadcast_receiver`` differs in how the tensors come, and in nothing else.
 """
 
 from __future__ import annotations
@@ -26,16 +27,14 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
-from cast_ray.errors import WeightSyncError
+from cast_ray.errors import TransferBroken, WeightSyncError
 from cast_ray.weights import WeightManifest, read_weights
 from serve.watchdog import end_with_parent
 from serve.weight_check import LayerCheck, check_layers
 from serve.weight_receipt import write_receipt
-from serve.wire import WeightReceipt
+from serve.wire import BROADCAST_BACKEND, FILE_BACKEND, WeightReceipt
 
 logger = logging.getLogger(__name__)
-
-BACKEND = "cast_ray_file"
 
 
 @dataclass
@@ -56,8 +55,8 @@ class FileUpdate(WeightTransferUpdateInfo):
 class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
     """Loads a whole published file; one update is one file.
 
-    ``load`` and ``pack_tied_head`` are steps of their own so that a test's subclass can do one of
-    them wrong and see the check notice.
+    ``acquire`` is what another way of the tensors replaces. ``load`` and ``pack_tied_head`` are
+    steps of their own so that a test's subclass can do one of them wrong and see the check notice.
     """
 
     init_info_cls = FileInit
@@ -83,27 +82,27 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         """Do nothing: there is no connection to set up."""
 
     def start_weight_update(self) -> None:
-        """Do nothing: the layers are opened only when the file has proved right."""
+        """Do nothing: the layers are opened only when the tensors have proved right."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:  # Any: vLLM's signature
-        """Load one file and write the receipt; the base class would wait for an accelerator."""
+        """Load one version and write the receipt; the base class would wait for an accelerator."""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: FileUpdate) -> None:
-        """Read, prove, load and check one version; whatever goes wrong stands in the receipt.
+        """Acquire, load and check one version; whatever goes wrong stands in the receipt.
 
         Nothing is raised: vLLM asks all workers and stops listening at the first that failed. The
         answers of the others would then be taken for those of its next call.
         """
         manifest = WeightManifest.from_json(update_info.manifest)
         started = read = loaded = time.perf_counter()
-        is_changed = False
+        is_changed = is_broken = False
         checks: list[LayerCheck] = []
         error = ""
         try:
-            tensors = read_weights(manifest)
+            tensors = self.acquire(manifest, update_info)
             read = loaded = time.perf_counter()
             is_changed = True
             initialize_layerwise_reload(self.model)
@@ -114,7 +113,7 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             checks = check_layers(self.model, tensors)
             _raise_if_wrong(checks, manifest)
         except WeightSyncError as failure:
-            error = str(failure)
+            error, is_broken = str(failure), isinstance(failure, TransferBroken)
         except Exception as failure:  # a model's loader raises anything: it has no contract
             error = f"the engine cannot load version {manifest.version}: {failure!r}"
             logger.exception("weights of version %d were not loaded", manifest.version)
@@ -129,8 +128,17 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             seconds_check=time.perf_counter() - loaded,
             error=error,
             is_changed=is_changed,
+            is_broken=is_broken,
         )
         write_receipt(receipt, update_info.receipt_path, rank=self.parallel_config.rank)
+
+    def acquire(self, manifest: WeightManifest, update_info: FileUpdate) -> dict[str, torch.Tensor]:
+        """Return the tensors of a version, proved; nothing of the model is touched.
+
+        Raises:
+            WeightSyncError: they are not what was published.
+        """
+        return read_weights(manifest)
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Hand the tensors to the model, which packs each layer as soon as it is complete."""
@@ -171,7 +179,10 @@ def _raise_if_wrong(checks: list[LayerCheck], manifest: WeightManifest) -> None:
 
 def register() -> None:
     """Make a process of vLLM ready for us; vLLM calls this in each of them."""
-    WeightTransferEngineFactory.register_engine(BACKEND, WeightReceiver)
+    WeightTransferEngineFactory.register_engine(FILE_BACKEND, WeightReceiver)
+    WeightTransferEngineFactory.register_engine(
+        BROADCAST_BACKEND, "serve.broadcast_receiver", "BroadcastReceiver"
+    )
     end_with_parent()
     # vLLM's attention uses AMX wherever the CPU has it, and the kernel lets only processes use it
     # that asked. Without this the engine dies of an illegal instruction unless some matrix product

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
+FILE_BACKEND = "cast_ray_file"
+BROADCAST_BACKEND = "cast_ray_broadcast"
+
 
 class EngineOptions(TypedDict):
     """The arguments of ``PolicyEngine.start``, all of them required."""
@@ -97,10 +100,12 @@ class WeightReceipt:
     """The tensor with the largest relative error; empty when none was compared."""
     worst_relative_error: float
     seconds_read: float
-    """Reading the file and its checksum."""
+    """Reading the file and its checksum, or receiving a broadcast and its digest."""
     seconds_load: float
     seconds_check: float
     error: str
     """Empty when every layer holds what was sent."""
     is_changed: bool
-    """Whether the engine's weights were touched; False when the file was refused."""
+    """Whether the engine's weights were touched; False when what came was refused."""
+    is_broken: bool
+    """Whether the error is a broadcast that broke off, which another try may mend."""

@@ -221,15 +221,17 @@ class TrainingLoop:
     def _sync(self, version: int) -> float:
         """Give the learner's weights to the engines and return the seconds that this took."""
         workers = self._workers
-        started = time.perf_counter()
-        manifest, node_id = self._learner.call(
-            lambda group: (
-                group.publish_weights(workers.weights_dir, version=version, dtype=workers.dtype),
-                group.node_id(),
-            )
-        )
         timeout_s = self._run.config.engine.update_timeout_s
-        self._layer_error = workers.sync(manifest, node_id=node_id, timeout_s=timeout_s)
+        started = time.perf_counter()
+
+        def sync(group: LearnerGroup) -> float:
+            manifest = group.publish_weights(
+                workers.weights_dir, version=version, dtype=workers.dtype
+            )
+            return workers.sync(manifest, group, timeout_s=timeout_s)
+
+        # In one call: a rank that is lost while it sends has to publish again before it sends.
+        self._layer_error = self._learner.call(sync)
         return time.perf_counter() - started
 
     def _keep(self, row: StepMetrics) -> None:

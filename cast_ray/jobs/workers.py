@@ -26,7 +26,7 @@ from serve.connect import connect_policy
 from serve.deployment import deploy_engines
 from serve.engines import PolicyEngines, remove_left_over
 from serve.weight_carrier import clear_hosts, start_source
-from serve.wire import EngineStats
+from serve.wire import BROADCAST_BACKEND, EngineStats
 from solver_actors.pool import RolloutPool
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Workers:
         weights_dir: Path,
         dtype: str,
         weight_source: str = "",
+        is_broadcast: bool = False,
     ) -> None:
         """Take parts that run.
 
@@ -60,7 +61,9 @@ class Workers:
             dtype: of the engines.
             weight_source: the name under which engines on other hosts look for weights; empty =
                 there are none.
+            is_broadcast: whether the learner sends its weights to the engines itself.
         """
+        self._is_broadcast = is_broadcast
         self._source_name = weight_source
         self._source: tuple[str, Any] | None = None  # node and actor; Any: Ray's handle
         self.engines = engines
@@ -129,14 +132,15 @@ class Workers:
             weights_dir=weights_dir,
             dtype=engine.dtype,
             weight_source=_source_name(run_id),
+            is_broadcast=engine.weight_backend == BROADCAST_BACKEND,
         )
 
-    def sync(self, manifest: WeightManifest, *, node_id: str, timeout_s: float) -> float:
+    def sync(self, manifest: WeightManifest, learner: LearnerGroup, *, timeout_s: float) -> float:
         """Give published weights to every engine, verified layer by layer.
 
         Args:
             manifest: of the new version.
-            node_id: where it was published.
+            learner: that published it.
             timeout_s: for one engine.
 
         Returns:
@@ -144,9 +148,14 @@ class Workers:
 
         Raises:
             WeightSyncError: an engine does not hold what was sent; the layer is named.
+            LearnerLost: a rank was lost while it sent.
         """
-        self._serve_weights_from(node_id)
-        receipts = self.engines.update_weights(manifest, timeout_s=timeout_s).receipts
+        # Also for a broadcast: an engine that is started again elsewhere reads the file.
+        self._serve_weights_from(learner.node_id())
+        sender = learner if self._is_broadcast else None
+        receipts = self.engines.update_weights(
+            manifest, timeout_s=timeout_s, sender=sender
+        ).receipts
         return max(receipt.worst_relative_error for receipt in receipts)
 
     def _serve_weights_from(self, node_id: str) -> None:

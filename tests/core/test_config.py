@@ -130,6 +130,7 @@ def test_unknown_section_is_refused_with_the_sections_that_exist() -> None:
         ("learner.betas=[0.9]", "length 2"),
         ("puzzles.file=null", "'str'"),
         ("advantage.alpha=", "'float'"),
+        ("engine.weight_backend=nccl", "'cast_ray_file', 'cast_ray_broadcast'"),
     ],
 )
 def test_value_of_another_kind_is_refused_with_what_is_allowed(override: str, allowed: str) -> None:

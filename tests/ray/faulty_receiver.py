@@ -14,9 +14,12 @@ from pathlib import Path
 import torch
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
+from cast_ray.weight_group import BroadcastGroup
+from serve.broadcast_receiver import BroadcastReceiver, BroadcastUpdate
 from serve.weight_receiver import FileUpdate, WeightReceiver
 
 BACKEND = "faulty_file"
+BROADCAST_BACKEND = "faulty_broadcast"
 NO_FAULT = {"kind": "none"}
 
 
@@ -56,6 +59,29 @@ class FaultyReceiver(WeightReceiver):
         return fault if fault.get("rank", rank) == rank else NO_FAULT
 
 
+class FaultyBroadcast(FaultyReceiver, BroadcastReceiver):
+    """Flips a bit of what comes, or holds after the first bucket; a fault with a ``member`` is of
+    that member of the broadcast alone."""
+
+    def join(self, update_info: BroadcastUpdate) -> BroadcastGroup:
+        group = super().join(update_info)
+        fault = self._fault()
+        member = update_info.first_rank + self.parallel_config.rank
+        if fault.get("member", member) == member:
+            broadcast = group.broadcast
+
+            def meddled(buffer: torch.Tensor, what: str) -> None:
+                broadcast(buffer, what)
+                if what == "bucket 0" and fault["kind"] == "flip":
+                    buffer[len(buffer) // 2] ^= 1
+                while what == "bucket 0" and self._fault()["kind"] == "hold bucket":
+                    time.sleep(0.05)
+
+            group.broadcast = meddled
+        return group
+
+
 def register() -> None:
-    """Announce the backend; the entry point lies in a folder that the test makes."""
+    """Announce the backends; the entry point lies in a folder that the test makes."""
     WeightTransferEngineFactory.register_engine(BACKEND, FaultyReceiver)
+    WeightTransferEngineFactory.register_engine(BROADCAST_BACKEND, FaultyBroadcast)

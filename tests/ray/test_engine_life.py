@@ -253,7 +253,7 @@ def test_a_replica_killed_while_paused_leaves_no_process_and_an_update_waits_for
 
 
 def test_no_engine_at_all_is_a_time_out_that_names_them(bench: Bench) -> None:
-    nobody = PolicyEngines(bench.engines.handles, start_timeout_s=1)
+    nobody = PolicyEngines(bench.engines.handles, start_timeout_s=1, workers_per_engine=1)
     for one in (bench.stats(0), bench.stats(1)):
         os.kill(one.replica_pid, signal.SIGKILL)
     wait_for(lambda: not engines_up([FIRST, SECOND]), 10)

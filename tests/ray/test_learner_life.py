@@ -20,9 +20,18 @@ from safetensors.torch import load_file, save_file
 from torch.utils.cpp_extension import get_default_build_root
 
 from cast_ray.batching import row_offsets
-from cast_ray.errors import LearnerError, LearnerLost, ModelError, RemoteTimeout
+from cast_ray.errors import (
+    LearnerError,
+    LearnerLost,
+    ModelError,
+    RemoteTimeout,
+    TransferBroken,
+)
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.policy import load_policy
+from cast_ray.weight_broadcast import receive_tensors
+from cast_ray.weight_group import join
+from cast_ray.weights import read_weights
 from tests.learner_double import (
     DAPO,
     ROWS,
@@ -228,3 +237,28 @@ def test_loss_that_is_not_finite_is_skipped_though_its_gradient_would_be_finite(
     assert not math.isfinite(stats.loss)
     assert not stats.is_applied
     assert all(np.array_equal(after[name], before[name]) for name in before)
+
+
+def test_group_broadcasts_what_it_has_published_and_outlives_a_receiver_that_stays_away(
+    policy_dir: Path, tmp_path: Path
+) -> None:
+    group = group_of(policy_dir, num_ranks=1, zero_stage=0)
+    manifest = group.publish_weights(tmp_path / "weights", version=1, dtype="float32")
+
+    alone = group.open_broadcast(manifest, world_size=2)
+    error = group.send_broadcast(timeout_s=1)()
+    meeting = group.open_broadcast(manifest, world_size=2)
+    wait = group.send_broadcast(timeout_s=60)
+    with join(meeting, rank=1, device=torch.device("cpu"), timeout_s=60) as members:
+        found = receive_tensors(
+            members, manifest.tensors, bucket_bytes=meeting.bucket_bytes, version=1
+        )
+
+    assert type(error) is TransferBroken
+    assert "rank 1 did not come" in str(error)
+    assert alone.token != meeting.token
+    assert wait() is None
+    sent = read_weights(manifest)
+    assert found.keys() == sent.keys()
+    assert all(torch.equal(found[name], sent[name]) for name in sent)
+    group.close()

@@ -1,5 +1,6 @@
 """One engine of two workers: each loads and proves its share, and a wrong rank is named.
 
+The backend is that of broadcasts, which reads the file where nobody sends.
 Keys and values have one head, so that both workers hold the same copy of it.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from transformers import Qwen3ForCausalLM
 
 from cast_ray.errors import WeightSyncError
 from cast_ray.generation import GenerateRequest
+from cast_ray.weight_broadcast import WeightSender
 from cast_ray.weights import WeightManifest, publish_weights
 from serve.deployment import ENGINE_ENVIRONMENT
 from serve.engine import PolicyEngine
+from serve.weight_route import WeightRoute
 from serve.wire import WeightReceipt
 from tests.installed import install_faulty_receiver
 from tests.tiny_model import VOCAB_SIZE, build_tiny_model
@@ -60,6 +64,22 @@ class Pair:
         self.fault_file.write_text(json.dumps(fault or {"kind": "none"}))
         return self.run(self.engine.update_weights(self.publish(), timeout_s=30))
 
+    def broadcast(self, **fault: object) -> WeightReceipt:
+        """Send new weights to both workers, from this process."""
+        self.fault_file.write_text(json.dumps(fault or {"kind": "none"}))
+        manifest = self.publish()
+        sender = WeightSender(
+            manifest,
+            address="127.0.0.1",
+            world_size=3,
+            device=torch.device("cpu"),
+            bucket_bytes=2**18,
+        )
+        route = WeightRoute(meeting=sender.meeting, first_rank=1)
+        with ThreadPoolExecutor(max_workers=1) as background:
+            background.submit(sender.send, timeout_s=20)
+            return self.run(self.engine.update_weights(manifest, timeout_s=30, route=route))
+
     def mismatch(self) -> float:
         """Mean absolute logprob difference between the engine and Hugging Face."""
         with torch.no_grad():
@@ -90,7 +110,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
                 block_size=32,
                 seed=0,
                 tensor_parallel_size=2,
-                weight_backend="faulty_file",
+                weight_backend="faulty_broadcast",
                 update_timeout_s=60,
                 stall_timeout_s=60,
                 probe_timeout_s=20,
@@ -170,6 +190,29 @@ def test_one_layer_off_by_one_update_on_one_rank_is_caught_by_name(pair: Pair, n
     with pytest.raises(WeightSyncError, match=rf"rank 1: .*: {name} has relative"):
         pair.sync(kind="nudge", name=name, learning_rate=1e-5, num_rows=None, rank=1)
     pair.sync()
+
+
+def test_both_workers_take_a_broadcast(pair: Pair) -> None:
+    pair.change_weights()
+    assert pair.mismatch() > 0.05
+    receipt = pair.broadcast()
+    assert pair.mismatch() < 0.05
+    assert receipt.num_checks == 2 * (len(list(pair.model.named_parameters())) + 1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_one_worker_refuses_of_a_broadcast_the_other_does_not_take(
+    pair: Pair, rank: int
+) -> None:
+    before, trusted = pair.run(pair.engine.score(TOKENS)), pair.engine.stats.weight_version
+    pair.change_weights()
+    # The rank that refused is named, not the one that only heard of it.
+    with pytest.raises(WeightSyncError, match=rf"^rank {rank}: the weights of .* that arrived"):
+        pair.broadcast(kind="flip", rank=rank)
+    assert pair.run(pair.engine.score(TOKENS)) == before
+    assert pair.engine.stats.weight_version == trusted
+    pair.broadcast()
+    assert pair.mismatch() < 0.05
 
 
 def test_a_damaged_file_is_refused_by_both_and_the_old_weights_go_on(pair: Pair) -> None:
