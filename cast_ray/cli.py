@@ -196,6 +196,44 @@ def theory(
 
 
 @app.command()
+def sweep(
+    overrides: Annotated[
+        list[str],
+        typer.Argument(help="key=a,b,… is swept, key=value the same in all trials."),
+    ],
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file of all trials; without it the quickstart's.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the sweep. Default: sweeps/….")
+    ] = None,
+    at_once: Annotated[
+        int, typer.Option(help="Trials together; 0 = as many as the cluster holds.", min=0)
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the trials and stop.")] = False,
+) -> None:
+    """Train with every combination of the given values, and compare.
+
+    For example `cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10`: six runs from one start
+    model. results.parquet has a row a trial, results.svg their curves and held-out boards. The same
+    command with the same --out goes on with a sweep that was cut off.
+    """
+    from cast_ray.jobs.sweep_plan import plan_sweep
+
+    plan = plan_sweep(config, overrides)
+    if dry_run:
+        for trial in plan.trials:
+            typer.echo(" ".join(f"{key}={value}" for key, value in trial.values.items()))
+        return
+    from cast_ray.jobs.sweep import run_sweep
+
+    place = run_sweep(
+        plan, file=config, out=(out or Path("sweeps") / _now()).absolute(), at_once=at_once
+    )
+    typer.echo(f"{place / 'results.parquet'} and {place / 'results.svg'}")
+
+
+@app.command()
 def bench(
     what: Annotated[
         str,

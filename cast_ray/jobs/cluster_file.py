@@ -141,8 +141,7 @@ def _type_faults(cluster: Mapping[str, Any], provider: str) -> Iterator[str]:
                 yield f"{place}.node_config.InstanceType is missing"
             if not kind["node_config"].get("ImageId"):
                 yield (
-                    f"{place}.node_config.ImageId is missing: Ray's default is too old for "
-                    "PyTorch"
+                    f"{place}.node_config.ImageId is missing: Ray's default is too old for PyTorch"
                 )
     if least > most:
         yield f"max_workers is {most}, and the types want at least {least}: give a larger maximum"
