@@ -127,7 +127,8 @@ def _run_trials(jobs: Mapping[str, list[str]], out: Path, at_once: int) -> dict[
     """Run the trials that have not ended; return why some did not, by name."""
     address = ray.get_runtime_context().gcs_address
     search = tune.Tuner(
-        tune.with_resources(_trial, tune.PlacementGroupFactory([{"CPU": 0.0}])),
+        # One byte of memory: Tune wants a trial to hold something.
+        tune.with_resources(_trial, tune.PlacementGroupFactory([{"memory": 1.0}])),
         param_space={
             "name": tune.grid_search(list(jobs)),
             "arguments": dict(jobs),
@@ -138,7 +139,8 @@ def _run_trials(jobs: Mapping[str, list[str]], out: Path, at_once: int) -> dict[
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(out.absolute()),
-            verbose=1,
+            verbose=0,
+            callbacks=[_Progress(len(jobs))],
         ),
     )
     found = search.fit()
@@ -147,6 +149,33 @@ def _run_trials(jobs: Mapping[str, list[str]], out: Path, at_once: int) -> dict[
         for result in found
         if result.error is not None and result.config is not None
     }
+
+
+class _Progress(tune.Callback):
+    """Says when a trial begins, how far it is and how it ended: one line each."""
+
+    def __init__(self, num_trials: int) -> None:
+        self._num_trials, self._num_ended = num_trials, 0
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._say(trial, "begins")
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        if "success" in result:
+            self._say(trial, f"step {result['step']}, {result['success']:.1%} solved")
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._num_ended += 1
+        self._say(trial, "has ended")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._num_ended += 1
+        self._say(trial, "failed")
+
+    def _say(self, trial: Any, what: str) -> None:
+        print(f"[{self._num_ended}/{self._num_trials}] {trial.config['name']} {what}", flush=True)
 
 
 def _trial(settings: Mapping[str, Any]) -> None:
