@@ -196,6 +196,44 @@ def theory(
 
 
 @app.command()
+def sweep(
+    overrides: Annotated[
+        list[str],
+        typer.Argument(help="key=a,b,… is swept, key=value the same in all trials."),
+    ],
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file of all trials; without it the quickstart's.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the sweep. Default: sweeps/….")
+    ] = None,
+    at_once: Annotated[
+        int, typer.Option(help="Trials together; 0 = as many as the cluster holds.", min=0)
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the trials and stop.")] = False,
+) -> None:
+    """Train with every combination of the given values, and compare.
+
+    For example `cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10`: six runs from one start
+    model. results.parquet has a row a trial, results.svg their curves and held-out boards. The same
+    command with the same --out goes on with a sweep that was cut off.
+    """
+    from cast_ray.jobs.sweep_plan import plan_sweep
+
+    plan = plan_sweep(config, overrides)
+    if dry_run:
+        for trial in plan.trials:
+            typer.echo(" ".join(f"{key}={value}" for key, value in trial.values.items()))
+        return
+    from cast_ray.jobs.sweep import run_sweep
+
+    place = run_sweep(
+        plan, file=config, out=(out or Path("sweeps") / _now()).absolute(), at_once=at_once
+    )
+    typer.echo(f"{place / 'results.parquet'} and {place / 'results.svg'}")
+
+
+@app.command()
 def bench(
     what: Annotated[
         str,
@@ -220,11 +258,18 @@ def bench(
 @app.command()
 def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+    cluster_file: Annotated[
+        Path | None,
+        typer.Option(help="Look at a file for `ray up` instead, e.g. cluster.yaml."),
+    ] = None,
 ) -> None:
     """Say what is missing or mismatched on this machine; exit with 1 if something is."""
     from cast_ray.jobs.doctor import diagnose, format_findings
     from cast_ray.jobs.doctor import fix as mend
 
+    if cluster_file is not None:
+        _check_cluster_file(cluster_file)
+        return
     if fix:
         for line in mend():
             typer.echo(line)
@@ -232,6 +277,17 @@ def doctor(
     typer.echo(format_findings(findings))
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
+
+
+def _check_cluster_file(path: Path) -> None:
+    from cast_ray.jobs.cluster_file import faults_of, read_cluster_file
+
+    faults = faults_of(read_cluster_file(path))
+    for fault in faults:
+        typer.echo(f"{path}: {fault}")
+    if faults:
+        raise typer.Exit(1)
+    typer.echo(f"{path}: nothing wrong was found. `ray up {path}` starts it.")
 
 
 def _new_run_dir(game: str, tier: str) -> str:

@@ -1,0 +1,244 @@
+"""Many training runs at once, one for each combination of values, through Ray Tune.
+
+A trial holds no CPU: it starts one ``cast-ray train`` as a process of its own, whose parts reserve
+what they need in the same cluster, and waits for it. All trials begin at one start model. A sweep
+that was cut off goes on with the same command: what has ended is not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+
+from cast_ray.config import TrainConfig
+from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.jobs.ray_session import ray_session
+from cast_ray.jobs.supervisor import driver_command
+from cast_ray.jobs.sweep_plan import SweepPlan
+from cast_ray.jobs.sweep_results import results_table, write_results
+from cast_ray.jobs.workers import reserved_cpus
+from cast_ray.metrics import read_metrics
+from cast_ray.run_directory import RunDirectory
+
+_LOOK_EVERY_S = 1.0
+_END_TIMEOUT_S = 120.0
+"""A trial that is told to stop finishes its step first."""
+
+
+def run_sweep(plan: SweepPlan, *, file: Path | None, out: Path, at_once: int = 0) -> Path:
+    """Run a sweep's trials and return the folder with ``results.parquet`` and ``results.svg``.
+
+    Args:
+        plan: what to run.
+        file: the configuration file of all trials; None = the quickstart's values.
+        out: the sweep's folder. One that was begun with the same plan is gone on with.
+        at_once: trials that run together; 0 = as many as the cluster's CPUs and GPUs allow.
+
+    Raises:
+        RunDirectoryError: the folder holds something else.
+        EnvironmentSetupError: the cluster cannot hold one trial; or every trial failed.
+    """
+    _begin(plan, out)
+    given = [] if file is None else ["--config", str(file.absolute())]
+    with ray_session(num_cpus=reserved_cpus(plan.base) * max(at_once, 1)):
+        together = at_once or trials_that_fit(plan.base, ray.cluster_resources())
+        start = _warm_start(plan, given, out) if plan.needs_warm_start else []
+        jobs = {
+            trial.name: [
+                *given,
+                *plan.fixed,
+                *(f"{key}={value}" for key, value in trial.values.items()),
+                *start,
+                f"run_dir={out / 'trials' / trial.name}",
+            ]
+            for trial in plan.trials
+        }
+        failures = _run_trials(jobs, out, together)
+    table = results_table(plan.trials, out / "trials", failures)
+    write_results(plan.trials, table, out)
+    if len(failures) == len(plan.trials):
+        raise EnvironmentSetupError(
+            f"every trial failed; the first: {next(iter(failures.values()))}"
+        )
+    return out
+
+
+def trials_that_fit(config: TrainConfig, resources: Mapping[str, float]) -> int:
+    """Return how many runs of a configuration a cluster holds at once.
+
+    Raises:
+        EnvironmentSetupError: none.
+    """
+    gpus = config.learner.num_gpus * config.learner.num_ranks
+    wanted = {"CPU": reserved_cpus(config), "GPU": gpus}
+    fits = [int(resources.get(name, 0) // number) for name, number in wanted.items() if number]
+    if min(fits) < 1:
+        has = ", ".join(f"{resources.get(name, 0):g} {name}s" for name in wanted)
+        needs = ", ".join(f"{number:g} {name}s" for name, number in wanted.items())
+        raise EnvironmentSetupError(
+            f"a trial needs {needs} and the cluster has {has}: add nodes, or lower engine.num_cpus "
+            "or learner.num_ranks"
+        )
+    return min(fits)
+
+
+def _begin(plan: SweepPlan, out: Path) -> None:
+    """Make the sweep's folder, or see that it is this sweep's."""
+    note = out / "sweep.json"
+    text = json.dumps({"fixed": plan.fixed, "grid": plan.grid}, indent=2) + "\n"
+    if note.is_file():
+        if note.read_text() != text:
+            raise RunDirectoryError(f"{out} holds another sweep: give another --out")
+        return
+    if out.exists() and any(out.iterdir()):
+        raise RunDirectoryError(f"{out} is not empty: give another --out")
+    with refusals_named(out):
+        (out / "trials").mkdir(parents=True, exist_ok=True)
+        with written_aside(note) as aside:
+            aside.write_text(text)
+
+
+def _warm_start(plan: SweepPlan, given: list[str], out: Path) -> list[str]:
+    """Teach the policy that all trials begin with; return what tells them so."""
+    run = RunDirectory(out / "start")
+    # Its own evaluation would say little: every trial's first is of the same model.
+    quick = ["steps=0", "evaluation.every=0", "evaluation.held_out_attempts=1"]
+    log = out / "start.log"
+    if not run.summary.is_file():
+        code = _train([*given, *plan.fixed, *quick, f"run_dir={run.path}"], log)
+        if code:
+            raise EnvironmentSetupError(
+                f"the warm start of all trials ended with exit code {code}: {_last_words(log)}"
+            )
+    return [f"policy.path={run.start_model.absolute()}", "warm_start.steps=0"]
+
+
+def _run_trials(jobs: Mapping[str, list[str]], out: Path, at_once: int) -> dict[str, str]:
+    """Run the trials that have not ended; return why some did not, by name."""
+    address = ray.get_runtime_context().gcs_address
+    search = tune.Tuner(
+        # One byte of memory: Tune wants a trial to hold something.
+        tune.with_resources(_trial, tune.PlacementGroupFactory([{"memory": 1.0}])),
+        param_space={
+            "name": tune.grid_search(list(jobs)),
+            "arguments": dict(jobs),
+            "log_dir": str((out / "trials").absolute()),
+            "address": address,
+        },
+        tune_config=tune.TuneConfig(max_concurrent_trials=at_once),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(out.absolute()),
+            verbose=0,
+            callbacks=[_Progress(len(jobs))],
+        ),
+    )
+    found = search.fit()
+    return {
+        result.config["name"]: str(result.error).strip().splitlines()[-1]
+        for result in found
+        if result.error is not None and result.config is not None
+    }
+
+
+class _Progress(tune.Callback):
+    """Says when a trial begins, how far it is and how it ended: one line each."""
+
+    def __init__(self, num_trials: int) -> None:
+        self._num_trials, self._num_ended = num_trials, 0
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._say(trial, "begins")
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        if "success" in result:
+            self._say(trial, f"step {result['step']}, {result['success']:.1%} solved")
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._num_ended += 1
+        self._say(trial, "has ended")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._num_ended += 1
+        self._say(trial, "failed")
+
+    def _say(self, trial: Any, what: str) -> None:
+        print(f"[{self._num_ended}/{self._num_trials}] {trial.config['name']} {what}", flush=True)
+
+
+def _trial(settings: Mapping[str, Any]) -> None:
+    """Be one trial, inside Tune's actor: run ``cast-ray train`` and report each of its steps."""
+    name, folder = settings["name"], Path(settings["log_dir"])
+    run = RunDirectory(folder / name)
+    last = 0
+    if not run.summary.is_file():
+        log = folder / f"{name}.log"
+        for _ in _training(settings["arguments"][name], log, address=settings["address"]):
+            last = _report(run, last)
+    _report(run, last, is_last=True)
+
+
+def _report(run: RunDirectory, last: int, *, is_last: bool = False) -> int:
+    """Tell Tune of the steps since ``last`` and return the newest."""
+    steps = read_metrics(run.metrics) if run.metrics.is_file() else []
+    for one in steps:
+        if one.step > last:
+            tune.report({"step": one.step, "success": one.success})
+    if is_last and not steps:
+        tune.report({"step": 0})
+    return steps[-1].step if steps else last
+
+
+def _training(arguments: Sequence[str], log: Path, *, address: str) -> Any:
+    """Run ``cast-ray train`` in this cluster; yield now and then until it has ended.
+
+    Raises:
+        EnvironmentSetupError: it ended with another exit code than 0.
+    """
+    process = _start(arguments, log, {**os.environ, "RAY_ADDRESS": address})
+    try:
+        while process.poll() is None:
+            time.sleep(_LOOK_EVERY_S)
+            yield
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=_END_TIMEOUT_S)
+    if process.returncode:
+        raise EnvironmentSetupError(
+            f"exit code {process.returncode}: {_last_words(log)} (all of it: {log})"
+        )
+
+
+def _train(arguments: Sequence[str], log: Path) -> int:
+    address = ray.get_runtime_context().gcs_address
+    return _start(arguments, log, {**os.environ, "RAY_ADDRESS": address}).wait()
+
+
+def _start(
+    arguments: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    command = [part for part in driver_command(arguments) if part != "--unsupervised"]
+    run_dir = Path(next(a.removeprefix("run_dir=") for a in arguments if a.startswith("run_dir=")))
+    if (run_dir / "config.yaml").is_file():
+        command.append("--resume")
+    with open(log, "ab") as file:
+        return subprocess.Popen(command, env=dict(environment), stdout=file, stderr=file)
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith("cast-ray:")]
+    return (said or lines or ["it said nothing"])[-1]

@@ -1,0 +1,134 @@
+"""The trials of a sweep: every combination of the values that were given for some keys."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cast_ray.config import TrainConfig
+from cast_ray.config_file import load_config
+from cast_ray.errors import ConfigError
+
+_OPEN, _CLOSE = "([{", ")]}"
+_SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
+"""What the warm start depends on, which all trials share."""
+_OWN = ("run_dir",)
+"""What the sweep itself says of each trial."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One training run of a sweep."""
+
+    name: str
+    values: dict[str, str]
+    """Its value of each swept key, as written."""
+    config: TrainConfig
+
+    @property
+    def setting(self) -> dict[str, str]:
+        """Its values but for the seed: trials that differ in it alone are repetitions."""
+        return {key: value for key, value in self.values.items() if key != "seed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """What a sweep runs."""
+
+    fixed: list[str]
+    """``key=value`` of all trials."""
+    grid: dict[str, list[str]]
+    """The values of each swept key."""
+    trials: list[Trial]
+    base: TrainConfig
+    """Of all trials, but for the swept keys."""
+
+    @property
+    def needs_warm_start(self) -> bool:
+        """Whether there is a policy to be taught first, once for all trials."""
+        return not self.base.policy.path and self.base.warm_start.steps > 0
+
+
+def plan_sweep(file: Path | None, overrides: Sequence[str]) -> SweepPlan:
+    """Return the trials of ``key=a,b,…`` overrides; ``key=value`` alone is the same in all.
+
+    Commas inside brackets belong to a value: ``learner.betas=[0.9,0.95]`` is one.
+
+    Raises:
+        ConfigError: nothing is swept, a key is not for sweeping, or a trial's configuration is
+            refused; all refusals are named.
+    """
+    fixed: list[str] = []
+    grid: dict[str, list[str]] = {}
+    for override in overrides:
+        key, _, text = override.partition("=")
+        values = _values(text)
+        if len(values) < 2:
+            fixed.append(override)
+            continue
+        if key in grid:
+            raise ConfigError(f"{key} is swept twice: give all its values at once")
+        if len(set(values)) < len(values):
+            raise ConfigError(f"{override}: a value is there twice")
+        grid[key] = values
+    if not grid:
+        raise ConfigError(
+            "nothing is swept: give two or more values of some key, such as advantage.alpha=0,0.1"
+        )
+    base = load_config(file, fixed)
+    _check_keys([*grid, *(text.partition("=")[0] for text in fixed)], grid, base)
+    return SweepPlan(fixed=fixed, grid=grid, base=base, trials=_trials(file, fixed, grid))
+
+
+def _values(text: str) -> list[str]:
+    """Split at the commas that stand in no bracket."""
+    depth, parts = 0, [""]
+    for letter in text:
+        depth += (letter in _OPEN) - (letter in _CLOSE)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _check_keys(keys: Sequence[str], grid: dict[str, list[str]], base: TrainConfig) -> None:
+    for key in keys:
+        if key in _OWN:
+            raise ConfigError(f"{key} is given by the sweep to each trial: use --out for all")
+    if base.policy.path:
+        return
+    for key in grid:
+        if key.startswith(_SHARED):
+            raise ConfigError(
+                f"{key} cannot be swept: all trials share one warm start, which depends on it; "
+                "make a sweep for each value, or give a trained policy.path"
+            )
+
+
+def _trials(file: Path | None, fixed: list[str], grid: dict[str, list[str]]) -> list[Trial]:
+    trials, refused = [], []
+    for values in itertools.product(*grid.values()):
+        own = dict(zip(grid, values, strict=True))
+        overrides = [f"{key}={value}" for key, value in own.items()]
+        try:
+            config = load_config(file, [*fixed, *overrides])
+        except ConfigError as error:
+            refused.append(f"{' '.join(overrides)}: {error}")
+            continue
+        trials.append(Trial(name=_name(own), values=own, config=config))
+    if refused:
+        raise ConfigError("; ".join(refused))
+    names = {trial.name for trial in trials}
+    if len(names) < len(trials):
+        raise ConfigError("two trials would have the same name: shorten the values")
+    return trials
+
+
+def _name(values: dict[str, str]) -> str:
+    """Return a name that can be a directory's: the last word of each key, and its value."""
+    parts = (f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
+    return re.sub(r"[^\w.=+-]", "_", ",".join(parts)).replace("/", "_")

@@ -1,0 +1,130 @@
+"""What came of a sweep: one table with a row a trial, and one picture that compares them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cast_ray.files import written_aside
+from cast_ray.jobs.sweep_plan import Trial
+from cast_ray.metrics import read_metrics
+from cast_ray.run_directory import RunDirectory
+
+_PANEL_INCHES = (5.2, 3.6)
+_COLOURS = ("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#6b6b6b")
+
+
+def results_table(
+    trials: Sequence[Trial], folder: Path, failures: Mapping[str, str]
+) -> pl.DataFrame:
+    """Return one row a trial.
+
+    Args:
+        trials: all of the sweep.
+        folder: holds their run directories, by name.
+        failures: why trials did not end, by name.
+
+    Returns:
+        ``name``; ``failure`` (null where it ended); each swept key as text; ``before`` and
+        ``after`` (share of held-out attempts solved) with ``_low`` and ``_high`` (95%), ``gain``,
+        ``attempts``, ``seconds``; and lists over steps: ``step``, ``success``,
+        ``seconds_total``, ``validation_success``. What is not known is null.
+    """
+    rows = [_row(trial, RunDirectory(folder / trial.name), failures) for trial in trials]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _row(trial: Trial, run: RunDirectory, failures: Mapping[str, str]) -> dict[str, Any]:
+    summary = json.loads(run.summary.read_text()) if run.summary.is_file() else {}
+    steps = read_metrics(run.metrics) if run.metrics.is_file() else []
+    row: dict[str, Any] = {"name": trial.name, "failure": failures.get(trial.name), **trial.values}
+    for when in ("before", "after"):
+        found = summary.get(when) or {}
+        row[when] = found.get("success")
+        row |= {f"{when}_{end}": found.get(end) for end in ("low", "high")}
+    before, after = row["before"], row["after"]
+    return row | {
+        "gain": None if before is None or after is None else after - before,
+        "attempts": (summary.get("after") or {}).get("n"),
+        "seconds": summary.get("seconds"),
+        "step": [one.step for one in steps],
+        "success": [one.success for one in steps],
+        "seconds_total": [one.seconds_total for one in steps],
+        "validation_success": [one.validation_success for one in steps],
+    }
+
+
+def write_results(trials: Sequence[Trial], table: pl.DataFrame, folder: Path) -> None:
+    """Write ``results.parquet`` and ``results.svg`` into a folder."""
+    with written_aside(folder / "results.parquet") as aside:
+        table.write_parquet(aside)
+    figure = comparison(trials, table)
+    with written_aside(folder / "results.svg") as aside:
+        figure.savefig(aside, format="svg")
+
+
+def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
+    """Draw the curves of training, and the held-out boards after it, one colour a setting.
+
+    Trials that differ in the seed alone are one setting: thin lines are trials, a thick one is
+    their mean at the steps that all of them have.
+    """
+    settings = list(dict.fromkeys(_label(trial) for trial in trials))
+    height = max(_PANEL_INCHES[1], 1.2 + 0.34 * len(settings))
+    figure = Figure(figsize=(2 * _PANEL_INCHES[0], height), layout="constrained")
+    curves, after = figure.subplots(1, 2)
+    for place, label in enumerate(settings):
+        names = [trial.name for trial in trials if _label(trial) == label]
+        rows = table.filter(pl.col("name").is_in(names)).to_dicts()
+        colour = _COLOURS[place % len(_COLOURS)]
+        _draw_curves(curves, rows, colour)
+        _draw_after(after, rows, place, colour)
+    curves.set(title="Boards solved in training", xlabel="step", ylabel="share of episodes")
+    curves.set_ylim(0, 1)
+    after.set(title="Held-out boards after training", xlabel="share of attempts, 95% interval")
+    after.set_xlim(0, 1)
+    after.set_yticks(range(len(settings)), settings)
+    after.invert_yaxis()
+    for axes in (curves, after):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _label(trial: Trial) -> str:
+    setting = trial.setting or {"seed": "all"}
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in setting.items())
+
+
+def _draw_curves(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:
+    for row in rows:
+        axes.plot(row["step"], row["success"], color=colour, linewidth=0.8, alpha=0.5)
+    common = set.intersection(*(set(row["step"]) for row in rows)) if rows else set()
+    if len(rows) > 1 and common:
+        steps = sorted(common)
+        each = [dict(zip(row["step"], row["success"], strict=True)) for row in rows]
+        means = [np.mean([one[step] for one in each]) for step in steps]
+        axes.plot(steps, means, color=colour, linewidth=2.2)
+
+
+def _draw_after(axes: Axes, rows: list[dict[str, Any]], place: int, colour: str) -> None:
+    known = [row for row in rows if row["after"] is not None]
+    for number, row in enumerate(known):
+        height = place + 0.16 * (number - (len(known) - 1) / 2) / max(1, len(known) / 3)
+        axes.plot([row["after_low"], row["after_high"]], [height, height], color=colour, alpha=0.6)
+        axes.plot(row["after"], height, "o", color=colour, markersize=4)
+    if len(known) > 1:
+        mean = math.fsum(row["after"] for row in known) / len(known)
+        axes.plot(mean, place, "|", color=colour, markersize=16, markeredgewidth=2)
+    missing = len(rows) - len(known)
+    if missing:
+        words = f"{missing} of {len(rows)} did not end"
+        axes.annotate(words, (0.01, place), va="center", fontsize=7, color=colour)
