@@ -16,9 +16,11 @@ from typing import Annotated
 import typer
 
 from cast_ray.cli_data import data_app
+from cast_ray.cli_submit import submit
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import CastRayError, RunInterrupted
+from cast_ray.jobs.ray_job import greeting, is_ray_job, require_run_dir
 from cast_ray.kernel_cache import use_kernel_cache
 
 app = typer.Typer(
@@ -30,6 +32,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # joins the lines of a paragraph in --help
 )
 app.add_typer(data_app, name="data")
+app.command()(submit)
 
 
 @app.command()
@@ -61,6 +64,10 @@ def train(
     if resume and config is None and resolved.run_dir and stored.is_file():
         # What the run was started with need not be typed again.
         resolved = load_config(stored, given)
+    if not unsupervised and is_ray_job():
+        for line in greeting():
+            typer.echo(line)
+        require_run_dir(resolved.run_dir)
     if not unsupervised and resolved.driver_restarts:
         from cast_ray.jobs.supervisor import driver_command, supervise
 

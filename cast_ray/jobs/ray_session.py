@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,9 @@ _OBJECT_STORE_BYTES = 512 * 2**20
 @contextmanager
 def ray_session(*, num_cpus: float) -> Iterator[None]:
     """Use the cluster named by RAY_ADDRESS, or start Ray on this machine; leave it at the end.
+
+    SIGTERM is Ctrl-C meanwhile: what was started is ended in order. Ray's own handler aborts the
+    process three seconds later, and engines of a run that was starting stay in the cluster's Serve.
 
     Args:
         num_cpus: what the run reserves. A local Ray is told so many, whatever the machine has:
@@ -34,7 +38,9 @@ def ray_session(*, num_cpus: float) -> Iterator[None]:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
         ray.shutdown()
+        signal.signal(signal.SIGTERM, previous)

@@ -21,6 +21,8 @@ from types import FrameType
 
 import psutil
 
+from cast_ray.jobs.ray_job import is_ray_job
+
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = 75
@@ -48,7 +50,8 @@ def supervise(
 ) -> int:
     """Run the driver until there is nothing left to do, and return its last exit code.
 
-    SIGINT and SIGTERM go on to the driver, which ends after its step.
+    SIGINT and SIGTERM go on to the driver, which ends after its step; not SIGTERM in a job of Ray,
+    where the driver gets its own.
 
     Args:
         command: the driver's, ``--resume`` left out.
@@ -94,7 +97,10 @@ def _run_driver(command: Sequence[str], *, resume: bool, lost_at: float | None) 
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         asked.append(number)
-        if driver is not None:
+        # The stop of a Ray job reaches every process of the job by itself, and a second signal
+        # would end the driver in the middle of its step.
+        has_it = number == signal.SIGTERM and is_ray_job()
+        if driver is not None and not has_it:
             driver.send_signal(number)
 
     previous = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)}

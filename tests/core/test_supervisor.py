@@ -84,7 +84,7 @@ def test_failure_before_anything_was_reached_is_not_repeated(tmp_path: Path) -> 
     assert len(starts(tmp_path)) == 1
 
 
-def _supervised(tmp_path: Path, what_it_does: str) -> subprocess.Popen[bytes]:
+def _supervised(tmp_path: Path, what_it_does: str, **env: str) -> subprocess.Popen[bytes]:
     """Start a supervisor in a process of its own and wait until its driver is there."""
     call = (
         "import sys, pathlib; from cast_ray.jobs.supervisor import supervise; "
@@ -92,33 +92,58 @@ def _supervised(tmp_path: Path, what_it_does: str) -> subprocess.Popen[bytes]:
         "max_restarts=3))"
     )
     command = driver(tmp_path, what_it_does)
-    process = subprocess.Popen([sys.executable, "-c", call, str(tmp_path / "run"), *command])
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "run" / "ready").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    process = subprocess.Popen(
+        [sys.executable, "-c", call, str(tmp_path / "run"), *command], env={**os.environ, **env}
+    )
+    _wait_for(tmp_path / "run" / "ready")
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_go_on_to_the_driver_once(tmp_path: Path, number: signal.Signals) -> None:
-    process = _supervised(
-        tmp_path,
-        """
-        got = []
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, frame: got.append(number))
-        (run / "ready").touch()
-        while not got:
-            time.sleep(0.02)
-        time.sleep(0.3)
-        (run / "got").write_text(str([int(number) for number in got]))
-        sys.exit(130)
-        """,
-    )
+def _wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+COUNTS_SIGNALS = """
+    got = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: got.append(number))
+    (run / "ready").touch()
+    while not got:
+        time.sleep(0.02)
+    (run / "first").touch()
+    time.sleep(0.5)
+    (run / "got").write_text(str([int(number) for number in got]))
+    sys.exit(130)
+"""
+IN_A_RAY_JOB = {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("number", "env"),
+    [(signal.SIGINT, {}), (signal.SIGTERM, {}), (signal.SIGINT, IN_A_RAY_JOB)],
+)
+def test_signals_go_on_to_the_driver_once(
+    tmp_path: Path, number: signal.Signals, env: dict[str, str]
+) -> None:
+    process = _supervised(tmp_path, COUNTS_SIGNALS, **env)
     process.send_signal(number)
     assert process.wait(timeout=30) == 130
     assert (tmp_path / "run" / "got").read_text() == str([int(number)])
+    assert len(starts(tmp_path)) == 1
+
+
+def test_stop_of_a_ray_job_which_signals_all_processes_reaches_the_driver_once(
+    tmp_path: Path,
+) -> None:
+    process = _supervised(tmp_path, COUNTS_SIGNALS, **IN_A_RAY_JOB)
+    os.kill(int(starts(tmp_path)[0][2]), signal.SIGTERM)
+    _wait_for(tmp_path / "run" / "first")  # or the two would become one
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 130
+    assert (tmp_path / "run" / "got").read_text() == str([int(signal.SIGTERM)])
     assert len(starts(tmp_path)) == 1
 
 

@@ -1,0 +1,185 @@
+"""Ray's job server, asked with every wait bounded and every refusal in one sentence.
+
+Thin over Ray's own job client, which waits without end and answers in tracebacks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar, cast
+
+from ray.exceptions import AuthenticationError
+from ray.job_submission import JobDetails, JobSubmissionClient
+
+from cast_ray.errors import ConfigError, EnvironmentSetupError, RemoteTimeout
+from cast_ray.jobs.job_package import JobPackage
+from cast_ray.jobs.job_server_probe import REFUSED, probe, unreachable
+from cast_ray.jobs.submit import JobRequest
+
+DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+_ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+"""In the order in which Ray's own client looks at them."""
+_UPLOAD_TIMEOUT_S = 120.0
+T = TypeVar("T")
+
+
+class JobServer:
+    """The job server of one cluster."""
+
+    def __init__(self, address: str | None, *, timeout_s: float = 15.0) -> None:
+        """Find the server and make sure that it lets this machine in.
+
+        Args:
+            address: ``http://HOST:PORT`` of the dashboard; None = what Ray's own client takes from
+                the environment, else ``DEFAULT_ADDRESS``.
+            timeout_s: limit for every question.
+
+        Raises:
+            ConfigError: no address that can be asked.
+            EnvironmentSetupError: nobody answers, or one that refuses, or of another Ray version.
+            RemoteTimeout: no answer in time.
+        """
+        self._timeout_s = timeout_s
+        wanted = address or _address_in_environment() or DEFAULT_ADDRESS
+        if address is not None and "://" not in address:
+            raise ConfigError(f"--address is a URL such as {DEFAULT_ADDRESS}, got {address!r}")
+        self.url = wanted.rstrip("/")
+        is_url = wanted.startswith(("http://", "https://"))
+        if is_url:
+            probe(self.url, timeout_s=timeout_s)
+        with _named_in_environment(wanted):
+            self._client = self._ask(lambda: JobSubmissionClient(wanted))
+        if not is_url:  # that of the cluster itself, or of Ray's client server: Ray looked it up
+            self.url = self._client.get_address()
+            probe(self.url, timeout_s=timeout_s)
+
+    def submit(self, request: JobRequest, package: JobPackage) -> None:
+        """Upload what travels and start the job.
+
+        Raises:
+            ConfigError: a job of that name is there already.
+            EnvironmentSetupError: the server refused, or is gone.
+            RemoteTimeout: no answer in time.
+        """
+        runtime_env: dict[str, object] = {"env_vars": request.env_vars}
+        if package.num_files:
+            runtime_env["working_dir"] = str(package.folder)
+        self._ask(
+            lambda: self._client.submit_job(
+                entrypoint=request.command,
+                submission_id=request.name,
+                runtime_env=runtime_env,
+                metadata=request.metadata,
+            ),
+            name=request.name,
+            timeout_s=_UPLOAD_TIMEOUT_S,
+        )
+
+    def job(self, name: str) -> JobDetails:
+        """Return what the server knows of a job.
+
+        Raises:
+            ConfigError: there is none of that name.
+            EnvironmentSetupError: the server refused, or is gone.
+            RemoteTimeout: no answer in time.
+        """
+        return self._ask(lambda: self._client.get_job_info(name), name=name)
+
+    def jobs(self) -> list[JobDetails]:
+        """Return all submitted jobs of the cluster, oldest first. Raises as ``job`` does."""
+        found = self._ask(self._client.list_jobs)
+        named = [job for job in found if job.submission_id]
+        return sorted(named, key=lambda job: job.start_time or 0)
+
+    def stop(self, name: str) -> bool:
+        """Ask a job to stop; return whether it was still running. Raises as ``job`` does."""
+        if self.job(name).status.is_terminal():
+            return False
+        return self._ask(lambda: self._client.stop_job(name), name=name)
+
+    def logs(self, name: str) -> str:
+        """Return what a job wrote so far. Raises as ``job`` does."""
+        return self._ask(lambda: self._client.get_job_logs(name), name=name)
+
+    def tail(self, name: str) -> AsyncGenerator[str, None]:
+        """Return an iterator over what a job writes, from its first line on.
+
+        It ends with the job, and raises what aiohttp raises when the connection is lost.
+        """
+        return cast(AsyncGenerator[str, None], self._client.tail_job_logs(name))
+
+    def _ask(
+        self, question: Callable[[], T], *, name: str = "", timeout_s: float | None = None
+    ) -> T:
+        limit_s = timeout_s or self._timeout_s
+        try:
+            return _within(limit_s, question)
+        except TimeoutError:
+            raise RemoteTimeout(
+                f"the job server at {self.url} did not answer within {limit_s:.0f} s; whatever "
+                "runs there goes on"
+            ) from None
+        except AuthenticationError:
+            raise EnvironmentSetupError(REFUSED.format(url=self.url)) from None
+        except RuntimeError as error:
+            raise self._in_words(str(error), name) from None
+        except OSError as error:  # requests' and Ray's own errors of connection are such
+            raise unreachable(self.url, error) from None
+
+    def _in_words(self, answer: str, name: str) -> ConfigError | EnvironmentSetupError:
+        if "already exists" in answer:
+            return ConfigError(
+                f"a job {name} is at {self.url} already: give another --name, or look at it with "
+                f"--status {name}"
+            )
+        if "does not exist" in answer:
+            return ConfigError(f"no job {name} is at {self.url}: --list says which are")
+        last = answer.strip().rpartition("\n")[2]
+        return EnvironmentSetupError(f"the job server at {self.url} refused: {last}")
+
+
+def _address_in_environment() -> str | None:
+    return next((os.environ[name] for name in _ADDRESS_VARIABLES if os.environ.get(name)), None)
+
+
+@contextmanager
+def _named_in_environment(address: str) -> Iterator[None]:
+    """Let Ray's client use ``address``: it overrides its argument by the environment."""
+    variable = _ADDRESS_VARIABLES[0]
+    before = os.environ.get(variable)
+    os.environ[variable] = address
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
+def _within(limit_s: float, question: Callable[[], T]) -> T:
+    """Return the answer to a question that may never come.
+
+    Raises:
+        TimeoutError: it did not; the question is left behind on a thread that ends with us.
+    """
+    answers: list[T] = []
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(question())
+        except BaseException as error:  # raised again by whoever waits
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, name="job_server", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TimeoutError
+    return answers[0]
