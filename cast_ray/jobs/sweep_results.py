@@ -92,6 +92,8 @@ def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
     after.set(title="Held-out boards after training", xlabel="share of attempts, 95% interval")
     after.set_xlim(0, 1)
     after.set_yticks(range(len(settings)), settings)
+    for place, tick in enumerate(after.get_yticklabels()):
+        tick.set_color(_COLOURS[place % len(_COLOURS)])
     after.invert_yaxis()
     for axes in (curves, after):
         axes.grid(alpha=0.3)
