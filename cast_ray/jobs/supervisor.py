@@ -34,10 +34,15 @@ _LOST_AT = "CAST_RAY_DRIVER_LOST_AT"
 _SUPERVISOR = "CAST_RAY_SUPERVISOR"
 
 
+def train_command(arguments: Sequence[str]) -> list[str]:
+    """Return ``cast-ray train`` with these arguments, as a command for a process."""
+    # -P: what lies in the working directory is not importable, as for the command itself.
+    return [sys.executable, "-P", "-m", "cast_ray.cli", "train", *arguments]
+
+
 def driver_command(arguments: Sequence[str]) -> list[str]:
     """Return the command that is the driver of ``cast-ray train`` with these arguments."""
-    # -P: what lies in the working directory is not importable, as for the command itself.
-    return [sys.executable, "-P", "-m", "cast_ray.cli", "train", "--unsupervised", *arguments]
+    return train_command(["--unsupervised", *arguments])
 
 
 def supervise(

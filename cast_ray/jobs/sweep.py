@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.jobs.ray_session import ray_session
-from cast_ray.jobs.supervisor import driver_command
+from cast_ray.jobs.supervisor import train_command
 from cast_ray.jobs.sweep_plan import SweepPlan
 from cast_ray.jobs.sweep_results import results_table, write_results
 from cast_ray.jobs.workers import reserved_cpus
@@ -201,7 +201,7 @@ def _report(run: RunDirectory, last: int, *, is_last: bool = False) -> int:
     return steps[-1].step if steps else last
 
 
-def _training(arguments: Sequence[str], log: Path, *, address: str) -> Any:
+def _training(arguments: Sequence[str], log: Path, *, address: str) -> Iterator[None]:
     """Run ``cast-ray train`` in this cluster; yield now and then until it has ended.
 
     Raises:
@@ -230,7 +230,7 @@ def _train(arguments: Sequence[str], log: Path) -> int:
 def _start(
     arguments: Sequence[str], log: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    command = [part for part in driver_command(arguments) if part != "--unsupervised"]
+    command = train_command(arguments)
     run_dir = Path(next(a.removeprefix("run_dir=") for a in arguments if a.startswith("run_dir=")))
     if (run_dir / "config.yaml").is_file():
         command.append("--resume")
