@@ -15,7 +15,8 @@ from cast_ray.config_learning import ALGORITHMS
 from cast_ray.errors import ConfigError
 from tests.rooms import FIXED
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))
+_CONFIGS = Path(__file__).parents[2] / "configs"
+EXAMPLES = sorted({*_CONFIGS.rglob("*.yaml")} - {*(_CONFIGS / "cluster").iterdir()})
 
 
 def refusal(*overrides: str, file: Path | None = None) -> str:
