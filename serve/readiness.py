@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 
 import ray
 from ray import serve as ray_serve
 from ray.serve.schema import ApplicationStatusOverview, ServeStatus
 
 from cast_ray.errors import EngineError, RemoteTimeout
+from cast_ray.time_limit import answer_within
 
 _STATUS_TIMEOUT_S = 30.0
 PLACEMENT_TIMEOUT_S = 60.0
@@ -26,17 +25,8 @@ def serve_status() -> ServeStatus:
     Raises:
         RemoteTimeout: Serve's controller does not answer.
     """
-    answer: Future[ServeStatus] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(ray_serve.status())
-        except Exception as error:  # whatever it is, it is raised where the answer is waited for
-            answer.set_exception(error)
-
-    threading.Thread(target=ask, name="serve_status", daemon=True).start()
     try:
-        return answer.result(timeout=_STATUS_TIMEOUT_S)
+        return answer_within(_STATUS_TIMEOUT_S, ray_serve.status, name="serve_status")
     except TimeoutError as error:
         raise RemoteTimeout(
             f"Serve's controller did not answer within {_STATUS_TIMEOUT_S:g} s; see its log"

@@ -11,7 +11,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import jsonschema
 import yaml
 
 from cast_ray.errors import ConfigError
+from cast_ray.jobs.code_version import ray_version
 
 _PROVIDER_KEYS = {
     "aws": {
@@ -200,7 +201,7 @@ def _command_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
 
 def _version_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
     """Yield images with another Ray or Python than this project's."""
-    wanted = metadata.version("ray")
+    wanted = ray_version()
     docker = cluster.get("docker") or {}
     kinds = (cluster.get("available_node_types") or {}).items()
     places = {f"docker.{key}": value for key, value in docker.items()}

@@ -6,7 +6,6 @@ Thin over Ray's own job client, which waits without end and answers in traceback
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar, cast
@@ -18,6 +17,7 @@ from cast_ray.errors import ConfigError, EnvironmentSetupError, RemoteTimeout
 from cast_ray.jobs.job_package import JobPackage
 from cast_ray.jobs.job_server_probe import REFUSED, probe, unreachable
 from cast_ray.jobs.submit import JobRequest
+from cast_ray.time_limit import answer_within
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -116,7 +116,7 @@ class JobServer:
     ) -> T:
         limit_s = timeout_s or self._timeout_s
         try:
-            return _within(limit_s, question)
+            return answer_within(limit_s, question, name="job_server")
         except TimeoutError:
             raise RemoteTimeout(
                 f"the job server at {self.url} did not answer within {limit_s:.0f} s; whatever "
@@ -158,28 +158,3 @@ def _named_in_environment(address: str) -> Iterator[None]:
             del os.environ[variable]
         else:
             os.environ[variable] = before
-
-
-def _within(limit_s: float, question: Callable[[], T]) -> T:
-    """Return the answer to a question that may never come.
-
-    Raises:
-        TimeoutError: it did not; the question is left behind on a thread that ends with us.
-    """
-    answers: list[T] = []
-    errors: list[BaseException] = []
-
-    def ask() -> None:
-        try:
-            answers.append(question())
-        except BaseException as error:  # raised again by whoever waits
-            errors.append(error)
-
-    thread = threading.Thread(target=ask, name="job_server", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise TimeoutError
-    return answers[0]

@@ -52,7 +52,8 @@ def run_sweep(plan: SweepPlan, *, file: Path | None, out: Path, at_once: int = 0
     given = [] if file is None else ["--config", str(file.absolute())]
     with ray_session(num_cpus=reserved_cpus(plan.base) * max(at_once, 1)):
         together = at_once or trials_that_fit(plan.base, ray.cluster_resources())
-        start = _warm_start(plan, given, out) if plan.needs_warm_start else []
+        address = ray.get_runtime_context().gcs_address
+        start = _warm_start(plan, given, out, address=address) if plan.needs_warm_start else []
         jobs = {
             trial.name: [
                 *given,
@@ -63,7 +64,7 @@ def run_sweep(plan: SweepPlan, *, file: Path | None, out: Path, at_once: int = 0
             ]
             for trial in plan.trials
         }
-        failures = _run_trials(jobs, out, together)
+        failures = _run_trials(jobs, out, together, address=address)
     table = results_table(plan.trials, out / "trials", failures)
     write_results(plan.trials, table, out)
     if len(failures) == len(plan.trials):
@@ -108,24 +109,25 @@ def _begin(plan: SweepPlan, out: Path) -> None:
             aside.write_text(text)
 
 
-def _warm_start(plan: SweepPlan, given: list[str], out: Path) -> list[str]:
+def _warm_start(plan: SweepPlan, given: list[str], out: Path, *, address: str) -> list[str]:
     """Teach the policy that all trials begin with; return what tells them so."""
     run = RunDirectory(out / "start")
     # Its own evaluation would say little: every trial's first is of the same model.
     quick = ["steps=0", "evaluation.every=0", "evaluation.held_out_attempts=1"]
     log = out / "start.log"
     if not run.summary.is_file():
-        code = _train([*given, *plan.fixed, *quick, f"run_dir={run.path}"], log)
-        if code:
+        arguments = [*given, *plan.fixed, *quick, f"run_dir={run.path}"]
+        if code := _start(arguments, log, address=address).wait():
             raise EnvironmentSetupError(
                 f"the warm start of all trials ended with exit code {code}: {_last_words(log)}"
             )
     return [f"policy.path={run.start_model.absolute()}", "warm_start.steps=0"]
 
 
-def _run_trials(jobs: Mapping[str, list[str]], out: Path, at_once: int) -> dict[str, str]:
+def _run_trials(
+    jobs: Mapping[str, list[str]], out: Path, at_once: int, *, address: str
+) -> dict[str, str]:
     """Run the trials that have not ended; return why some did not, by name."""
-    address = ray.get_runtime_context().gcs_address
     search = tune.Tuner(
         # One byte of memory: Tune wants a trial to hold something.
         tune.with_resources(_trial, tune.PlacementGroupFactory([{"memory": 1.0}])),
@@ -207,7 +209,7 @@ def _training(arguments: Sequence[str], log: Path, *, address: str) -> Iterator[
     Raises:
         EnvironmentSetupError: it ended with another exit code than 0.
     """
-    process = _start(arguments, log, {**os.environ, "RAY_ADDRESS": address})
+    process = _start(arguments, log, address=address)
     try:
         while process.poll() is None:
             time.sleep(_LOOK_EVERY_S)
@@ -222,20 +224,16 @@ def _training(arguments: Sequence[str], log: Path, *, address: str) -> Iterator[
         )
 
 
-def _train(arguments: Sequence[str], log: Path) -> int:
-    address = ray.get_runtime_context().gcs_address
-    return _start(arguments, log, {**os.environ, "RAY_ADDRESS": address}).wait()
-
-
-def _start(
-    arguments: Sequence[str], log: Path, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
+def _start(arguments: Sequence[str], log: Path, *, address: str) -> subprocess.Popen[bytes]:
+    """Start ``cast-ray train`` in the cluster at ``address``; it goes on with what is there."""
     command = train_command(arguments)
     run_dir = Path(next(a.removeprefix("run_dir=") for a in arguments if a.startswith("run_dir=")))
     if (run_dir / "config.yaml").is_file():
         command.append("--resume")
     with open(log, "ab") as file:
-        return subprocess.Popen(command, env=dict(environment), stdout=file, stderr=file)
+        return subprocess.Popen(
+            command, env={**os.environ, "RAY_ADDRESS": address}, stdout=file, stderr=file
+        )
 
 
 def _last_words(log: Path) -> str:
