@@ -2,7 +2,8 @@
 
 The default is the quickstart: a small policy on small boards, on two CPU cores. What the paper
 used stands in ``configs/train/paper_sokoban.yaml``; a default that differs from it says so. What
-concerns advantages, objective and learner stands in ``config_learning``.
+concerns advantages, objective and learner stands in ``config_learning``, what a run takes of a
+cluster in ``config_resources``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cast_ray.config_learning import (
     contradictions,
     require,
 )
+from cast_ray.config_resources import ResourcesConfig
 from cast_ray.errors import ConfigError
 
 
@@ -136,18 +138,15 @@ class RolloutConfig:
     deadlock_ends_episode: bool = True
     """End the episode when the solver proves that it cannot be won any more. Only games that have
     deadlocks ask: not Minesweeper, where an infinite cost is no proof, nor Rush Hour."""
-    environment_actors: int = 1
-    oracle_actors: int = 1
     oracle_cache_mib: int = 256
     """Bound of one oracle's table cache."""
     timeout_s: float = 600.0
     """Longest wait for one step's trajectories."""
 
     def __post_init__(self) -> None:
-        for name in ("puzzles_per_step", "group_size", "max_answer_tokens", "environment_actors"):
+        for name in ("puzzles_per_step", "group_size", "max_answer_tokens"):
             value = getattr(self, name)
             require(value >= 1, f"rollout.{name}", ">= 1", value)
-        require(self.oracle_actors >= 1, "rollout.oracle_actors", ">= 1", self.oracle_actors)
         require(self.timeout_s > 0, "rollout.timeout_s", "> 0", self.timeout_s)
         require(
             self.dynamic_sampling >= 0, "rollout.dynamic_sampling", ">= 0", self.dynamic_sampling
@@ -158,15 +157,12 @@ class RolloutConfig:
 class EngineConfig:
     """vLLM."""
 
-    num_engines: int = 1
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     kv_cache_gib: int = 1
     max_num_seqs: int = 256
     """Most requests that run together in one engine."""
     max_model_len: int = 0
     """Longest conversation in tokens; 0 = the model's own limit, at most both token budgets."""
-    num_cpus: float = 1.0
-    """CPU cores that Ray reserves for one engine."""
     num_threads: int = 1
     """Threads that one engine computes with on CPU. More than it can have to itself makes it ten
     times slower: 320 to 380 turns a second with one thread, 47 with two beside a busy core."""
@@ -183,7 +179,6 @@ class EngineConfig:
     update_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
-        require(self.num_engines >= 1, "engine.num_engines", ">= 1", self.num_engines)
         require(
             self.tensor_parallel_size >= 1,
             "engine.tensor_parallel_size",
@@ -259,6 +254,7 @@ class TrainConfig:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -287,7 +283,10 @@ class TrainConfig:
     def _contradictions(self) -> list[str]:
         """Return what cannot go together beyond the learning itself, one sentence each."""
         rollout = self.rollout
-        found = []
+        found = self.resources.contradictions(
+            tensor_parallel_size=self.engine.tensor_parallel_size,
+            max_staleness=self.max_staleness,
+        )
         for name in ("temperature", "top_p"):
             if getattr(rollout, name) != 1:
                 found.append(

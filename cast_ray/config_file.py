@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -12,14 +13,22 @@ from yaml import YAMLError
 
 from cast_ray.config import TrainConfig
 from cast_ray.config_learning import ALGORITHMS
+from cast_ray.config_resources import MOVED, PRESETS
 from cast_ray.errors import ConfigError
 from cast_ray.files import written_aside
+
+_VALUES_OF: Mapping[str, Mapping[Any, Mapping[str, Any]]] = {
+    "algorithm": ALGORITHMS,
+    "resources.preset": PRESETS,
+}
+"""Keys whose word stands for a set of values."""
 
 
 def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
     """Return defaults, then the YAML file, then ``key=value`` overrides, checked.
 
-    The values of an algorithm (``config_learning.ALGORITHMS``) stand right below what names it.
+    The values of an algorithm (``config_learning.ALGORITHMS``) and of a preset
+    (``config_resources.PRESETS``) stand right below what names them.
 
     Raises:
         ConfigError: an unreadable file, an unknown key or a bad value; key, value and what is
@@ -29,15 +38,12 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
     if file is not None:
         layers.append((_read(file), str(file)))
     layers += [(_parse(override), override) for override in overrides]
-    in_file = 1 if file is not None else 0
     merged = OmegaConf.structured(TrainConfig)
-    named_in = [i for i, (layer, _) in enumerate(layers) if "algorithm" in layer]
-    # An algorithm stands below the place that names it: a file's own values win over it, and the
-    # command line's algorithm wins over the file's values.
-    position = min(named_in[-1], in_file) if named_in else 0
+    words = {key: _where_named(key, layers, has_file=file is not None) for key in _VALUES_OF}
     for i, (layer, origin) in enumerate(layers):
-        if named_in and i == position:
-            merged = _with_algorithm(merged, *layers[named_in[-1]])
+        for key, named in words.items():
+            if named is not None and i == named.below:
+                merged = _with_values_of(key, merged, *layers[named.in_layer])
         merged = _merge(merged, layer, origin=origin)
     try:
         config = OmegaConf.to_object(merged)
@@ -68,11 +74,38 @@ def _parse(override: str) -> DictConfig:
         raise ConfigError(f"{override}: the value is not valid YAML: {_one_line(error)}") from None
 
 
-def _with_algorithm(base: object, layer: DictConfig, origin: str) -> object:
-    """Return ``base`` with the values of the algorithm that a layer names."""
-    checked = _merge(base, OmegaConf.create({"algorithm": layer["algorithm"]}), origin=origin)
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Where a word stands for a set of values."""
+
+    in_layer: int
+    """The last that names it."""
+    below: int
+    """The values go right below this one: a file's own win over what it names itself, and a word
+    on the command line wins over the file's values."""
+
+
+def _where_named(
+    key: str, layers: Sequence[tuple[DictConfig, str]], *, has_file: bool
+) -> _Named | None:
+    named_in = [i for i, (layer, _) in enumerate(layers) if _word(layer, key) is not None]
+    return _Named(named_in[-1], min(named_in[-1], int(has_file))) if named_in else None
+
+
+def _word(layer: DictConfig, key: str) -> object | None:
+    """Return what a layer says for a key; None also where its section is no section."""
+    try:
+        return OmegaConf.select(layer, key)
+    except OmegaConfBaseException:  # said when the layer is merged
+        return None
+
+
+def _with_values_of(key: str, base: object, layer: DictConfig, origin: str) -> object:
+    """Return ``base`` with the values that the word in a layer stands for."""
+    word = _word(layer, key)
+    checked = _merge(base, OmegaConf.from_dotlist([f"{key}={word}"]), origin=origin)
     assert isinstance(checked, DictConfig)
-    return OmegaConf.merge(checked, dict(ALGORITHMS[checked["algorithm"]]))
+    return OmegaConf.merge(checked, dict(_VALUES_OF[key][OmegaConf.select(checked, key)]))
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
@@ -105,6 +138,8 @@ def _merge(base: object, layer: object, *, origin: str) -> object:
         # A name with more below it is a section: named once.
         allowed = list(dict.fromkeys(section + name.partition(".")[0] for name in below))
         hint = "" if key in allowed else f" (keys there: {', '.join(allowed)})"
+        if key in MOVED:
+            hint = f" (it is {MOVED[key]} now)"
         raise ConfigError(f"{origin}: key {key}: {_one_line(error)}{hint}") from None
 
 

@@ -32,11 +32,6 @@ def require(condition: bool, key: str, rule: str, value: object) -> None:
 class LearnerConfig:
     """DeepSpeed."""
 
-    num_ranks: int = 2
-    """Processes that share each update. On CPU two of one thread beat one of two: small layers
-    leave a second thread idle (an update of the warm start: 0.56 s against 0.73 s)."""
-    num_gpus: float = 0.0
-    """GPUs of one rank; 0 trains on the CPU."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Of weights and activations; beside bfloat16 the optimizer keeps float32 weights."""
     zero_stage: Literal[0, 1, 2, 3] = 1
@@ -75,13 +70,12 @@ class LearnerConfig:
     timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
-        for name in ("num_ranks", "mini_batches", "tokens_per_micro_batch", "num_threads"):
+        for name in ("mini_batches", "tokens_per_micro_batch", "num_threads"):
             require(getattr(self, name) >= 1, f"learner.{name}", ">= 1", getattr(self, name))
         for name in ("tokens_per_logit_chunk", "max_skipped_updates"):
             require(getattr(self, name) >= 1, f"learner.{name}", ">= 1", getattr(self, name))
         for name in ("lr", "lora_rank", "weight_decay"):
             require(getattr(self, name) >= 0, f"learner.{name}", ">= 0", getattr(self, name))
-        require(self.num_gpus in (0, 1), "learner.num_gpus", "0 or 1", self.num_gpus)
         require(
             all(0 <= beta < 1 for beta in self.betas), "learner.betas", "each in [0, 1)", self.betas
         )

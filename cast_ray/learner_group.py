@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cast_ray.errors import (
@@ -54,6 +54,7 @@ class LearnerGroup:
         num_gpus: float,
         timeout_s: float,
         health_timeout_s: float,
+        place: PlacementGroup | None = None,
     ) -> None:
         """Start the ranks and wait until all have loaded the policy.
 
@@ -65,6 +66,7 @@ class LearnerGroup:
             timeout_s: longest wait for any call, the start included; longer than the settings'
                 own, so that a rank can still say what it missed.
             health_timeout_s: a rank that does not answer for so long ends a call before that.
+            place: with a bundle for each rank, which outlives this group; None = one is made.
 
         Raises:
             RemoteTimeout: the ranks did not start in time.
@@ -75,15 +77,16 @@ class LearnerGroup:
         self._is_started = False
         self._ranks: list[Any] = []  # Any: Ray's handles have the actor's methods, and .remote
         bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
-        self._place = placement_group([bundle] * num_ranks, strategy="PACK")
+        self._has_own_place = place is None
+        self._place = place or placement_group([bundle] * num_ranks, strategy="PACK")
         wait_s = min(timeout_s, _PLACE_TIMEOUT_S)
         if not self._place.wait(wait_s):
             self.close()
             raise RemoteTimeout(
                 f"{num_ranks} learner rank(s) of {bundle} found no place within {wait_s:.0f} s; "
                 f"the cluster has {_in_words(ray.cluster_resources())}, free are "
-                f"{_in_words(ray.available_resources())}: lower learner.num_ranks or "
-                "learner.num_gpus, or add nodes"
+                f"{_in_words(ray.available_resources())}: lower "
+                "resources.learner_ranks, or add nodes"
             )
         # Passive: threads that spin at OpenMP's barriers fall to a tenth of their speed as soon as
         # anything else wants a core. Waiting asleep costs 8% of a quiet machine's 15,000 tokens/s
@@ -188,7 +191,8 @@ class LearnerGroup:
         """End all ranks and give their place back; more than once does no harm."""
         while self._ranks:
             ray.kill(self._ranks.pop())
-        remove_placement_group(self._place)
+        if self._has_own_place:
+            remove_placement_group(self._place)
 
     def _on_all(
         self, call: Callable[[Any], ray.ObjectRef], name: str, *, num_ranks: int | None = None

@@ -6,7 +6,7 @@ import fcntl
 import json
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from cast_ray.checkpoint import check_whole
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
+from cast_ray.config_resources import ResourcesConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.trajectory import BATCH_SCHEMA, check_schema
@@ -27,9 +28,8 @@ _CHECKPOINT_NAMES = re.compile(r"\.?step-(?P<step>\d{5,})(\.partial|\.replaced)?
 
 CHANGEABLE_KEYS = frozenset(
     {
-        "learner.num_ranks",
+        *(f"resources.{item.name}" for item in fields(ResourcesConfig)),
         "learner.zero_stage",
-        "learner.num_gpus",
         "learner.offload_optimizer",
         "learner.gradient_checkpointing",
         "learner.tokens_per_micro_batch",

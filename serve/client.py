@@ -8,7 +8,7 @@ same answer, so that an episode does not notice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ray.serve.handle import DeploymentHandle
 
@@ -34,6 +34,7 @@ class PolicyClient:
         self,
         handles: Sequence[DeploymentHandle],
         *,
+        expected: Collection[str] = (),
         slots_per_engine: int,
         timeout_s: float,
         recovery_timeout_s: float,
@@ -42,6 +43,8 @@ class PolicyClient:
 
         Args:
             handles: one for each engine, in an order that all clients share.
+            expected: names of those that are not there yet; they are asked nothing until they
+                answer.
             slots_per_engine: this client's share of the requests that an engine runs together.
             timeout_s: an engine that is up and writes nothing for so long has stalled.
             recovery_timeout_s: a request waits so long for an engine to come back.
@@ -49,6 +52,7 @@ class PolicyClient:
         self._links = [
             EngineLink(
                 handle,
+                is_up=handle.app_name not in expected,
                 slots=slots_per_engine,
                 timeout_s=timeout_s,
                 recovery_timeout_s=recovery_timeout_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ray import serve as ray_serve
 
@@ -12,6 +12,7 @@ from serve.client import PolicyClient
 def connect_policy(
     app_names: Sequence[str],
     *,
+    expected: Collection[str] = (),
     slots_per_engine: int,
     timeout_s: float,
     recovery_timeout_s: float,
@@ -22,6 +23,7 @@ def connect_policy(
     """
     return PolicyClient(
         [ray_serve.get_app_handle(name) for name in app_names],
+        expected=expected,
         slots_per_engine=slots_per_engine,
         timeout_s=timeout_s,
         recovery_timeout_s=recovery_timeout_s,

@@ -16,11 +16,10 @@ from typing import Unpack
 from ray import serve as ray_serve
 from ray.exceptions import RayError
 
-from cast_ray.errors import CastRayError, EngineError, RemoteTimeout
+from cast_ray.errors import CastRayError, EngineError
 from cast_ray.generation import Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
-from serve.engines import PolicyEngines
-from serve.readiness import check_placement, free_cpus, wait_until_running
+from serve.engines import PolicyEngines, run_engines
 from serve.watchdog import guard_children
 from serve.weight_carrier import WeightCarrier
 from serve.weight_route import WeightRoute
@@ -105,6 +104,14 @@ class PolicyDeployment:
         self._is_seen = True
         return receipt
 
+    async def rest(self) -> None:
+        """Forward to ``PolicyEngine.rest``."""
+        await self._engine.rest()
+
+    async def wake(self) -> None:
+        """Forward to ``PolicyEngine.wake``."""
+        await self._engine.wake()
+
     async def stats(self) -> EngineStats:
         """Forward to ``PolicyEngine.stats``."""
         return self._engine.stats
@@ -164,21 +171,28 @@ def deploy_engines(
     env_vars: Mapping[str, str],
     weights_directory: str,
     start_timeout_s: float,
+    num_gpus: float = 0.0,
+    num_at_start: int | None = None,
     weight_source: str = "",
     **engine: Unpack[EngineOptions],
 ) -> PolicyEngines:
-    """Start the engines of a run, all at once, and return them when each has answered a request.
+    """Start the engines of a run, all at once, and return them when enough have answered a request.
+
+    Each has a placement group of its own. One that finds no place keeps asking for it, and joins
+    the others when a node comes that holds it.
 
     Args:
         run_id: prefix of the applications' names; applications of that name are replaced.
         num_engines: how many.
-        num_cpus: CPUs that Ray reserves for each.
+        num_cpus: CPUs that Ray reserves for each, on one node.
         num_threads: threads that each computes with; more than the cores it can have to itself
             makes it ten times slower.
         env_vars: further environment of the engines' processes.
         weights_directory: where new versions are published, and brought to on other hosts; an
             engine that Serve starts again loads the newest from here.
-        start_timeout_s: limit for all engines to be ready.
+        start_timeout_s: limit for the engines to be ready.
+        num_gpus: GPUs that Ray reserves for each.
+        num_at_start: so many engines are waited for; None = all.
         weight_source: name of the ``WeightSource`` that engines on other hosts than the learner's
             get new versions from; empty where all is on one host.
         **engine: see ``EngineOptions``.
@@ -187,33 +201,27 @@ def deploy_engines(
         EngineError: an engine has no room in the cluster, or did not start; one sentence says why.
         RemoteTimeout: the engines were not ready in time.
     """
-    check_placement(num_engines, num_cpus)
     environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": str(num_threads), **env_vars}
+    bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
     deployment = PolicyDeployment.options(
         # A check may wait for a probe, and for an event loop that takes up a thousand requests.
         health_check_timeout_s=engine["probe_timeout_s"] + 15,
-        ray_actor_options={"num_cpus": num_cpus, "runtime_env": {"env_vars": environment}},
+        placement_group_bundles=[bundle],
+        ray_actor_options={
+            "num_cpus": num_cpus,
+            "num_gpus": num_gpus,
+            "runtime_env": {"env_vars": environment},
+        },
     )
     application = deployment.bind(
         weights_directory=weights_directory, weight_source=weight_source, **engine
     )
-    names = [f"{run_id}-policy-{index}" for index in range(num_engines)]
-    ray_serve.start(proxy_location="Disabled")
-    free_before = free_cpus()
-    handles = ray_serve.run_many(
-        [ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names],
-        wait_for_applications_running=False,
-    )
-    engines = PolicyEngines(
-        handles,
+    return run_engines(
+        application,
+        run_id,
+        num_engines=num_engines,
+        num_at_start=num_at_start,
+        bundle=bundle,
         start_timeout_s=start_timeout_s,
         workers_per_engine=engine["tensor_parallel_size"],
     )
-    try:
-        wait_until_running(
-            names, num_cpus=num_cpus, free_before=free_before, timeout_s=start_timeout_s
-        )
-    except (EngineError, RemoteTimeout):
-        engines.remove()
-        raise
-    return engines

@@ -60,6 +60,7 @@ class PolicyEngine:
         self._distrust = ""
         self._stall = ""
         self._is_updating = False
+        self._is_resting = False
         self._update_lock = asyncio.Lock()
         self._update_ended = asyncio.Event()
         self._request_ids = itertools.count()
@@ -275,10 +276,28 @@ class PolicyEngine:
             if request_id in written:
                 versions.changes.append((written[request_id], version))
 
+    async def rest(self) -> None:
+        """Give the GPU's memory to the learner: weights go to the host, prefixes are dropped.
+
+        Requests that come meanwhile wait for ``wake``.
+        """
+        async with self._update_lock:
+            if not self._is_resting:
+                self._is_resting = True
+                await self._llm.sleep(level=1, mode="keep")
+
+    async def wake(self) -> None:
+        """Take the memory back and go on; nothing where the engine is awake."""
+        async with self._update_lock:
+            if self._is_resting:
+                await self._llm.wake_up()
+                self._is_resting = False
+                self._figures.note_progress()
+
     async def check_health(self) -> None:
         """Return, within the probe's time-out, when the engine can answer.
 
-        Asks nothing of it during a weight update, nor while it waits for one to succeed.
+        Asks nothing of it during a weight update, nor while it waits for one to succeed or rests.
 
         Raises:
             EngineError: a process of vLLM died, or the engine is stalled.
@@ -290,7 +309,7 @@ class PolicyEngine:
         await check_progress(
             self._figures,
             self._probe,
-            is_suspended=lambda: self._is_updating or bool(self._distrust),
+            is_suspended=lambda: self._is_updating or self._is_resting or bool(self._distrust),
             stall_timeout_s=self._stall_timeout_s,
             probe_timeout_s=self._probe_timeout_s,
         )

@@ -58,16 +58,18 @@ class EngineLink:
         self,
         handle: DeploymentHandle,
         *,
+        is_up: bool = True,
         slots: int,
         timeout_s: float,
         recovery_timeout_s: float,
         on_failed: Callable[[Sequence[Ask]], None],
         on_return: Callable[[], None],
     ) -> None:
-        """Prepare a link; the engine counts as up.
+        """Prepare a link, inside the event loop that will use it.
 
         Args:
             handle: of the engine's application.
+            is_up: whether the engine counts as up; one that does not is looked for.
             slots: this client's share of the requests that the engine runs together.
             timeout_s: an engine that is up and writes nothing for so long has stalled.
             recovery_timeout_s: one that is not up may take so long to come back.
@@ -75,7 +77,7 @@ class EngineLink:
             on_return: called when the engine is up again.
         """
         self.name = handle.app_name
-        self.is_up = True
+        self.is_up = is_up
         self.num_calls = 0
         self.num_failures = 0
         self.last_failure: CastRayError | None = None
@@ -95,6 +97,8 @@ class EngineLink:
         self._first_at = 0.0
         self._answered_at = 0.0
         self._failures_in_row = 0
+        if not is_up:
+            self._run(self._await_return())
 
     @property
     def num_outstanding(self) -> int:
@@ -194,7 +198,7 @@ class EngineLink:
 
     async def _await_return(self) -> None:
         """Ask for a sign of life, ever more seldom, until there is one."""
-        pause = _FIRST_PAUSE_S * 2 ** (self._failures_in_row - 1)
+        pause = _FIRST_PAUSE_S * 2 ** max(self._failures_in_row - 1, 0)
         while True:
             # Many actors lose an engine at the same moment and must not return as one.
             await asyncio.sleep(min(pause, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from cast_ray.weight_broadcast import GIVE_UP_SHARE
 from cast_ray.weight_group import Meeting
 from cast_ray.weights import WeightManifest
 from serve.engine_link import local_error
-from serve.readiness import serve_status
+from serve.readiness import free_resources, reason_of, serve_status, wait_until_running
 from serve.weight_route import WeightRoute
 from serve.wire import EngineStats, WeightReceipt
 
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 """After so long without an answer, Serve is asked whether the engine still runs."""
+_FAILED = "it did not start"
 BROADCAST_TRIES = 3
 """Each without the engines that were lost in the one before."""
 
@@ -71,6 +72,7 @@ class PolicyEngines:
         *,
         start_timeout_s: float,
         workers_per_engine: int,
+        expected: Sequence[str] = (),
     ) -> None:
         """Take the engines' handles.
 
@@ -78,11 +80,15 @@ class PolicyEngines:
             handles: one for each engine.
             start_timeout_s: how long an engine that Serve starts again may take.
             workers_per_engine: that receive a broadcast.
+            expected: names of those that may have no place yet.
         """
         self.handles = tuple(handles)
+        self.names = [handle.app_name for handle in handles]
         self._start_timeout_s = start_timeout_s
         self._workers_per_engine = workers_per_engine
-        self._known_down: set[str] = set()
+        self._known_down: dict[str, str] = {}  # and why
+        for name in expected:
+            self._note(name, "it has no place yet, or is not ready; it joins when it is")
 
     def update_weights(
         self, manifest: WeightManifest, *, timeout_s: float, sender: WeightSending | None = None
@@ -114,7 +120,7 @@ class PolicyEngines:
                 break
             if time.monotonic() > deadline:
                 raise RemoteTimeout(
-                    f"no engine of {[handle.app_name for handle in self.handles]} took weights of "
+                    f"no engine of {self.names} took weights of "
                     f"version {manifest.version} within {timeout_s:g} s, nor was one started again "
                     f"within {self._start_timeout_s:g} s; see their logs"
                 )
@@ -130,16 +136,23 @@ class PolicyEngines:
 
     def stats(self, *, timeout_s: float) -> list[EngineStats | None]:
         """Return each engine's figures, None for one that is down."""
-        return self._ask(lambda handle: handle.stats.remote(), timeout_s)
+        answers = self._ask(lambda handle: handle.stats.remote(), timeout_s)
+        if None in answers:
+            for name, reason in failed_starts(self.names).items():
+                self._note(name, f"{_FAILED}: {reason}")
+        return answers
+
+    def rest(self, *, timeout_s: float) -> None:
+        """Have all engines that are up give their GPU's memory to the learner."""
+        self._ask(lambda handle: handle.rest.remote(), timeout_s)
+
+    def wake(self, *, timeout_s: float) -> None:
+        """Have all engines that are up take their memory back."""
+        self._ask(lambda handle: handle.wake.remote(), timeout_s)
 
     def remove(self) -> None:
         """Delete these applications; one that is not gone in Serve's own time is left to Serve."""
-        for handle in self.handles:
-            try:
-                ray_serve.delete(handle.app_name)
-            except TimeoutError as error:
-                # Not raised: it would hide what the engines are removed for, and nothing waits.
-                logger.warning("Engine %s takes long to go: %s.", handle.app_name, error)
+        _remove(self.names)
 
     def _broadcast(
         self, manifest: WeightManifest, sender: WeightSending, timeout_s: float
@@ -151,7 +164,7 @@ class PolicyEngines:
         """
         lost: set[str] = set()
         for _ in range(BROADCAST_TRIES):
-            up = engines_up([handle.app_name for handle in self.handles]) - lost
+            up = engines_up(self.names) - lost
             if not up:
                 break
             answers, errors = self._broadcast_once(manifest, sender, up, timeout_s)
@@ -201,7 +214,7 @@ class PolicyEngines:
         self, call: Callable[[DeploymentHandle], DeploymentResponse], timeout_s: float
     ) -> list[Any]:  # Any: Serve does not type a response
         """Return every engine's answer, None for one that is down or does not answer in time."""
-        up = engines_up([handle.app_name for handle in self.handles])
+        up = engines_up(self.names)
         outcomes = self._outcomes(call, timeout_s, up)
         for outcome in outcomes:
             if isinstance(outcome, CastRayError):
@@ -228,13 +241,84 @@ class PolicyEngines:
         return answers
 
     def _note(self, name: str, reason: str) -> None:
-        """Say once that an engine is down, and once that it is back."""
-        if reason and name not in self._known_down:
-            logger.warning("Engine %s is down: %s. The others go on.", name, reason)
-            self._known_down.add(name)
-        elif not reason and name in self._known_down:
-            logger.warning("Engine %s is back.", name)
-            self._known_down.remove(name)
+        """Say once that an engine is down, once that its start failed, and once that it is back."""
+        known = self._known_down.get(name)
+        if reason and (known is None or (reason.startswith(_FAILED) and reason != known)):
+            logger.warning("Engine %s is not there: %s. The others go on.", name, reason)
+            self._known_down[name] = reason
+        elif not reason and known is not None:
+            logger.warning("Engine %s is there.", name)
+            del self._known_down[name]
+
+
+def run_engines(
+    application: ray_serve.Application,
+    run_id: str,
+    *,
+    num_engines: int,
+    num_at_start: int | None,
+    bundle: Mapping[str, float],
+    start_timeout_s: float,
+    workers_per_engine: int,
+) -> PolicyEngines:
+    """Run an application once for each engine and return them when enough are ready.
+
+    Args:
+        application: one engine.
+        run_id: prefix of the names; applications of that name are replaced.
+        num_engines: how many.
+        num_at_start: so many are waited for, then the others are asked for; None = all.
+        bundle: what each asks of the cluster.
+        start_timeout_s: limit for those that are waited for, and for one that is started again.
+        workers_per_engine: see ``PolicyEngines``.
+
+    Raises:
+        EngineError, RemoteTimeout: they are not ready; none is left running.
+    """
+    names = engine_names(run_id, num_engines)
+    at_start = names[:num_at_start]
+    others = names[len(at_start) :]
+    ray_serve.start(proxy_location="Disabled")
+    free_before = free_resources()
+    first = _run(application, at_start)
+    try:
+        wait_until_running(
+            at_start, bundle=bundle, free_before=free_before, timeout_s=start_timeout_s
+        )
+    except (EngineError, RemoteTimeout):
+        _remove(at_start)
+        raise
+    # Not before: they would take the places of those that the run cannot begin without.
+    handles = [*first, *_run(application, others)]
+    return PolicyEngines(
+        handles,
+        expected=others,
+        start_timeout_s=start_timeout_s,
+        workers_per_engine=workers_per_engine,
+    )
+
+
+def engine_names(run_id: str, num_engines: int) -> list[str]:
+    """Return the names of a run's applications."""
+    return [f"{run_id}-policy-{index}" for index in range(num_engines)]
+
+
+def _run(application: ray_serve.Application, names: Sequence[str]) -> list[DeploymentHandle]:
+    if not names:
+        return []
+    targets = [
+        ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names
+    ]
+    return ray_serve.run_many(targets, wait_for_applications_running=False)
+
+
+def _remove(names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            ray_serve.delete(name)
+        except TimeoutError as error:
+            # Not raised: it would hide what the engines are removed for, and nothing waits.
+            logger.warning("Engine %s takes long to go: %s.", name, error)
 
 
 def remove_left_over(run_ids: Sequence[str]) -> None:
@@ -260,6 +344,16 @@ def engines_up(names: Sequence[str]) -> set[str]:
             status.replica_states.get("RUNNING", 0)
             for status in applications[name].deployments.values()
         )
+    }
+
+
+def failed_starts(names: Sequence[str]) -> dict[str, str]:
+    """Return those applications that Serve has given up starting, and why."""
+    applications = serve_status().applications
+    return {
+        name: reason_of(applications[name])
+        for name in names
+        if name in applications and applications[name].status == "DEPLOY_FAILED"
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import ray
 from ray import serve as ray_serve
@@ -33,37 +33,25 @@ def serve_status() -> ServeStatus:
         ) from error
 
 
-def check_placement(num_engines: int, num_cpus: float) -> None:
-    """Raise unless the cluster is large enough for the engines, whoever uses it now.
-
-    Raises:
-        EngineError: it is not; the message has what is needed and what there is.
-    """
-    nodes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
-    places = sum(int(cpus // num_cpus) for cpus in nodes) if num_cpus else num_engines
-    if places < num_engines:
-        raise EngineError(
-            f"{num_engines} engines of {num_cpus:g} CPUs each have no room in the cluster, whose "
-            f"nodes have {', '.join(f'{cpus:g}' for cpus in nodes)} CPUs: lower engine.num_cpus or "
-            f"engine.num_engines, or add nodes"
-        )
-
-
-def free_cpus() -> float:
-    """Return how many CPUs of the cluster nobody has reserved."""
-    return ray.available_resources().get("CPU", 0.0)
+def free_resources() -> Mapping[str, float]:
+    """Return what of the cluster nobody has reserved."""
+    return ray.available_resources()
 
 
 def wait_until_running(
-    names: Sequence[str], *, num_cpus: float, free_before: float, timeout_s: float
+    names: Sequence[str],
+    *,
+    bundle: Mapping[str, float],
+    free_before: Mapping[str, float],
+    timeout_s: float,
 ) -> None:
     """Return when every application runs.
 
     Args:
         names: the applications.
-        num_cpus: what a replica asks for.
-        free_before: CPUs that were free before they were deployed. Where that was enough, a replica
-            that Serve calls unscheduled is one whose process is slow to start.
+        bundle: what a replica asks for.
+        free_before: what was free before they were deployed. Where that was enough, a replica that
+            Serve calls unscheduled is one whose process is slow to start.
         timeout_s: limit for all of them.
 
     Raises:
@@ -77,22 +65,31 @@ def wait_until_running(
         if not waiting:
             return
         seconds = time.monotonic() - started
-        free = free_cpus()
-        is_short = free_before < num_cpus * len(names) and free < num_cpus
+        short = _short_of(bundle, len(names), free_before)
         for name in waiting:
             if applications[name].status in ("DEPLOY_FAILED", "UNHEALTHY"):
                 raise EngineError(f"engine {name} did not start: {reason_of(applications[name])}")
-            if seconds > PLACEMENT_TIMEOUT_S and is_short and _is_unplaced(applications[name]):
+            if seconds > PLACEMENT_TIMEOUT_S and short and _is_unplaced(applications[name]):
                 raise EngineError(
-                    f"engine {name} found no place for {seconds:.0f} s: it asks for {num_cpus:g} "
-                    f"CPUs, and {free:g} of the cluster's "
-                    f"{ray.cluster_resources()['CPU']:g} are free; see what holds the others"
+                    f"engine {name} found no place for {seconds:.0f} s: it asks for "
+                    f"{bundle[short]:g} {short}s, and {free_resources().get(short, 0):g} of the "
+                    f"cluster's {ray.cluster_resources().get(short, 0):g} are free; see what holds "
+                    "the others"
                 )
         if seconds > timeout_s:
             raise RemoteTimeout(
                 f"engines {waiting} were not ready within {timeout_s:g} s; see their logs"
             )
         time.sleep(0.1)
+
+
+def _short_of(bundle: Mapping[str, float], count: int, free_before: Mapping[str, float]) -> str:
+    """Return a resource that is too scarce, now as it was before; empty where none is."""
+    free = free_resources()
+    for name, value in bundle.items():
+        if free_before.get(name, 0) < value * count and free.get(name, 0) < value:
+            return name
+    return ""
 
 
 def reason_of(application: ApplicationStatusOverview) -> str:

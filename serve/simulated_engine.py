@@ -27,7 +27,7 @@ from ray import serve as ray_serve
 from cast_ray.errors import EngineError
 from cast_ray.generation import Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
-from serve.engines import PolicyEngines
+from serve.engines import PolicyEngines, run_engines
 from serve.wire import EngineStats, WeightReceipt
 
 LOGPROB = -1.0
@@ -371,23 +371,30 @@ def deploy_simulated_engines(
     answers: Sequence[Sequence[int]],
     refused_seeds: Sequence[int] = (),
     seconds_to_start: float = 0.0,
+    num_cpus: float = 0.0,
+    num_at_start: int | None = None,
 ) -> PolicyEngines:
     """Start doubles in the place of a run's engines and return them when they run.
 
-    ``seconds_to_start`` is also what a restart takes; the rest is told to ``SimulatedEngine``.
+    ``seconds_to_start`` is also what a restart takes; ``num_cpus`` and ``num_at_start`` are those
+    of ``deploy_engines``; the rest is told to ``SimulatedEngine``.
     """
-    application = SimulatedDeployment.options(ray_actor_options={"num_cpus": 0}).bind(
+    placed = {"placement_group_bundles": [{"CPU": num_cpus}]} if num_cpus else {}
+    application = SimulatedDeployment.options(
+        ray_actor_options={"num_cpus": num_cpus}, **placed
+    ).bind(
         num_slots=num_slots,
         seconds_per_turn=seconds_per_turn,
         answers=tuple(tuple(answer) for answer in answers),
         refused_seeds=tuple(refused_seeds),
         seconds_to_start=seconds_to_start,
     )
-    names = [f"{run_id}-policy-{index}" for index in range(num_engines)]
-    ray_serve.start(proxy_location="Disabled")
-    targets = [
-        ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names
-    ]
-    return PolicyEngines(
-        ray_serve.run_many(targets), start_timeout_s=seconds_to_start + 60, workers_per_engine=1
+    return run_engines(
+        application,
+        run_id,
+        num_engines=num_engines,
+        num_at_start=num_at_start,
+        bundle={"CPU": num_cpus},
+        start_timeout_s=seconds_to_start + 60,
+        workers_per_engine=1,
     )

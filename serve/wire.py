@@ -6,7 +6,7 @@ vLLM takes ten seconds and a gigabyte to import; a driver and its environment ac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 FILE_BACKEND = "cast_ray_file"
 BROADCAST_BACKEND = "cast_ray_broadcast"
@@ -44,6 +44,8 @@ class EngineOptions(TypedDict):
     """A probe unanswered for so long means a stalled engine."""
     export_metrics: bool
     """Whether vLLM's own Prometheus metrics go to Ray's metrics agent."""
+    can_rest: NotRequired[bool]
+    """Whether the engine can give its GPU's memory to others for a while; not on CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,6 @@ class EnvironmentActor:
         specs: list[EpisodeSpec],
         sampling: Sampling,
         solver: Solver | None,
-        after: object = None,
     ) -> pa.RecordBatch:
         """Play the episodes of one group concurrently; return them as one record batch.
 
@@ -91,9 +90,7 @@ class EnvironmentActor:
             specs: the episodes.
             sampling: how answers are drawn.
             solver: proves deadlocks by look-up, which ends such an episode; None = play on.
-            after: of no use here; Ray hands the group over when this is there.
         """
-        del after
         if self._generate is None:
             self._generate = self._make_generate()  # needs the running event loop
         return to_rollout_batch(

@@ -6,9 +6,12 @@ blocks but ``collect``; one thread may submit while another collects.
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -26,17 +29,20 @@ from ray.exceptions import (
 )
 
 from cast_ray.chat import ChatPieces
-from cast_ray.errors import ActorLostError, CastRayError
+from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
 from cast_ray.generation import Generate
 from cast_ray.rollout import EpisodeSpec, Sampling
 from solver_actors.actors import EnvironmentActor, OracleActor
+from solver_actors.members import Member, Members
+from solver_actors.places import Places
 from solver_actors.pool_counters import ActorCounters
 from solver_actors.solvers import get_solver_entry
 from solver_actors.teacher import SoftTeacher
 
 logger = logging.getLogger(__name__)
 
-_GROUPS_PER_ACTOR = 1000  # concurrent calls an environment actor accepts
+_OTHER_CALLS = 16
+"""That an environment actor answers beside the groups that it plays."""
 _MAX_RESTARTS = 20
 """Of one actor: an actor that dies more often than this in a run is not dying by accident."""
 _MAX_ATTEMPTS = 5
@@ -56,6 +62,30 @@ class _Pending:
     attempt: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """What a thread of Ray's has seen."""
+
+    member: Member
+    future: Future[Any]
+    """Done: a scored group, or a member's sign of life."""
+    pending: _Pending | None = None
+    """The group; None = it is a sign of life."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """How many actors a pool has, and what Ray reserves for each."""
+
+    environment_actors: int = 1
+    environment_actors_at_start: int = 1
+    """Placed together, over the nodes; the others join when there is room for them."""
+    cpus_per_environment_actor: float = 0.5
+    groups_per_environment_actor: int = 64
+    oracle_actors: int = 1
+    cpus_per_oracle_actor: float = 0.5
+
+
 class RolloutPool:
     """Environment actors and oracle actors, and the way of a group through them."""
 
@@ -63,8 +93,7 @@ class RolloutPool:
         self,
         *,
         run_id: str,
-        num_environment_actors: int,
-        num_oracle_actors: int,
+        size: PoolSize,
         oracle_max_bytes: int,
         game: str,
         model_dir: str,
@@ -73,12 +102,11 @@ class RolloutPool:
         deadlock_ends_episode: bool,
         teacher: SoftTeacher | None = None,
     ) -> None:
-        """Start the actors.
+        """Start the actors; nothing waits for them here.
 
         Args:
             run_id: begins the names of all actors.
-            num_environment_actors: at least 1.
-            num_oracle_actors: at least 1.
+            size: how many there are.
             oracle_max_bytes: bound of one oracle's solvers.
             game: its kernels are compiled before an oracle is ready.
             model_dir: holds the tokenizer.
@@ -90,39 +118,79 @@ class RolloutPool:
             teacher: judges every turn beside the costs; None = nobody does.
         """
         self._deadlock_ends_episode = deadlock_ends_episode
-        self._environments: list[
-            Any
-        ] = [  # Any: Ray's handles have the actor's methods, and .remote
-            EnvironmentActor.options(
-                name=f"{run_id}-environment-{index}",
-                num_cpus=0,
-                max_concurrency=_GROUPS_PER_ACTOR,
-                max_restarts=_MAX_RESTARTS,
-            ).remote(model_dir=model_dir, pieces=pieces, make_generate=make_generate)
-            for index in range(num_environment_actors)
-        ]
+        self._run_id, self._size = run_id, size
+        self._make_environment = functools.partial(
+            EnvironmentActor.options,
+            num_cpus=size.cpus_per_environment_actor,
+            max_concurrency=size.groups_per_environment_actor + _OTHER_CALLS,
+            max_restarts=_MAX_RESTARTS,
+        )
+        self._environment_arguments = {
+            "model_dir": model_dir,
+            "pieces": pieces,
+            "make_generate": make_generate,
+        }
+        places = Places.reserve(
+            f"{run_id}-oracles", count=size.oracle_actors, num_cpus=size.cpus_per_oracle_actor
+        )
+        self._places = [places]
         self._oracles: list[Any] = [  # Any: as above
             OracleActor.options(
                 name=f"{run_id}-oracle-{index}",
-                num_cpus=0,
+                num_cpus=size.cpus_per_oracle_actor,
+                scheduling_strategy=place,
                 max_restarts=_MAX_RESTARTS,
                 max_task_retries=-1,  # asking twice gives the same answer; restarts are bounded
                 # A call to score waits for its rollout: the solvers of groups submitted after it
                 # must not wait behind it, or one group would be played after the other.
                 allow_out_of_order_execution=True,
             ).remote(max_bytes=oracle_max_bytes, game=game, teacher=teacher)
-            for index in range(num_oracle_actors)
+            for index, place in enumerate(places.strategies)
         ]
-        self._ended: queue.SimpleQueue[tuple[_Pending, Future[pa.RecordBatch]]] = (
-            queue.SimpleQueue()
-        )
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._delayed: list[tuple[float, _Pending]] = []
-        self.actors = ActorCounters(self._environments, self._oracles)
+        self._lock = threading.Lock()  # of the two below
+        self._waiting: deque[_Pending] = deque()
+        self._members = Members(
+            groups_per_actor=size.groups_per_environment_actor,
+            on_answer=lambda member, answer: self._events.put(_Event(member, answer)),
+        )
+        self._add_environments(size.environment_actors_at_start, together=True)
+        self.actors = ActorCounters(self._members, self._oracles)
         self.num_lost_groups = 0
 
+    def expect_more(self) -> None:
+        """Ask for the places of the actors that the run does not begin with; they join by then.
+
+        Not before the other parts have theirs: these would take them.
+        """
+        size = self._size
+        for _ in range(size.environment_actors - size.environment_actors_at_start):
+            self._add_environments(1, together=False)
+
+    def wait_until_there(self, count: int, *, timeout_s: float) -> None:
+        """Return when so many environment actors have answered; call it before ``collect``.
+
+        Raises:
+            RemoteTimeout: they have not in time.
+            ActorLostError: none is left.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self._members.num_there < count:
+            event = self._next_event(deadline)
+            if event is not None:
+                self._take(event, [])
+            elif time.monotonic() >= deadline:
+                raise RemoteTimeout(
+                    f"{self._members.num_there} of {count} environment actors answered within "
+                    f"{timeout_s:g} s: see ray status, and their logs"
+                )
+
     def submit(self, group: list[EpisodeSpec], sampling: Sampling) -> None:
-        """Send out a group; it comes back from ``collect``."""
-        self._start(_Pending(group, sampling))
+        """Send out a group, now or when an actor is free; it comes back from ``collect``."""
+        with self._lock:
+            self._waiting.append(_Pending(group, sampling))
+        self._give_out()
 
     def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
         """Return the groups that have ended since the last call, scored; wait for one if none has.
@@ -143,17 +211,16 @@ class RolloutPool:
         done: list[tuple[list[EpisodeSpec], pa.RecordBatch]] = []
         while not done:
             self._start_due()
-            left = deadline - time.monotonic()
-            until_due = min((due for due, _ in self._delayed), default=deadline) - time.monotonic()
-            try:
-                pending, future = self._ended.get(timeout=max(min(left, until_due), 0.0))
-            except queue.Empty:
-                if left <= 0:
+            due = min((due for due, _ in self._delayed), default=deadline)
+            event = self._next_event(min(due, deadline))
+            if event is None:
+                if time.monotonic() >= deadline:
                     break
                 continue
-            self._take(pending, future, done)
-            while not self._ended.empty():
-                self._take(*self._ended.get_nowait(), done)
+            self._take(event, done)
+            while not self._events.empty():
+                self._take(self._events.get_nowait(), done)
+            self._give_out()
         return done
 
     def counters(self, *, timeout_s: float = 30.0) -> dict[str, float]:
@@ -163,27 +230,60 @@ class RolloutPool:
 
     def close(self) -> None:
         """End this pool's actors."""
-        for actor in (*self._environments, *self._oracles):
+        for actor in (*(member.actor for member in self._members), *self._oracles):
             ray.kill(actor)
+        for places in self._places:
+            places.give_back()
 
-    def _take(
-        self,
-        pending: _Pending,
-        future: Future[pa.RecordBatch],
-        done: list[tuple[list[EpisodeSpec], pa.RecordBatch]],
-    ) -> None:
-        """Add an ended group to ``done``, or see to it that a lost one is played again."""
+    def _next_event(self, until: float) -> _Event | None:
+        """Wait for what happens next; None where nothing does, or somebody was to be asked."""
+        with self._lock:
+            self._members.ask_due()
+            until = min(until, self._members.next_question)
         try:
-            done.append((pending.group, future.result(timeout=0)))
+            return self._events.get(timeout=max(until - time.monotonic(), 0.0))
+        except queue.Empty:
+            return None
+
+    def _add_environments(self, count: int, *, together: bool) -> None:
+        """Start actors that join when they have a place."""
+        first = self._members.num_members
+        name = f"{self._run_id}-environment" + ("s" if together else f"-{first}")
+        places = Places.reserve(name, count=count, num_cpus=self._size.cpus_per_environment_actor)
+        self._places.append(places)
+        for index, place in enumerate(places.strategies, start=first):
+            actor = self._make_environment(
+                name=f"{self._run_id}-environment-{index}", scheduling_strategy=place
+            ).remote(**self._environment_arguments)
+            with self._lock:
+                self._members.add(actor)
+
+    def _take(self, event: _Event, done: list[tuple[list[EpisodeSpec], pa.RecordBatch]]) -> None:
+        """Add an ended group to ``done``, or see to it that a lost one is played again."""
+        pending, member = event.pending, event.member
+        if pending is None:
+            with self._lock:
+                self._members.take_answer(member, event.future)
+            return
+        with self._lock:
+            member.num_groups -= 1
+        try:
+            done.append((pending.group, event.future.result(timeout=0)))
         except _LOST as error:
-            self._play_again(pending, error)
+            self._lose(pending, member, error)
         except RayTaskError as error:
             if isinstance(error.cause, _LOST):
-                self._play_again(pending, error.cause)
+                self._lose(pending, member, error.cause)
             elif isinstance(error.cause, CastRayError):
                 raise error.cause from None
             else:
                 raise
+
+    def _lose(self, pending: _Pending, member: Member, error: Exception) -> None:
+        """Have a lost group played again, by whoever is there by then."""
+        with self._lock:
+            self._members.doubt(member)
+        self._play_again(pending, error)
 
     def _play_again(self, pending: _Pending, error: Exception) -> None:
         first = pending.group[0]
@@ -203,26 +303,28 @@ class RolloutPool:
         now = time.monotonic()
         due = [pending for when, pending in self._delayed if when <= now]
         self._delayed = [(when, pending) for when, pending in self._delayed if when > now]
-        for pending in due:
-            self._start(pending)
+        with self._lock:
+            self._waiting.extendleft(reversed(due))
+        self._give_out()
 
-    def _start(self, pending: _Pending) -> None:
+    def _give_out(self) -> None:
+        """Give waiting groups to actors that are there and free."""
+        with self._lock:
+            while self._waiting and (member := self._members.next_free()) is not None:
+                self._start(self._waiting.popleft(), member)
+
+    def _start(self, pending: _Pending, member: Member) -> None:
         group = [
             replace(spec, attempt=spec.attempt + pending.attempt) if pending.attempt else spec
             for spec in pending.group
         ]
         first = group[0]
-        environment = self._environments[first.group % len(self._environments)]
         # The same puzzle always meets the same oracle: its table is there.
         oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
         solver = None
         if self._deadlock_ends_episode and get_solver_entry(first.puzzle.game).has_deadlocks:
             solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
-        # A group that may be what ended its actor is never repeated by Ray itself. The second time
-        # it follows a call that is, and that waits like this until the actor is back.
-        back = (
-            environment.counters.options(max_task_retries=-1).remote() if pending.attempt else None
-        )
-        rollout = environment.play_group.remote(group, pending.sampling, solver, back)
+        member.num_groups += 1
+        rollout = member.actor.play_group.remote(group, pending.sampling, solver)
         future: Future[pa.RecordBatch] = oracle.score.remote(rollout).future()
-        future.add_done_callback(lambda ended: self._ended.put((pending, ended)))
+        future.add_done_callback(lambda ended: self._events.put(_Event(member, ended, pending)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
+
+from solver_actors.members import Members
 
 _SIZES = ("memory_bytes", "resident_bytes")
 """Sizes: those of a dead process are gone with it."""
@@ -28,23 +31,23 @@ class _Known:
 class ActorCounters:
     """Asks all actors of a pool; one that is dead or restarting keeps its last figures."""
 
-    def __init__(self, environments: Sequence[Any], oracles: Sequence[Any]) -> None:
+    def __init__(self, environments: Members, oracles: Sequence[Any]) -> None:
         # Any: Ray's handles have the actor's methods, and .remote
-        self._actors = {
-            **{f"environment-{index}": actor for index, actor in enumerate(environments)},
-            **{f"oracle-{index}": actor for index, actor in enumerate(oracles)},
-        }
-        self._known = {name: _Known() for name in self._actors}
+        self._environments = environments
+        self._oracles = {f"oracle-{index}": actor for index, actor in enumerate(oracles)}
+        self._known: defaultdict[str, _Known] = defaultdict(_Known)
 
     def refresh(self, *, timeout_s: float) -> dict[str, int]:
-        """Ask every actor and return the pids of those that answer, by name.
+        """Ask every actor that is there and return the pids of those that answer, by name.
 
         Args:
             timeout_s: for all of them together.
         """
+        # One that is not there would keep the question until it is.
+        there = {member.name: member.actor for member in self._environments if member.is_there}
         asked = {
             actor.counters.options(max_task_retries=0).remote(): name
-            for name, actor in self._actors.items()
+            for name, actor in (there | self._oracles).items()
         }
         ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)
         pids = {}

@@ -130,7 +130,12 @@ def _simulated_workers(run: Run) -> Workers:
     )
     return Workers(
         engines=engines,
-        pool=start_pool(run.config, run_id=run.run_id, model_dir=model_dir, engines=engines),
+        pool=start_pool(
+            run.config,
+            run_id=run.run_id,
+            model_dir=model_dir,
+            engine_names=engines.names,
+        ),
         tokenizer=tokenizer,
         weights_dir=run.directory.path / "weights",
         dtype="bfloat16",

@@ -166,7 +166,7 @@ def _sides(folder: Path) -> Iterator[_Sides]:
             config,
             run_id="bench",
             model_dir=model_dir,
-            engines=engines,
+            engine_names=engines.names,
             connect=connect_fixed_length,
         )
         collector = RolloutCollector(pool)

@@ -140,7 +140,8 @@ def _engine_and_pool(
         None,
         [
             f"game={GAME}",
-            f"rollout.environment_actors={num_actors}",
+            f"resources.environment_actors={num_actors}",
+            "resources.groups_per_environment_actor=1000",
             f"engine.max_num_seqs={num_slots}",
             f"engine.request_timeout_s={_TIMEOUT_S}",
             f"engine.start_timeout_s={_TIMEOUT_S}",
@@ -157,7 +158,12 @@ def _engine_and_pool(
             seconds_per_turn=SECONDS_PER_TURN,
             answers=[tokenizer.answer(f"```{move}```") for move in moves],
         )
-        pool = start_pool(config, run_id=run_id, model_dir=model_dir, engines=engines)
+        pool = start_pool(
+            config,
+            run_id=run_id,
+            model_dir=model_dir,
+            engine_names=engines.names,
+        )
         try:
             yield engines, pool
         finally:

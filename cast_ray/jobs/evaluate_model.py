@@ -14,8 +14,9 @@ from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.boards import make_boards, read_boards
+from cast_ray.jobs.placement import reserved_cpus, wait_for_places
 from cast_ray.jobs.ray_session import ray_session
-from cast_ray.jobs.workers import Workers, reserved_cpus
+from cast_ray.jobs.workers import Workers
 from cast_ray.metrics import Success
 from cast_ray.progress import TrainProgress
 from cast_ray.puzzles import Puzzle
@@ -84,6 +85,7 @@ def evaluate_model(
         out.mkdir(parents=True)
     results: dict[str, Success] = {}
     with ray_session(num_cpus=reserved_cpus(config)):
+        wait_for_places(config, say=progress.phase, with_learner=False)
         progress.phase("starting the engine")
         run_id = f"eval-{datetime.now(UTC).strftime('%H%M%S%f')}"
         workers = Workers.start(config, run_id=run_id, model_dir=model_dir)

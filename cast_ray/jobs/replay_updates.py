@@ -15,8 +15,9 @@ from cast_ray.chat import ChatTokenizer
 from cast_ray.config_file import load_config
 from cast_ray.errors import RunDirectoryError
 from cast_ray.jobs.learning import learn
+from cast_ray.jobs.placement import reserved_cpus
 from cast_ray.jobs.ray_session import ray_session
-from cast_ray.jobs.workers import reserved_cpus, start_learner
+from cast_ray.jobs.workers import start_learner
 from cast_ray.run_directory import RunDirectory
 from cast_ray.small_policy import read_chat_pieces
 

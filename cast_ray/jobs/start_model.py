@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ray.util.placement_group import PlacementGroup
+
 from cast_ray.chat import ChatTokenizer
 from cast_ray.checkpoint import make_partial, publish
 from cast_ray.games import get_game
@@ -48,8 +50,14 @@ def _initial_model(run: Run) -> Path:
     return directory.initial_model
 
 
-def start_model(run: Run, engine_model: Path) -> Path:
-    """Return the model that reinforcement learning starts from, warm-started if need be."""
+def start_model(run: Run, engine_model: Path, place: PlacementGroup) -> Path:
+    """Return the model that reinforcement learning starts from, warm-started if need be.
+
+    Args:
+        run: whose model.
+        engine_model: what a warm start begins with.
+        place: of the learner's ranks.
+    """
     config, directory, progress = run.config, run.directory, run.progress
     if directory.start_model.is_dir():
         return directory.start_model
@@ -65,7 +73,7 @@ def start_model(run: Run, engine_model: Path) -> Path:
         seed=config.seed,
     )
     progress.phase("starting the learner for the warm start")
-    learner = start_learner(config, model_dir=engine_model)
+    learner = start_learner(config, model_dir=engine_model, place=place)
     try:
         warm_start.warm_start(
             learner,

@@ -22,11 +22,11 @@ from ray import tune
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from cast_ray.files import refusals_named, written_aside
+from cast_ray.jobs.placement import reserved_cpus
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.supervisor import train_command
 from cast_ray.jobs.sweep_plan import SweepPlan
 from cast_ray.jobs.sweep_results import results_table, write_results
-from cast_ray.jobs.workers import reserved_cpus
 from cast_ray.metrics import read_metrics
 from cast_ray.run_directory import RunDirectory
 
@@ -74,21 +74,25 @@ def run_sweep(plan: SweepPlan, *, file: Path | None, out: Path, at_once: int = 0
     return out
 
 
-def trials_that_fit(config: TrainConfig, resources: Mapping[str, float]) -> int:
+def trials_that_fit(config: TrainConfig, cluster: Mapping[str, float]) -> int:
     """Return how many runs of a configuration a cluster holds at once.
 
     Raises:
         EnvironmentSetupError: none.
     """
-    gpus = config.learner.num_gpus * config.learner.num_ranks
+    resources = config.resources
+    gpus = (
+        resources.gpus_per_learner_rank * resources.learner_ranks
+        + resources.gpus_per_engine * resources.engines
+    )
     wanted = {"CPU": reserved_cpus(config), "GPU": gpus}
-    fits = [int(resources.get(name, 0) // number) for name, number in wanted.items() if number]
+    fits = [int(cluster.get(name, 0) // number) for name, number in wanted.items() if number]
     if min(fits) < 1:
-        has = ", ".join(f"{resources.get(name, 0):g} {name}s" for name in wanted)
+        has = ", ".join(f"{cluster.get(name, 0):g} {name}s" for name in wanted)
         needs = ", ".join(f"{number:g} {name}s" for name, number in wanted.items())
         raise EnvironmentSetupError(
-            f"a trial needs {needs} and the cluster has {has}: add nodes, or lower engine.num_cpus "
-            "or learner.num_ranks"
+            f"a trial needs {needs} and the cluster has {has}: add nodes, or lower "
+            "resources.engines or resources.learner_ranks"
         )
     return min(fits)
 

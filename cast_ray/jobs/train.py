@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 
 import pyarrow.parquet as pq
+from ray.util.placement_group import remove_placement_group
 
 from cast_ray.config import TrainConfig
 from cast_ray.errors import (
@@ -26,13 +27,14 @@ from cast_ray.errors import (
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.monitor import RunMonitor
+from cast_ray.jobs.placement import reserved_cpus, wait_for_places
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.recoveries import RecoveryLog
 from cast_ray.jobs.recovering_learner import RecoveringLearner
 from cast_ray.jobs.run import Run, open_run
 from cast_ray.jobs.start_model import engine_model, start_model
 from cast_ray.jobs.training_loop import TrainingLoop
-from cast_ray.jobs.workers import Workers, reserved_cpus, start_learner
+from cast_ray.jobs.workers import Workers, reserve_learner, start_learner
 from cast_ray.progress import TrainProgress
 from cast_ray.report import write_report
 from cast_ray.run_directory import RunDirectory, write_table
@@ -67,6 +69,7 @@ def train(
         # What did start once may start again later, whatever keeps it from that now.
         naming = nullcontext() if run.lost_at is None else _losses_named()
         with ray_session(num_cpus=reserved_cpus(config)), naming:
+            wait_for_places(config, say=progress.phase)
             _train(run)
     except KeyboardInterrupt:
         write_report(directory)
@@ -84,6 +87,9 @@ def _train(run: Run) -> None:
     first_model = engine_model(run)
     recoveries = RecoveryLog(directory.recoveries, on_recovery=run.progress.recovery)
     with ExitStack() as parts:
+        # Before the engines take a GPU here and a GPU there: the ranks are to be near each other.
+        place = reserve_learner(config)
+        parts.callback(remove_placement_group, place)
         with ThreadPoolExecutor(max_workers=1) as background:
             # The engines need a minute to start: meanwhile the policy is taught.
             starting = background.submit(
@@ -94,10 +100,10 @@ def _train(run: Run) -> None:
                 earlier_ids=run.earlier_ids,
             )
             try:
-                taught_model = start_model(run, first_model)
+                taught_model = start_model(run, first_model, place)
                 run.progress.phase("starting the learner")
                 learner = RecoveringLearner(
-                    functools.partial(start_learner, config, model_dir=taught_model),
+                    functools.partial(start_learner, config, model_dir=taught_model, place=place),
                     max_restarts=config.learner.max_restarts,
                     on_recovery=functools.partial(recoveries.record, "learner"),
                 )

@@ -187,16 +187,17 @@ class TrainingLoop:
         # Old weights differ from the learner's by what was learned since: no fault of an engine's.
         is_fresh = int(token_staleness(batch, step=step).max(initial=0)) == 0
         try:
-            learned = self._learner.call(
-                lambda group: learn(
-                    group,
-                    batch,
-                    self._workers.tokenizer,
-                    run.config,
-                    step=step,
-                    judge=self._alarm.judge if is_fresh else lambda difference: None,
+            with self._workers.engines_at_rest():
+                learned = self._learner.call(
+                    lambda group: learn(
+                        group,
+                        batch,
+                        self._workers.tokenizer,
+                        run.config,
+                        step=step,
+                        judge=self._alarm.judge if is_fresh else lambda difference: None,
+                    )
                 )
-            )
         except (WeightSyncError, TrajectoryError):
             # A resumed run must not come upon the same trajectories again in the log.
             run.directory.set_aside(step)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.util.placement_group import PlacementGroup, placement_group
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
 from cast_ray.generation import Generate
+from cast_ray.jobs.placement import bundle_of
 from cast_ray.jobs.rollouts import RolloutCollector
 from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
@@ -24,10 +27,10 @@ from cast_ray.small_policy import read_chat_pieces
 from cast_ray.weights import WeightManifest
 from serve.connect import connect_policy
 from serve.deployment import deploy_engines
-from serve.engines import PolicyEngines, remove_left_over
+from serve.engines import PolicyEngines, engine_names, remove_left_over
 from serve.weight_carrier import clear_hosts, start_source
 from serve.wire import BROADCAST_BACKEND, EngineStats
-from solver_actors.pool import RolloutPool
+from solver_actors.pool import PoolSize, RolloutPool
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class Workers:
         dtype: str,
         weight_source: str = "",
         is_broadcast: bool = False,
+        rest_timeout_s: float = 0.0,
     ) -> None:
         """Take parts that run.
 
@@ -62,7 +66,10 @@ class Workers:
             weight_source: the name under which engines on other hosts look for weights; empty =
                 there are none.
             is_broadcast: whether the learner sends its weights to the engines itself.
+            rest_timeout_s: an engine that shares the learner's GPU may take so long to leave it,
+                and to take it back; 0 = none does.
         """
+        self._rest_timeout_s = rest_timeout_s
         self._is_broadcast = is_broadcast
         self._source_name = weight_source
         self._source: tuple[str, Any] | None = None  # node and actor; Any: Ray's handle
@@ -99,32 +106,27 @@ class Workers:
         for earlier in earlier_ids:
             _clear(_shared_memory_path(earlier))
         weights_dir = shared_memory_dir(run_id)
-        engine = config.engine
-        engines = deploy_engines(
-            run_id,
-            num_engines=engine.num_engines,
-            num_cpus=engine.num_cpus,
-            num_threads=engine.num_threads,
-            env_vars={},
-            weights_directory=str(weights_dir),
-            weight_source=_source_name(run_id),
-            update_timeout_s=engine.update_timeout_s,
-            start_timeout_s=engine.start_timeout_s,
-            model_dir=str(model_dir.absolute()),
-            weight_version=0,
-            dtype=engine.dtype,
-            max_model_len=conversation_limit(config),
-            max_num_seqs=engine.max_num_seqs,
-            kv_cache_gib=engine.kv_cache_gib,
-            block_size=_BLOCK_SIZE,
-            seed=derive_seed(config.seed, "engine") % 2**31,
-            tensor_parallel_size=engine.tensor_parallel_size,
-            weight_backend=engine.weight_backend,
-            stall_timeout_s=_STALL_TIMEOUT_S,
-            probe_timeout_s=_PROBE_TIMEOUT_S,
-            export_metrics=engine.export_metrics,
+        engine, resources = config.engine, config.resources
+        pool = start_pool(
+            config,
+            run_id=run_id,
+            model_dir=model_dir,
+            engine_names=engine_names(run_id, resources.engines),
         )
-        pool = start_pool(config, run_id=run_id, model_dir=model_dir, engines=engines)
+        engines = None
+        try:
+            engines = _start_engines(
+                config, run_id=run_id, model_dir=model_dir, weights_dir=weights_dir
+            )
+            # Or the first to answer would be given all groups of the first step.
+            at_start = resources.environment_actors_at_start
+            pool.wait_until_there(at_start, timeout_s=engine.start_timeout_s)
+            pool.expect_more()
+        except BaseException:  # also Ctrl-C: engines outlive their driver
+            pool.close()
+            if engines is not None:
+                engines.remove()
+            raise
         return cls(
             engines=engines,
             pool=pool,
@@ -133,6 +135,7 @@ class Workers:
             dtype=engine.dtype,
             weight_source=_source_name(run_id),
             is_broadcast=engine.weight_backend == BROADCAST_BACKEND,
+            rest_timeout_s=engine.update_timeout_s if resources.share_gpu else 0.0,
         )
 
     def sync(self, manifest: WeightManifest, learner: LearnerGroup, *, timeout_s: float) -> float:
@@ -168,6 +171,18 @@ class Workers:
         source = start_source(self._source_name, directory=directory, node_id=node_id)
         self._source = (node_id, source)
 
+    @contextmanager
+    def engines_at_rest(self) -> Iterator[None]:
+        """Have the engines leave the GPU that they share with the learner, for its updates."""
+        if not self._rest_timeout_s:
+            yield
+            return
+        self.engines.rest(timeout_s=self._rest_timeout_s)
+        try:
+            yield
+        finally:
+            self.engines.wake(timeout_s=self._rest_timeout_s)
+
     def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
         """Return each engine's totals; None for one that is away."""
         return self.engines.stats(timeout_s=timeout_s)
@@ -191,12 +206,46 @@ class Workers:
         _clear(self.weights_dir)
 
 
+def _start_engines(
+    config: TrainConfig, *, run_id: str, model_dir: Path, weights_dir: Path
+) -> PolicyEngines:
+    """Start a run's engines; see ``deploy_engines``."""
+    engine, resources = config.engine, config.resources
+    return deploy_engines(
+        run_id,
+        num_engines=resources.engines,
+        num_at_start=resources.engines_at_start,
+        num_cpus=resources.cpus_per_engine,
+        num_gpus=resources.gpus_per_engine,
+        num_threads=engine.num_threads,
+        env_vars={},
+        weights_directory=str(weights_dir),
+        weight_source=_source_name(run_id),
+        update_timeout_s=engine.update_timeout_s,
+        start_timeout_s=engine.start_timeout_s,
+        model_dir=str(model_dir.absolute()),
+        weight_version=0,
+        dtype=engine.dtype,
+        max_model_len=conversation_limit(config),
+        max_num_seqs=engine.max_num_seqs,
+        kv_cache_gib=engine.kv_cache_gib,
+        block_size=_BLOCK_SIZE,
+        seed=derive_seed(config.seed, "engine") % 2**31,
+        tensor_parallel_size=engine.tensor_parallel_size,
+        weight_backend=engine.weight_backend,
+        stall_timeout_s=_STALL_TIMEOUT_S,
+        probe_timeout_s=_PROBE_TIMEOUT_S,
+        export_metrics=engine.export_metrics,
+        can_rest=resources.share_gpu,
+    )
+
+
 def start_pool(
     config: TrainConfig,
     *,
     run_id: str,
     model_dir: Path,
-    engines: PolicyEngines,
+    engine_names: Sequence[str],
     connect: Callable[..., Generate] = connect_policy,
 ) -> RolloutPool:
     """Start a run's environment and oracle actors, which know these engines.
@@ -205,22 +254,29 @@ def start_pool(
         config: of the run.
         run_id: begins all names.
         model_dir: holds the tokenizer.
-        engines: that play.
+        engine_names: of the engines that play, which need not be there yet.
         connect: makes the way to them, inside an actor, as ``connect_policy`` does.
     """
-    rollout, engine = config.rollout, config.engine
+    rollout, engine, resources = config.rollout, config.engine, config.resources
     return RolloutPool(
         run_id=run_id,
-        num_environment_actors=rollout.environment_actors,
-        num_oracle_actors=rollout.oracle_actors,
+        size=PoolSize(
+            environment_actors=resources.environment_actors,
+            environment_actors_at_start=resources.environment_actors_at_start,
+            cpus_per_environment_actor=resources.cpus_per_environment_actor,
+            groups_per_environment_actor=resources.groups_per_environment_actor,
+            oracle_actors=resources.oracle_actors,
+            cpus_per_oracle_actor=resources.cpus_per_oracle_actor,
+        ),
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
         model_dir=str(model_dir.absolute()),
         pieces=read_chat_pieces(model_dir),
         make_generate=functools.partial(
             connect,
-            [handle.app_name for handle in engines.handles],
-            slots_per_engine=-(-engine.max_num_seqs // rollout.environment_actors),
+            engine_names,
+            expected=engine_names[resources.engines_at_start :],
+            slots_per_engine=-(-engine.max_num_seqs // resources.environment_actors),
             timeout_s=engine.request_timeout_s,
             recovery_timeout_s=engine.start_timeout_s,
         ),
@@ -253,24 +309,33 @@ def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings
     )
 
 
-def start_learner(config: TrainConfig, *, model_dir: Path) -> LearnerGroup:
-    """Start the learner's ranks with the weights of a model directory."""
-    learner = config.learner
+def reserve_learner(config: TrainConfig) -> PlacementGroup:
+    """Ask for the place of a run's learner ranks, on as few nodes as hold them."""
+    resources = config.resources
+    bundle = bundle_of(resources.cpus_per_learner_rank, resources.gpus_per_learner_rank)
+    return placement_group([dict(bundle)] * resources.learner_ranks, strategy="PACK")
+
+
+def start_learner(
+    config: TrainConfig, *, model_dir: Path, place: PlacementGroup | None = None
+) -> LearnerGroup:
+    """Start the learner's ranks with the weights of a model directory.
+
+    Args:
+        config: of the run.
+        model_dir: what they load.
+        place: from ``reserve_learner``; None = one of their own.
+    """
+    learner, resources = config.learner, config.resources
     return LearnerGroup(
         learner_settings(config, model_dir=model_dir),
-        num_ranks=learner.num_ranks,
-        num_cpus=1,
-        num_gpus=learner.num_gpus,
+        num_ranks=resources.learner_ranks,
+        num_cpus=resources.cpus_per_learner_rank,
+        num_gpus=resources.gpus_per_learner_rank,
         timeout_s=learner.timeout_s + 60,
         health_timeout_s=learner.health_timeout_s,
+        place=place,
     )
-
-
-def reserved_cpus(config: TrainConfig) -> float:
-    """Return how many CPUs the run's actors reserve in Ray."""
-    # Two groups of learner ranks overlap for a moment: the one that taught the warm start, and
-    # its successor. One more is for Serve's controller.
-    return config.engine.num_engines * config.engine.num_cpus + 2 * config.learner.num_ranks + 1
 
 
 def conversation_limit(config: TrainConfig) -> int:

@@ -45,9 +45,9 @@ def test_resume_needs_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        "learner.num_ranks",
+        "resources.learner_ranks",
         "learner.zero_stage",
-        "learner.num_gpus",
+        "resources.gpus_per_learner_rank",
         "learner.offload_optimizer",
         "learner.gradient_checkpointing",
         "learner.tokens_per_micro_batch",
@@ -70,7 +70,7 @@ def test_what_changes_no_result_may_change_at_a_resume(tmp_path: Path, key: str)
 
 def test_change_that_is_not_allowed_is_named_beside_one_that_is(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path / "run", TrainConfig())
-    given = load_config(None, ["learner.num_ranks=5", "learner.lr=0.5"])
+    given = load_config(None, ["resources.learner_ranks=5", "learner.lr=0.5"])
 
     with pytest.raises(RunDirectoryError) as refusal:
         RunDirectory.reopen(tmp_path / "run", given)

@@ -105,12 +105,12 @@ def test_a_dry_run_lists_the_trials_and_writes_nothing(
 
 
 def test_as_many_trials_together_as_the_scarcest_resource_allows() -> None:
+    from cast_ray.jobs.placement import reserved_cpus
     from cast_ray.jobs.sweep import trials_that_fit
-    from cast_ray.jobs.workers import reserved_cpus
 
-    base = plan_sweep(None, ["seed=0,1", "learner.num_gpus=1"]).base
+    base = plan_sweep(None, ["seed=0,1", "resources.gpus_per_learner_rank=1"]).base
     cpus = reserved_cpus(base)
-    ranks = base.learner.num_ranks
+    ranks = base.resources.learner_ranks
     assert trials_that_fit(base, {"CPU": 3.5 * cpus, "GPU": 9 * ranks}) == 3
     assert trials_that_fit(base, {"CPU": 9 * cpus, "GPU": 2 * ranks}) == 2
     with pytest.raises(EnvironmentSetupError, match=r"a trial needs .* and the cluster has"):

@@ -31,7 +31,7 @@ NUM_GROUPS, GROUP_SIZE = 4, 4
 SMALL = (
     f"rollout.puzzles_per_step={NUM_GROUPS}",
     f"rollout.group_size={GROUP_SIZE}",
-    "learner.num_ranks=1",
+    "resources.learner_ranks=1",
     "learner.dtype=float32",
     "learner.zero_stage=0",
     # The logprobs of the scripted policy are made up: their ratios mean nothing.

@@ -19,7 +19,7 @@ from cast_ray.jobs.evaluate import episode_groups
 from cast_ray.rollout import EpisodeSpec, Sampling
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
-from solver_actors.pool import RolloutPool
+from solver_actors.pool import PoolSize, RolloutPool
 from solver_actors.solvers import get_solver_entry
 from solver_actors.teacher import SoftTeacher
 from tests.scripted import build_test_policy, deadly_engine, scripted_engine, silent_engine
@@ -57,8 +57,11 @@ def make_pool(model_dir: Path) -> Iterator:
             RolloutPool(
                 run_id=f"pool-{time.monotonic_ns()}",
                 game="sokoban",
-                num_environment_actors=2,
-                num_oracle_actors=2,
+                size=PoolSize(
+                    environment_actors=2,
+                    environment_actors_at_start=2,
+                    oracle_actors=2,
+                ),
                 oracle_max_bytes=2**24,
                 model_dir=str(model_dir),
                 pieces=pieces,
@@ -116,7 +119,8 @@ def test_the_same_seeds_give_the_same_trajectories(make_pool) -> None:
 def test_groups_are_played_beside_each_other(make_pool) -> None:
     """A score that waits for its rollout must not hold up the solvers of other groups."""
     pool = make_pool(latency_s=0.1)
-    _played(pool, _groups(2))  # the actors have started
+    pool.wait_until_there(2, timeout_s=60)
+    _played(pool, _groups(2))
 
     started = time.perf_counter()
     table = _played(pool, _groups(12))
@@ -157,7 +161,7 @@ def test_no_solver_travels_where_a_game_has_no_deadlocks(make_pool, game: str) -
 
 def test_a_killed_environment_actor_costs_one_retry_and_no_episode(make_pool) -> None:
     pool = make_pool(latency_s=0.5)
-    _played(pool, _groups(2))  # the actors have started
+    pool.wait_until_there(2, timeout_s=60)
     pid = pool.actors.refresh(timeout_s=60)["environment-0"]
     # No group of up to eight turns is through after a second; all have begun.
     killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
