@@ -13,7 +13,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -368,6 +368,23 @@ def test_the_engines_clock_runs_only_while_a_request_does(bench: Bench) -> None:
     assert after.num_generated_tokens - before.num_generated_tokens == 4 * 32
     assert after.num_requests - before.num_requests == 4
     assert 0 < after.seconds_running - before.seconds_running <= elapsed
+
+
+def test_an_engine_at_rest_is_left_alone_and_answers_when_it_is_woken(bench: Bench) -> None:
+    """On a CPU nothing is given back: what is shown is who waits for what."""
+    [before] = bench.engines.stats(timeout_s=TIMEOUT_S)
+    bench.engines.rest(timeout_s=TIMEOUT_S)
+    bench.engines.rest(timeout_s=TIMEOUT_S)  # twice does no harm
+    with ThreadPoolExecutor(max_workers=1) as other:
+        asked = other.submit(bench.generate, a_request())
+        # Longer than the time after which an engine with work and without a token is ended.
+        done, _ = wait([asked], timeout=bench.options["stall_timeout_s"] + 3)
+        assert not done
+        bench.engines.wake(timeout_s=TIMEOUT_S)
+        [answer] = asked.result(timeout=TIMEOUT_S)
+    [after] = bench.engines.stats(timeout_s=TIMEOUT_S)
+    assert after.engine_id == before.engine_id
+    assert len(answer.token_ids) > 0
 
 
 def test_a_prompt_that_does_not_fit_is_an_engine_error_and_harms_nobody(bench: Bench) -> None:
