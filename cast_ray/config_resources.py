@@ -147,26 +147,26 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         environment_actors=2,
         share_gpu=True,
     ),
-    # Playing takes most of a step: three engines for each rank (docs/cluster.md has the numbers).
+    # As many engines as ranks is near the best split for a model of 4 B (docs/cluster.md).
     "one_node_8_gpus": _preset(
-        engines=6,
-        cpus_per_engine=2,
-        gpus_per_engine=1,
-        learner_ranks=2,
-        gpus_per_learner_rank=1,
-        environment_actors=6,
-        cpus_per_environment_actor=1,
-        oracle_actors=2,
-        cpus_per_oracle_actor=1,
-    ),
-    # One node plays, the other does half of each: the learner's ranks stay on one node.
-    "two_nodes_8_gpus": _preset(
-        engines=12,
+        engines=4,
         cpus_per_engine=2,
         gpus_per_engine=1,
         learner_ranks=4,
         gpus_per_learner_rank=1,
-        environment_actors=12,
+        environment_actors=4,
+        cpus_per_environment_actor=1,
+        oracle_actors=2,
+        cpus_per_oracle_actor=1,
+    ),
+    # One node learns and the other plays: the ranks are placed first, on as few nodes as hold them.
+    "two_nodes_8_gpus": _preset(
+        engines=8,
+        cpus_per_engine=2,
+        gpus_per_engine=1,
+        learner_ranks=8,
+        gpus_per_learner_rank=1,
+        environment_actors=8,
         cpus_per_environment_actor=1,
         oracle_actors=4,
         cpus_per_oracle_actor=1,

@@ -49,16 +49,24 @@ ENGINE_JOIN_LIMIT_S = 120.0
 STORE_BYTES = 2**27
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """Return a cluster whose head runs nothing, and one node of two CPUs."""
+@pytest.fixture(scope="module")
+def empty_cluster() -> Iterator[Cluster]:
+    """Return a cluster whose head runs nothing."""
     head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.fixture
+def cluster(empty_cluster: Cluster) -> Iterator[Cluster]:
+    """Return a cluster with one node of two CPUs; what a test adds is gone after it."""
+    empty_cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
+    yield empty_cluster
+    for node in list(empty_cluster.worker_nodes):
+        empty_cluster.remove_node(node)
 
 
 @pytest.fixture(scope="module")
