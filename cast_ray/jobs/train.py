@@ -19,11 +19,13 @@ from cast_ray.config import TrainConfig
 from cast_ray.errors import (
     ActorLostError,
     EngineError,
+    EnvironmentSetupError,
     LearnerLost,
     RemoteTimeout,
     RunInterrupted,
 )
 from cast_ray.jobs import evaluate
+from cast_ray.jobs.cluster_check import require_fit_cluster
 from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.monitor import RunMonitor
 from cast_ray.jobs.ray_session import ray_session
@@ -66,7 +68,9 @@ def train(
     try:
         # What did start once may start again later, whatever keeps it from that now.
         naming = nullcontext() if run.lost_at is None else _losses_named()
-        with ray_session(num_cpus=reserved_cpus(config)), naming:
+        with ray_session(num_cpus=reserved_cpus(config)) as is_joined, naming:
+            if is_joined:
+                _look_at_cluster(run)
             _train(run)
     except KeyboardInterrupt:
         write_report(directory)
@@ -76,6 +80,18 @@ def train(
     write_report(directory)
     progress.finish(directory.path, summary)
     return directory
+
+
+def _look_at_cluster(run: Run) -> None:
+    """Refuse a cluster that lacks something, before anything is started on it."""
+    run.progress.phase("looking at the cluster's nodes")
+    try:
+        require_fit_cluster(run.config, run_dir=str(run.directory.path), on_note=run.progress.note)
+    except EnvironmentSetupError as error:
+        if run.lost_at is None:
+            raise
+        # A node that just died, and took the driver before this one with it, may come back.
+        raise RunInterrupted(str(error)) from error
 
 
 def _train(run: Run) -> None:
