@@ -18,7 +18,7 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError, TaskUnschedulableError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from safetensors import SafetensorError, safe_open
 
@@ -183,6 +183,8 @@ def _report(node: ClusterNode, answer: Any, timeout_s: float) -> NodeReport:  # 
     except GetTimeoutError:
         ray.cancel(answer, force=True)
         return _silent(node, f"it did not answer within {timeout_s:.0f} s")
+    except TaskUnschedulableError:
+        return _silent(node, "it left the cluster while it was asked")
     except RayError as error:
         last = str(error).strip().splitlines()[-1]
         return _silent(node, f"it could not answer ({type(error).__name__}: {last})")
@@ -234,9 +236,8 @@ def _num_values(model_dir: Path) -> int:
     for file in sorted(model_dir.glob("*.safetensors")):
         try:
             with safe_open(file, framework="pt") as weights:
-                num_values += sum(
-                    math.prod(weights.get_slice(name).get_shape()) for name in weights
-                )
+                parts = map(weights.get_slice, weights.keys())
+                num_values += sum(math.prod(part.get_shape()) for part in parts)
         except SafetensorError as error:
             raise ModelError(f"{file} is damaged ({error}): put it there again") from None
         except OSError:  # the probe of this node says so

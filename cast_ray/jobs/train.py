@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from cast_ray.config import TrainConfig
 from cast_ray.errors import (
     ActorLostError,
+    CastRayError,
     EngineError,
     EnvironmentSetupError,
     LearnerLost,
@@ -67,10 +68,11 @@ def train(
     progress.phase("starting Ray")
     try:
         # What did start once may start again later, whatever keeps it from that now.
-        naming = nullcontext() if run.lost_at is None else _losses_named()
-        with ray_session(num_cpus=reserved_cpus(config)) as is_joined, naming:
+        naming = nullcontext() if run.lost_at is None else _losses_named(EnvironmentSetupError)
+        with naming, ray_session(num_cpus=reserved_cpus(config)) as is_joined:
             if is_joined:
-                _look_at_cluster(run)
+                progress.phase("looking at the cluster's nodes")
+                require_fit_cluster(config, run_dir=str(directory.path), on_note=progress.note)
             _train(run)
     except KeyboardInterrupt:
         write_report(directory)
@@ -80,18 +82,6 @@ def train(
     write_report(directory)
     progress.finish(directory.path, summary)
     return directory
-
-
-def _look_at_cluster(run: Run) -> None:
-    """Refuse a cluster that lacks something, before anything is started on it."""
-    run.progress.phase("looking at the cluster's nodes")
-    try:
-        require_fit_cluster(run.config, run_dir=str(run.directory.path), on_note=run.progress.note)
-    except EnvironmentSetupError as error:
-        if run.lost_at is None:
-            raise
-        # A node that just died, and took the driver before this one with it, may come back.
-        raise RunInterrupted(str(error)) from error
 
 
 def _train(run: Run) -> None:
@@ -204,15 +194,18 @@ def _summarise(run: Run, *, seconds: float) -> dict:
 
 
 @contextmanager
-def _losses_named() -> Iterator[None]:
+def _losses_named(*others: type[CastRayError]) -> Iterator[None]:
     """Tell what may come back from what stays wrong.
+
+    Args:
+        others: what may also come back.
 
     Raises:
         RunInterrupted: a part of the run was lost after all had been there.
     """
     try:
         yield
-    except (ActorLostError, EngineError, LearnerLost, RemoteTimeout) as error:
+    except (ActorLostError, EngineError, LearnerLost, RemoteTimeout, *others) as error:
         raise RunInterrupted(str(error)) from error
 
 
