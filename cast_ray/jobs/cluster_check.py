@@ -7,7 +7,6 @@ one, minutes later and in somebody else's words.
 from __future__ import annotations
 
 import math
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +32,7 @@ from cast_ray.jobs.cluster_facts import (
     clock_ahead_s,
 )
 from cast_ray.jobs.cluster_problems import notes_of, problems_of
+from cast_ray.uris import is_uri
 
 ANSWER_TIMEOUT_S = 90.0
 """A node may have to start the process first, and to set up its surroundings."""
@@ -96,15 +96,15 @@ def needs_of(config: TrainConfig, *, run_dir: str) -> Needs:
     if config.objective.kl_coefficient and config.objective.reference not in ("start", "none"):
         named["objective.reference"] = config.objective.reference
     given = {key: value for key, value in named.items() if value}
-    models = {k: str(Path(v).absolute()) for k, v in given.items() if not _is_uri(v)}
-    stores = {key: value for key, value in given.items() if _is_uri(value)}
-    if _is_uri(run_dir):
+    models = {k: str(Path(v).absolute()) for k, v in given.items() if not is_uri(v)}
+    stores = {key: value for key, value in given.items() if is_uri(value)}
+    if is_uri(run_dir):
         stores["run_dir"] = run_dir
     policy = models.get("policy.path", "")
     return Needs(
         models=models,
         stores=stores,
-        run_dir=run_dir and (run_dir if _is_uri(run_dir) else str(Path(run_dir).absolute())),
+        run_dir=run_dir and (run_dir if is_uri(run_dir) else str(Path(run_dir).absolute())),
         weight_bytes=_num_values(Path(policy)) * _BYTES[config.engine.dtype] if policy else 0,
     )
 
@@ -120,7 +120,7 @@ def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Clu
         RunDirectoryError: nothing can be written where the run's directory is to be.
     """
     nodes, num_dead = _nodes()
-    place = "" if len(nodes) == 1 or _is_uri(needs.run_dir) else needs.run_dir
+    place = "" if len(nodes) == 1 or is_uri(needs.run_dir) else needs.run_dir
     with _beacon(place) as beacon:
         question = {
             "models": dict(needs.models),
@@ -243,7 +243,3 @@ def _num_values(model_dir: Path) -> int:
         except OSError:  # the probe of this node says so
             return 0
     return num_values
-
-
-def _is_uri(text: str | os.PathLike[str]) -> bool:
-    return "://" in str(text)

@@ -115,7 +115,7 @@ def _version(names: tuple[str, ...]) -> str:
 def _store_fault(uri: str, timeout_s: float) -> str:
     try:  # here, because the rest must be answered where cast_ray is missing or old
         from cast_ray.errors import CastRayError
-        from cast_ray.storage import check_reachable  # pyright: ignore[reportMissingImports]
+        from cast_ray.storage import check_reachable
     except ImportError as error:
         return f"cannot be asked: {error}"
     try:

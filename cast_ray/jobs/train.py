@@ -39,6 +39,7 @@ from cast_ray.jobs.workers import Workers, reserved_cpus, start_learner
 from cast_ray.progress import TrainProgress
 from cast_ray.report import write_report
 from cast_ray.run_directory import RunDirectory, write_table
+from cast_ray.uris import is_uri
 
 
 def train(
@@ -72,7 +73,8 @@ def train(
         with naming, ray_session(num_cpus=reserved_cpus(config)) as is_joined:
             if is_joined:
                 progress.phase("looking at the cluster's nodes")
-                require_fit_cluster(config, run_dir=str(directory.path), on_note=progress.note)
+                place = config.run_dir if is_uri(config.run_dir) else str(directory.path)
+                require_fit_cluster(config, run_dir=place, on_note=progress.note)
             _train(run)
     except KeyboardInterrupt:
         write_report(directory)
