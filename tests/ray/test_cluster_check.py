@@ -232,8 +232,10 @@ def test_store_that_cannot_be_reached_is_said_once_for_all_nodes(cluster: Cluste
     assert nobody in problem
 
 
-def test_node_without_cast_ray_says_so(cluster: Cluster, tmp_path: Path) -> None:
-    # Names that are found before the installed packages, and are none of ours.
+def test_node_where_cast_ray_cannot_be_imported_is_told_from_the_others(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    # Found before the installed packages: whatever imports one of them on the node fails.
     for name in ("cast_ray", "serve", "solver_actors"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('this node has no cast_ray')\n")
     with cluster.worker(path=tmp_path):
