@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -84,8 +85,6 @@ def _look_at_file(path: Path) -> bool:
 def _look_at_cluster(address: str | None, config: Path | None, overrides: list[str]) -> bool:
     resolved = load_config(config, overrides)
     # Imported late: Ray takes a second that a typing error need not.
-    import os
-
     import ray
     from rich.console import Console
 

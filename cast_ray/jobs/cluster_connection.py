@@ -61,7 +61,7 @@ def join_cluster(
     except AuthenticationError:
         raise EnvironmentSetupError(_token_is_missing(address)) from None
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise EnvironmentSetupError(_in_words(address, error)) from None
+        raise EnvironmentSetupError(refusal(address, error)) from None
 
 
 def _require_listener(address: str) -> None:
@@ -93,8 +93,13 @@ def _token_is_missing(address: str) -> str:
     )
 
 
-def _in_words(address: str, error: BaseException) -> str:
-    """Return what Ray says in several lines, of which most are its own frames, in one."""
+def refusal(address: str, error: BaseException) -> str:
+    """Return what Ray says in many lines, of which most are its own frames, in one sentence.
+
+    Args:
+        address: that was asked.
+        error: that Ray raised, with its causes.
+    """
     texts, cause = [], error
     while cause is not None:
         texts.append(str(cause).strip())
