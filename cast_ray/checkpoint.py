@@ -43,14 +43,10 @@ def make_partial(directory: Path) -> Path:
 
 def publish(partial: Path, directory: Path) -> None:
     """Mark a partial directory as whole and rename it; an older one of that name is replaced."""
-    files = sorted(path for path in partial.rglob("*") if path.is_file())
-    found = {
-        str(path.relative_to(partial)): {"num_bytes": path.stat().st_size, "crc32": checksum}
-        for path, checksum in zip(files, file_checksums(files), strict=True)
-    }
+    found = described_files(partial)
     marker = partial / MARKER
-    marker.write_text(json.dumps({"files": found}, indent=1))
-    for path in [*files, marker, partial]:
+    marker.write_text(marker_text(found))
+    for path in [*(partial / name for name in found), marker, partial]:
         fsync(path)
     replaced = directory.with_name(f".{directory.name}.replaced")
     shutil.rmtree(replaced, ignore_errors=True)
@@ -59,6 +55,20 @@ def publish(partial: Path, directory: Path) -> None:
     partial.rename(directory)
     fsync(directory.parent)
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+def described_files(directory: Path) -> dict[str, dict[str, int]]:
+    """Return size and checksum of every file in a directory, as its marker has them."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(directory)): {"num_bytes": path.stat().st_size, "crc32": checksum}
+        for path, checksum in zip(files, file_checksums(files), strict=True)
+    }
+
+
+def marker_text(files: dict[str, dict[str, int]]) -> str:
+    """Return the content of ``MARKER`` for files as ``described_files`` returns them."""
+    return json.dumps({"files": files}, indent=1)
 
 
 @contextmanager

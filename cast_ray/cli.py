@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from cast_ray.cli_data import data_app
+from cast_ray.cli_doctor import doctor
 from cast_ray.cli_submit import submit
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.command()(submit)
+app.command()(doctor)
 
 
 @app.command()
@@ -260,41 +262,6 @@ def bench(
     from cast_ray.jobs.bench import run_benchmark
 
     typer.echo(json.dumps(run_benchmark(what)))
-
-
-@app.command()
-def doctor(
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
-    cluster_file: Annotated[
-        Path | None,
-        typer.Option(help="Look at a file for `ray up` instead, e.g. cluster.yaml."),
-    ] = None,
-) -> None:
-    """Say what is missing or mismatched on this machine; exit with 1 if something is."""
-    from cast_ray.jobs.doctor import diagnose, format_findings
-    from cast_ray.jobs.doctor import fix as mend
-
-    if cluster_file is not None:
-        _check_cluster_file(cluster_file)
-        return
-    if fix:
-        for line in mend():
-            typer.echo(line)
-    findings = diagnose()
-    typer.echo(format_findings(findings))
-    if not all(finding.ok for finding in findings):
-        raise typer.Exit(1)
-
-
-def _check_cluster_file(path: Path) -> None:
-    from cast_ray.jobs.cluster_file import faults_of, read_cluster_file
-
-    faults = faults_of(read_cluster_file(path))
-    for fault in faults:
-        typer.echo(f"{path}: {fault}")
-    if faults:
-        raise typer.Exit(1)
-    typer.echo(f"{path}: nothing wrong was found. `ray up {path}` starts it.")
 
 
 def _new_run_dir(game: str, tier: str) -> str:

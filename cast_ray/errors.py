@@ -9,6 +9,7 @@ everything that is somebody's input or surroundings, and no bug of ours.
     ├── PuzzleError            a board, a puzzle file
     ├── ModelError             a model directory, a tokenizer, a chat template
     ├── RunDirectoryError      a run directory that is missing, foreign or not empty
+    ├── StorageError           a store at a URI: no way to it, no right to it, nothing there
     ├── EnvironmentSetupError  the machine: versions, memory, ports, disk
     ├── RunInterrupted         a part of a run was lost; the same command with --resume goes on
     ├── TrajectoryError        a stored trajectory or batch that contradicts itself
@@ -40,6 +41,10 @@ class ModelError(CastRayError):
 
 class RunDirectoryError(CastRayError):
     """A run directory is missing, belongs to another configuration, or would be overwritten."""
+
+
+class StorageError(CastRayError):
+    """A store at a URI cannot be reached, refuses, or does not hold what was asked for."""
 
 
 class EnvironmentSetupError(CastRayError):

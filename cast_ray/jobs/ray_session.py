@@ -10,11 +10,13 @@ from contextlib import contextmanager
 
 import ray
 
+from cast_ray.jobs.cluster_connection import join_cluster
+
 _OBJECT_STORE_BYTES = 512 * 2**20
 
 
 @contextmanager
-def ray_session(*, num_cpus: float) -> Iterator[None]:
+def ray_session(*, num_cpus: float) -> Iterator[bool]:
     """Use the cluster named by RAY_ADDRESS, or start Ray on this machine; leave it at the end.
 
     SIGTERM is Ctrl-C meanwhile: what was started is ended in order. Ray's own handler aborts the
@@ -23,12 +25,19 @@ def ray_session(*, num_cpus: float) -> Iterator[None]:
     Args:
         num_cpus: what the run reserves. A local Ray is told so many, whatever the machine has:
             the parts of a step take turns, so that reservations may exceed the cores.
+
+    Yields:
+        Whether the cluster was there before.
+
+    Raises:
+        ConfigError, EnvironmentSetupError, RemoteTimeout: it cannot be joined.
     """
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    if os.environ.get("RAY_ADDRESS"):
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
         # Kernels of any node go where they are of this version.
         kernels = {"NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]}
-        ray.init(log_to_driver=False, runtime_env={"env_vars": kernels})
+        join_cluster(address, runtime_env={"env_vars": kernels})
     else:
         ray.init(
             address="local",
@@ -40,7 +49,7 @@ def ray_session(*, num_cpus: float) -> Iterator[None]:
         )
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield
+        yield bool(address)
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, previous)

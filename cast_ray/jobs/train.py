@@ -19,12 +19,15 @@ from ray.util.placement_group import remove_placement_group
 from cast_ray.config import TrainConfig
 from cast_ray.errors import (
     ActorLostError,
+    CastRayError,
     EngineError,
+    EnvironmentSetupError,
     LearnerLost,
     RemoteTimeout,
     RunInterrupted,
 )
 from cast_ray.jobs import evaluate
+from cast_ray.jobs.cluster_check import require_fit_cluster
 from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.monitor import RunMonitor
 from cast_ray.jobs.placement import reserved_cpus, wait_for_places
@@ -38,6 +41,7 @@ from cast_ray.jobs.workers import Workers, reserve_learner, start_learner
 from cast_ray.progress import TrainProgress
 from cast_ray.report import write_report
 from cast_ray.run_directory import RunDirectory, write_table
+from cast_ray.uris import is_uri
 
 
 def train(
@@ -67,9 +71,13 @@ def train(
     progress.phase("starting Ray")
     try:
         # What did start once may start again later, whatever keeps it from that now.
-        naming = nullcontext() if run.lost_at is None else _losses_named()
-        with ray_session(num_cpus=reserved_cpus(config)), naming:
+        naming = nullcontext() if run.lost_at is None else _losses_named(EnvironmentSetupError)
+        with naming, ray_session(num_cpus=reserved_cpus(config)) as is_joined:
             wait_for_places(config, say=progress.phase)
+            if is_joined:
+                progress.phase("looking at the cluster's nodes")
+                place = config.run_dir if is_uri(config.run_dir) else str(directory.path)
+                require_fit_cluster(config, run_dir=place, on_note=progress.note)
             _train(run)
     except KeyboardInterrupt:
         write_report(directory)
@@ -194,15 +202,18 @@ def _summarise(run: Run, *, seconds: float) -> dict:
 
 
 @contextmanager
-def _losses_named() -> Iterator[None]:
+def _losses_named(*others: type[CastRayError]) -> Iterator[None]:
     """Tell what may come back from what stays wrong.
+
+    Args:
+        others: what may also come back.
 
     Raises:
         RunInterrupted: a part of the run was lost after all had been there.
     """
     try:
         yield
-    except (ActorLostError, EngineError, LearnerLost, RemoteTimeout) as error:
+    except (ActorLostError, EngineError, LearnerLost, RemoteTimeout, *others) as error:
         raise RunInterrupted(str(error)) from error
 
 
