@@ -1,0 +1,202 @@
+"""A cluster over SSH from its start to its end, as the launcher sees it; ``make cluster-test``.
+
+configs/cluster/ssh.yaml (but for ``rendering.CHANGED``) starts a head and two workers, a training
+run is sent there as a job, the worker with its engine loses power and comes back, and
+configs/cluster/down.sh ends it all: nothing may be left. Each phase says how long it took.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cast_ray.recoveries import read_recoveries
+from tests.cluster.cluster import Cluster, run, wait_until
+from tests.cluster.machines import (
+    HOME,
+    ROOT,
+    SHARED,
+    Machine,
+    holders,
+    set_up_launcher,
+)
+from tests.cluster.rendering import rendered
+
+STEPS = 4
+_RUN = SHARED / "runs" / "cluster"
+TRAINING = [
+    f"run_dir={_RUN}",
+    f"steps={STEPS}",
+    "puzzles.num_train=200",
+    "puzzles.num_validation=4",
+    "puzzles.num_held_out=8",
+    "warm_start.steps=40",
+    "warm_start.careless_steps=10",
+    "warm_start.trajectories_per_step=8",
+    "rollout.puzzles_per_step=4",
+    "rollout.group_size=4",
+    "evaluation.every=0",
+    "evaluation.held_out_attempts=2",
+    "checkpoint_every=2",
+]
+PLACEMENT = [
+    "rollout.environment_actors=4",
+    # More than half of a machine: learner and engine have no room on the same one.
+    f"engine.num_cpus={(os.cpu_count() or 1) - 0.5}",
+]
+"""What decides on which machine a part runs."""
+ENVIRONMENTS_ARE_SPREAD = False
+"""Whether ``PLACEMENT`` promises that environment actors are on two machines at least."""
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Say what is done, and how long it took."""
+    print(f"{name} ...", flush=True)
+    began = time.monotonic()
+    yield
+    print(f"  {time.monotonic() - began:.1f} s", flush=True)
+
+
+def main() -> int:
+    """Do it all and return an exit code."""
+    set_up_launcher()
+    file = HOME / "ssh.yaml"
+    text = (ROOT / "configs" / "cluster" / "ssh.yaml").read_text()
+    file.write_text(rendered(text, environment=Path(sys.prefix)))
+    machines = [Machine(number) for number in (1, 2, 3)]
+    try:
+        _from_start_to_end(file, machines)
+    except AssertionError as error:
+        print(f"cluster-test: {error}", file=sys.stderr)
+        return 1
+    print("cluster-test: all is well")
+    return 0
+
+
+def _from_start_to_end(file: Path, machines: Sequence[Machine]) -> None:
+    cluster = Cluster(file)
+    everybody = {machine.address for machine in machines}
+    with phase("three machines are switched on"):
+        for machine in machines:
+            machine.start()
+    with phase("ray up"):
+        run("ray", "get-auth-token", "--generate", timeout_s=60)
+        cluster.up()
+    cluster.open_dashboard()
+    with phase("both workers join by themselves"):
+        wait_until(lambda: cluster.nodes_alive() == everybody, timeout_s=180, what="all nodes")
+    with phase("ray job submit"):
+        _check_plain_job(run("ray", "job", "submit", "--", "python", "-c", JOB, timeout_s=120))
+    _train(cluster, machines)
+    with phase("the lost worker is back"):
+        wait_until(lambda: cluster.nodes_alive() == everybody, timeout_s=180, what="all nodes")
+    with phase("configs/cluster/down.sh"):
+        cluster.close_dashboard()
+        cluster.down()
+    with phase("nothing is left"):
+        _check_nothing_is_left(machines)
+
+
+JOB = """
+import ray, socket, time
+ray.init(log_to_driver=False)
+@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
+def name():
+    time.sleep(0.5)
+    return socket.gethostname()
+print("driver", socket.gethostname())
+print("tasks", *sorted(set(ray.get([name.remote() for _ in range(8)]))))
+"""
+
+
+def _check_plain_job(output: str) -> None:
+    assert "\ndriver cast1\n" in output, f"the driver is not on the head:\n{output}"
+    assert "\ntasks cast2 cast3\n" in output, f"tasks are not on both workers alone:\n{output}"
+
+
+def _train(cluster: Cluster, machines: Sequence[Machine]) -> None:
+    output = HOME / "train.log"
+    with open(output, "w") as log:
+        words = ["cast-ray", "submit", "--name", "train", *TRAINING, *PLACEMENT]
+        submit = subprocess.Popen(words, cwd=HOME, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def step_is_played(step: int) -> bool:
+        assert submit.poll() is None, f"the run ended early:\n{output.read_text()}"
+        return (_RUN / "trajectories" / f"step-{step:05d}.parquet").is_file()
+
+    with phase("cast-ray submit: two steps are played"):
+        wait_until(lambda: step_is_played(2), timeout_s=900, what=f"step 2, see {output}")
+    places = _places(cluster)
+    print("  " + "; ".join(f"{part}: {', '.join(on)}" for part, on in places.items()))
+    [engine] = places["engine"]
+    lost = next(machine for machine in machines if machine.address == engine)
+    weights = lost.run("find /dev/shm -name 'weights-*.safetensors'").split()
+    _check_places(places, weights)
+    with phase(f"{lost.name}, with the engine, loses power: Ray has noticed"):
+        lost.cut_power()
+        wait_until(
+            lambda: lost.address not in cluster.nodes_alive(), timeout_s=120, what="a lost node"
+        )
+    lost.start()
+    with phase("power is back; the run ends"):
+        code = submit.wait(timeout=900)
+    assert code == 0, f"cast-ray submit: {code}\n{output.read_text()}"
+    recoveries = read_recoveries(_RUN / "recoveries.jsonl")
+    for recovery in recoveries:
+        print(f"  {recovery.kind}: {recovery.what}, {recovery.seconds:.0f} s")
+    kinds = {recovery.kind for recovery in recoveries}
+    assert {"node", "engine"} <= kinds, f"the run says nothing of its loss, only {kinds}"
+    assert "warning" not in output.read_text().lower(), output.read_text()
+    assert (_RUN / "model" / "model.safetensors").is_file()
+    for machine in machines:
+        found = machine.run("find /dev/shm -name 'cast-ray-*'")
+        assert not found, f"the run left in {machine.name}: {found}"
+
+
+def _places(cluster: Cluster) -> dict[str, list[str]]:
+    """Return the addresses where each part of the run is, by part."""
+    words = {
+        "driver": "_ray_internal_job_actor_train",
+        "engine": "PolicyDeployment",
+        "learner": "LearnerActor",
+        "environments": "-environment-",
+        "oracles": "-oracle-",
+    }
+    actors = cluster.actors()
+    return {
+        part: sorted({actor.address for actor in actors if word in actor.name})
+        for part, word in words.items()
+    }
+
+
+def _check_places(places: dict[str, list[str]], weights: Sequence[str]) -> None:
+    [driver], [engine] = places["driver"], places["engine"]
+    assert driver != engine, f"the engine is on the driver's machine, {driver}"
+    assert engine not in places["learner"], f"the engine is on the learner's machine, {engine}"
+    # Version 2 plays step 2, and a file in this machine's own /dev/shm came over the network.
+    assert any("weights-2." in path for path in weights), f"{engine} has no version 2: {weights}"
+    if ENVIRONMENTS_ARE_SPREAD:
+        found = set(places["environments"])
+        assert len(found) >= 2, f"all environment actors are on {found}"
+        assert driver not in found, f"an environment actor is on the driver's machine, {driver}"
+
+
+def _check_nothing_is_left(machines: Sequence[Machine]) -> None:
+    for machine in machines:
+        left = machine.processes()
+        assert not left, f"{machine.name} still runs {left}"
+        left = machine.run("find /dev/shm -mindepth 1").split()
+        assert not left, f"{machine.name} still has {left}"
+    key = (HOME / ".ssh" / "id_ed25519").read_text()
+    found = holders(key.splitlines()[1])
+    assert found == [HOME / ".ssh" / "id_ed25519"], f"the private key is in {found}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
