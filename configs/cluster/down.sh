@@ -21,12 +21,12 @@ READ
 
 # Host keys are not asked for, as by `ray up`: the machines are those of its file.
 on() {
-  ssh -i "$key" -o IdentitiesOnly=yes -o BatchMode=yes -o ConnectTimeout=10 -o LogLevel=ERROR \
+  ssh -tt -i "$key" -o IdentitiesOnly=yes -o BatchMode=yes -o ConnectTimeout=10 -o LogLevel=ERROR \
     -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "$user@$1" "$2" </dev/null ||
     { echo "down: $1: not ended; see above, and look there yourself" >&2; return 1; }
 }
-# As Ray calls its commands: the PATH stands in ~/.bashrc, which only an interactive bash reads.
-stop="timeout 60 bash --login -c -i 'ray stop --force' 2>/dev/null"
+# As Ray calls its own commands: ray's place is in ~/.bashrc, which says it to an interactive bash.
+stop="bash --login -c -i 'source ~/.bashrc; timeout 60 ray stop --force'"
 
 # Where the head does not find `ray`, this can go on for ever.
 timeout 120 ray down -y "$file" || echo "down: ray down failed; going on without it" >&2

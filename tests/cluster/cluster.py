@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -83,12 +84,13 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                process_group=0,
             )
 
     def close_dashboard(self) -> None:
         """End what ``open_dashboard`` began, as Ctrl-C does."""
         assert self._dashboard is not None
-        self._dashboard.terminate()
+        os.killpg(self._dashboard.pid, signal.SIGINT)  # ssh too: it would hold the way open
         self._dashboard.wait(timeout=30)
 
     def nodes_alive(self) -> set[str]:
