@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ray.util.state import list_actors, list_nodes
+from ray.util.state.exception import RayStateApiException
 
 from tests.cluster.machines import ROOT
 
@@ -94,10 +95,10 @@ class Cluster:
         self._dashboard.wait(timeout=30)
 
     def nodes_alive(self) -> set[str]:
-        """Return the addresses of the nodes that Ray believes to be alive."""
+        """Return the addresses of nodes that Ray believes to be alive; none while it is silent."""
         try:
             nodes = list_nodes(address=DASHBOARD, timeout=10, raise_on_missing_output=False)
-        except Exception:  # Ray's own errors for a dashboard that is not there yet have no name
+        except (RayStateApiException, RuntimeError, OSError):  # the dashboard is not there yet
             return set()
         return {node.node_ip for node in nodes if node.state == "ALIVE"}
 

@@ -46,7 +46,7 @@ TRAINING = [
 ]
 PLACEMENT = [
     "rollout.environment_actors=4",
-    # More than half of a machine: learner and engine have no room on the same one.
+    # So much of a machine that no rank of the learner has room beside the engine.
     f"engine.num_cpus={(os.cpu_count() or 1) - 0.5}",
 ]
 """What decides on which machine a part runs."""
@@ -140,9 +140,8 @@ def _train(cluster: Cluster, machines: Sequence[Machine]) -> None:
     _check_places(places, weights)
     with phase(f"{lost.name}, with the engine, loses power: Ray has noticed"):
         lost.cut_power()
-        wait_until(
-            lambda: lost.address not in cluster.nodes_alive(), timeout_s=120, what="a lost node"
-        )
+        others = {machine.address for machine in machines} - {lost.address}
+        wait_until(lambda: cluster.nodes_alive() == others, timeout_s=180, what="a lost node")
     lost.start()
     with phase("power is back; the run ends"):
         code = submit.wait(timeout=900)
