@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from cast_ray.recoveries import read_recoveries
 from tests.cluster.cluster import Cluster, run, wait_until
 from tests.cluster.machines import (
+    FOLDER,
     HOME,
     ROOT,
     SHARED,
@@ -29,6 +30,8 @@ from tests.cluster.machines import (
 from tests.cluster.rendering import rendered
 
 _RUN = SHARED / "runs" / "cluster"
+_SAID = HOME / "train.log"
+"""What ``cast-ray submit`` says."""
 TRAINING = [
     f"run_dir={_RUN}",
     "steps=12",  # two before the power cut, and enough after it that it is not too late
@@ -74,6 +77,7 @@ def main() -> int:
         _from_start_to_end(file, machines)
     except AssertionError as error:
         print(f"cluster-test: {error}", file=sys.stderr)
+        print(f"cluster-test: all files lie in {FOLDER} until the next one", file=sys.stderr)
         return 1
     print("cluster-test: all is well")
     return 0
@@ -121,42 +125,37 @@ def _check_plain_job(output: str) -> None:
 
 
 def _train(cluster: Cluster, machines: Sequence[Machine]) -> None:
-    output = HOME / "train.log"
-    with open(output, "w") as log:
+    with open(_SAID, "w") as log:
         words = ["cast-ray", "submit", "--name", "train", *TRAINING, *PLACEMENT]
         submit = subprocess.Popen(words, cwd=HOME, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def step_is_played(step: int) -> bool:
-        assert submit.poll() is None, f"the run ended early:\n{output.read_text()[-5000:]}"
+        assert submit.poll() is None, f"the run ended early:\n{_SAID.read_text()[-5000:]}"
         return (_RUN / "trajectories" / f"step-{step:05d}.parquet").is_file()
 
     with phase("cast-ray submit: two steps are played"):
-        wait_until(lambda: step_is_played(2), timeout_s=900, what=f"step 2, see {output}")
-    places = _places(cluster)
-    print("  " + "; ".join(f"{part}: {', '.join(on)}" for part, on in places.items()))
-    [engine] = places["engine"]
-    lost = next(machine for machine in machines if machine.address == engine)
-    weights = lost.run("find /dev/shm -name 'weights-*.safetensors'").split()
-    _check_places(places, weights)
+        wait_until(lambda: step_is_played(2), timeout_s=900, what=f"step 2, see {_SAID}")
+    lost = _machine_of_the_engine(cluster, machines)
     with phase(f"{lost.name}, with the engine, loses power: Ray has noticed"):
         lost.cut_power()
         others = {machine.address for machine in machines} - {lost.address}
         wait_until(lambda: cluster.nodes_alive() == others, timeout_s=180, what="a lost node")
     lost.start()
     with phase("power is back; the run ends"):
-        code = submit.wait(timeout=900)
-    said = output.read_text()
-    assert code == 0, f"cast-ray submit: {code}\n{said[-5000:]}"
-    assert "warning: submitted from" not in said, "the file mounts brought other code than this"
-    recoveries = read_recoveries(_RUN / "recoveries.jsonl")
-    for recovery in recoveries:
-        print(f"  {recovery.kind}: {recovery.what}, {recovery.seconds:.0f} s")
-    kinds = {recovery.kind for recovery in recoveries}
-    assert {"node", "engine"} <= kinds, f"the run says nothing of its loss, only {kinds}"
-    assert (_RUN / "model" / "model.safetensors").is_file()
-    for machine in machines:
-        found = machine.run("find /dev/shm -name 'cast-ray-*'")
-        assert not found, f"the run left in {machine.name}: {found}"
+        wait_until(lambda: submit.poll() is not None, timeout_s=900, what=f"an end, see {_SAID}")
+    _check_run(submit.returncode, machines)
+
+
+def _machine_of_the_engine(cluster: Cluster, machines: Sequence[Machine]) -> Machine:
+    """Return where the engine is, once it is sure that it and its weights are where they belong."""
+    places = _places(cluster)
+    print("  " + "; ".join(f"{part}: {', '.join(on)}" for part, on in places.items()))
+    engine = _check_places(places)
+    found = next(machine for machine in machines if machine.address == engine)
+    weights = found.run("find /dev/shm -name 'weights-*.safetensors'").split()
+    # Version 2 plays step 2, and a file in this machine's own /dev/shm came over the network.
+    assert any("weights-2." in path for path in weights), f"{found.name} has only {weights}"
+    return found
 
 
 def _places(cluster: Cluster) -> dict[str, list[str]]:
@@ -175,34 +174,55 @@ def _places(cluster: Cluster) -> dict[str, list[str]]:
     }
 
 
-def _check_places(places: dict[str, list[str]], weights: Sequence[str]) -> None:
-    [driver], [engine] = places["driver"], places["engine"]
-    assert driver != engine, f"the engine is on the driver's machine, {driver}"
+def _check_places(places: dict[str, list[str]]) -> str:
+    """Return the address of the engine."""
+    engines, drivers = places["engine"], places["driver"]
+    assert len(engines) == len(drivers) == 1, f"there is no one engine or driver: {places}"
+    [engine], [driver] = engines, drivers
+    assert engine != driver, f"the engine is on the driver's machine, {driver}"
     assert engine not in places["learner"], f"the engine is on the learner's machine, {engine}"
-    # Version 2 plays step 2, and a file in this machine's own /dev/shm came over the network.
-    assert any("weights-2." in path for path in weights), f"{engine} has no version 2: {weights}"
     if ENVIRONMENTS_ARE_SPREAD:
-        found = set(places["environments"])
+        found = places["environments"]
         assert len(found) >= 2, f"all environment actors are on {found}"
         assert driver not in found, f"an environment actor is on the driver's machine, {driver}"
+    return engine
+
+
+def _check_run(exit_code: int, machines: Sequence[Machine]) -> None:
+    said = _SAID.read_text()
+    assert exit_code == 0, f"cast-ray submit: {exit_code}\n{said[-5000:]}"
+    assert "warning: submitted from" not in said, "the file mounts brought other code than this"
+    recoveries = read_recoveries(_RUN / "recoveries.jsonl")
+    for recovery in recoveries:
+        print(f"  {recovery.kind}: {recovery.what}, {recovery.seconds:.0f} s")
+    kinds = {recovery.kind for recovery in recoveries}
+    assert {"node", "engine"} <= kinds, f"the run says nothing of its loss, only of {kinds}"
+    assert (_RUN / "model" / "model.safetensors").is_file(), "the run left no model"
+    for machine in machines:
+        found = machine.run("find /dev/shm -name 'cast-ray-*'")
+        assert not found, f"the run left in {machine.name}: {found}"
 
 
 def _check_nothing_is_left(machines: Sequence[Machine]) -> None:
+    # ssh keeps its connections open for ten seconds, as Ray asks it to. Raylets would end after a
+    # minute by themselves: so long nobody waits for them here.
+    _check_is_idle("the launcher", lambda: launcher_processes(machines), timeout_s=30)
     for machine in machines:
-        left = machine.processes()
-        assert not left, f"{machine.name} still runs {left}"
+        _check_is_idle(machine.name, machine.processes, timeout_s=5)
         left = machine.run("find /dev/shm -mindepth 1").split()
         assert not left, f"{machine.name} still has {left}"
-    # ssh keeps the launcher's connections open for a while, as Ray asks it to.
-    deadline = time.monotonic() + 30
-    while (left := launcher_processes(machines)) and time.monotonic() < deadline:
-        time.sleep(1)
-    assert not left, f"the launcher still runs {left}"
     key, token = HOME / ".ssh" / "id_ed25519", HOME / ".ray" / "auth_token"
     found = holders(key.read_text().splitlines()[1])
     assert len(found) == 1, f"the private key is in {found}"
     found = [path for path in holders(token.read_text().strip()) if path.name != token.name]
     assert not found, f"the token is in {found}"
+
+
+def _check_is_idle(name: str, processes: Callable[[], list[str]], *, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while (left := processes()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not left, f"{name} still runs {left}"
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ HOME = Path("/mnt/home")
 SHARED = Path("/mnt/shared")
 """Seen by all machines, as a folder on NFS is."""
 ROOT = Path(__file__).parents[2]
-_FOLDER = Path("/tmp/cast-ray-cluster-test")
-_SEEN_BY_ALL = [str(path) for path in {Path(sys.prefix), Path(sys.base_prefix), ROOT, _FOLDER}]
+FOLDER = Path("/tmp/cast-ray-cluster-test")
+_SEEN_BY_ALL = [str(path) for path in {Path(sys.prefix), Path(sys.base_prefix), ROOT, FOLDER}]
 _CACHE = "CAST_RAY_TEST_CACHE"
 """Environment variable: where this user's compiled kernels are."""
 _NETWORK = "10.77.0"
@@ -79,10 +79,10 @@ def enter_launcher(command: Sequence[str]) -> int:
     Raises:
         BlockingIOError: another process is at it.
     """
-    with open(f"{_FOLDER}.lock", "w") as lock:
+    with open(f"{FOLDER}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(_FOLDER, ignore_errors=True)
-        _FOLDER.mkdir(mode=0o755)
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        FOLDER.mkdir(mode=0o755)
         (Path.home() / ".cache").mkdir(exist_ok=True)
         environment = {
             name: value
@@ -106,19 +106,19 @@ def enter_launcher(command: Sequence[str]) -> int:
             process.kill()
             process.wait()
         if code == 0:
-            shutil.rmtree(_FOLDER)
+            shutil.rmtree(FOLDER)
         return code
 
 
 def set_up_launcher() -> None:
     """Give this process, alone in its namespaces, its folders, its names and its network."""
     cache = os.environ.pop(_CACHE)
-    home, tmp = _FOLDER / "launcher" / "home", _FOLDER / "launcher" / "tmp"
-    for folder in (home / ".ssh", tmp, _FOLDER / "shared"):
+    home, tmp = FOLDER / "launcher" / "home", FOLDER / "launcher" / "tmp"
+    for folder in (home / ".ssh", tmp, FOLDER / "shared"):
         folder.mkdir(parents=True)
     _run("mount", "--make-rprivate", "/")
     _run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "mnt", "/mnt")
-    for name, target in {"home": home, "shared": _FOLDER / "shared", "cache": cache}.items():
+    for name, target in {"home": home, "shared": FOLDER / "shared", "cache": cache}.items():
         (Path("/mnt") / name).mkdir()
         _run("mount", "--bind", str(target), f"/mnt/{name}")
     _run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "run", "/run")
@@ -170,7 +170,7 @@ class Machine:
     def __init__(self, number: int) -> None:
         """Describe the machine with a number from 1 on; ``start`` switches it on."""
         self.name, self.address = f"cast{number}", f"{_NETWORK}.{number}"
-        self._folder = _FOLDER / self.name
+        self._folder = FOLDER / self.name
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -236,7 +236,7 @@ class Machine:
 def holders(text: str) -> list[Path]:
     """Return all files of machines and launcher, in homes and /tmp, that hold a text."""
     wanted = text.encode()
-    files = [path for path in _FOLDER.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = [path for path in FOLDER.rglob("*") if path.is_file() and not path.is_symlink()]
     return sorted(path for path in files if wanted in path.read_bytes())
 
 
