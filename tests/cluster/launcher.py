@@ -34,7 +34,7 @@ _SAID = HOME / "train.log"
 """What ``cast-ray submit`` says."""
 TRAINING = [
     f"run_dir={_RUN}",
-    "steps=12",  # two before the power cut, and enough after it that it is not too late
+    "steps=8",  # two before the power cut, and enough after it that it is not too late
     "puzzles.num_train=200",
     "puzzles.num_validation=4",
     "puzzles.num_held_out=8",
@@ -142,7 +142,7 @@ def _train(cluster: Cluster, machines: Sequence[Machine]) -> None:
         wait_until(lambda: cluster.nodes_alive() == others, timeout_s=180, what="a lost node")
     lost.start()
     with phase("power is back; the run ends"):
-        wait_until(lambda: submit.poll() is not None, timeout_s=900, what=f"an end, see {_SAID}")
+        wait_until(lambda: submit.poll() is not None, timeout_s=1800, what=f"an end, see {_SAID}")
     _check_run(submit.returncode, machines)
 
 

@@ -20,7 +20,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -40,7 +40,6 @@ _PACKAGES = {
     "rsync": "rsync",
     "ssh": "openssh-client",
     "sshd": "openssh-server",
-    "ps": "procps",
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
@@ -268,8 +267,8 @@ def _command_line(process: psutil.Process) -> str:
         return ""
 
 
-def _run(*command: str, env: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
     return done.stdout
