@@ -7,10 +7,10 @@ ARGS ?=
 # One ninja for all: two versions would each compile DeepSpeed's operator anew.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup train test check chaos golden clean
+.PHONY: help setup train test check chaos cluster-test golden clean
 
 help:  ## Say what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(READY)  ## Make the environment in .venv (about three minutes, once)
 
@@ -32,6 +32,9 @@ check: $(READY)  ## Linters, types and the layers of ARCHITECTURE.md
 
 chaos: $(READY)  ## Train while everything is killed at random, then audit the run (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+cluster-test: $(READY)  ## `ray up` over SSH and a run on it, in namespaces of this computer (needs root; 10 minutes)
+	$(BIN)/python -m tests.cluster $(ARGS)
 
 golden: $(READY)  ## Write the golden transcripts anew; read the difference before you commit it
 	$(BIN)/python -m tests.golden.make
