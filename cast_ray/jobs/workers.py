@@ -21,6 +21,7 @@ from cast_ray.learner import LearnerSettings
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
+from cast_ray.stored_directory import Place, as_place, localized
 from cast_ray.weights import WeightManifest
 from serve.connect import connect_policy
 from serve.deployment import deploy_engines
@@ -79,7 +80,7 @@ class Workers:
         config: TrainConfig,
         *,
         run_id: str,
-        model_dir: Path,
+        model_dir: Place,
         earlier_ids: Sequence[str] = (),
     ) -> Workers:
         """Start engines with the weights of ``model_dir`` as version 0, and the pool.
@@ -87,14 +88,15 @@ class Workers:
         Args:
             config: of the run.
             run_id: begins all names.
-            model_dir: what the engines load first.
+            model_dir: what the engines load first, on their own hosts if it is a URI.
             earlier_ids: of drivers that are gone; what they left behind is removed.
 
         Raises:
             EngineError, RemoteTimeout: the engines did not start.
             ModelError: the model's tokenizer cannot hold a conversation.
         """
-        pieces = read_chat_pieces(model_dir)
+        tokenizer_dir = localized(model_dir, with_weights=False)
+        pieces = read_chat_pieces(tokenizer_dir)
         remove_left_over(earlier_ids)
         for earlier in earlier_ids:
             _clear(_shared_memory_path(earlier))
@@ -110,7 +112,7 @@ class Workers:
             weight_source=_source_name(run_id),
             update_timeout_s=engine.update_timeout_s,
             start_timeout_s=engine.start_timeout_s,
-            model_dir=str(model_dir.absolute()),
+            model_dir=str(as_place(model_dir)),
             weight_version=0,
             dtype=engine.dtype,
             max_model_len=conversation_limit(config),
@@ -128,7 +130,7 @@ class Workers:
         return cls(
             engines=engines,
             pool=pool,
-            tokenizer=ChatTokenizer(model_dir, pieces),
+            tokenizer=ChatTokenizer(tokenizer_dir, pieces),
             weights_dir=weights_dir,
             dtype=engine.dtype,
             weight_source=_source_name(run_id),
@@ -195,7 +197,7 @@ def start_pool(
     config: TrainConfig,
     *,
     run_id: str,
-    model_dir: Path,
+    model_dir: Place,
     engines: PolicyEngines,
     connect: Callable[..., Generate] = connect_policy,
 ) -> RolloutPool:
@@ -215,8 +217,8 @@ def start_pool(
         num_oracle_actors=rollout.oracle_actors,
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
-        model_dir=str(model_dir.absolute()),
-        pieces=read_chat_pieces(model_dir),
+        model_dir=str(as_place(model_dir)),
+        pieces=read_chat_pieces(localized(model_dir, with_weights=False)),
         make_generate=functools.partial(
             connect,
             [handle.app_name for handle in engines.handles],
@@ -229,11 +231,11 @@ def start_pool(
     )
 
 
-def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings:
+def learner_settings(config: TrainConfig, *, model_dir: Place) -> LearnerSettings:
     """Return what every rank of a run's learner is told."""
     learner, reference = config.learner, config.objective.reference
     return LearnerSettings(
-        model_dir=str(model_dir.absolute()),
+        model_dir=str(as_place(model_dir)),
         lr=learner.lr,
         betas=learner.betas,
         weight_decay=learner.weight_decay,
@@ -249,11 +251,11 @@ def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings
         lora_alpha=learner.lora_alpha,
         gradient_checkpointing=learner.gradient_checkpointing,
         offload_optimizer=learner.offload_optimizer,
-        reference_dir="" if reference == "start" else str(Path(reference).absolute()),
+        reference_dir="" if reference == "start" else str(as_place(reference)),
     )
 
 
-def start_learner(config: TrainConfig, *, model_dir: Path) -> LearnerGroup:
+def start_learner(config: TrainConfig, *, model_dir: Place) -> LearnerGroup:
     """Start the learner's ranks with the weights of a model directory."""
     learner = config.learner
     return LearnerGroup(
