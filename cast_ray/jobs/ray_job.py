@@ -40,7 +40,7 @@ def require_run_dir(run_dir: str) -> None:
     """Raise ConfigError unless a run directory outlives the job that makes it."""
     if not is_uri(run_dir) and not Path(run_dir).is_absolute():
         raise ConfigError(
-            "in a job of Ray run_dir must be a URI, or an absolute path on storage that every node "
-            f"sees, because Ray deletes the job's own directory: got {run_dir!r}, give "
-            "run_dir=s3://bucket/NAME or run_dir=/shared/runs/NAME"
+            "in a job of Ray run_dir must be an absolute path, on storage that every node sees, or "
+            f"a URI, because Ray deletes the job's own directory: got {run_dir!r}, give "
+            "run_dir=/shared/runs/NAME or run_dir=s3://bucket/NAME"
         )
