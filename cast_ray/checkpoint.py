@@ -59,7 +59,8 @@ def publish(partial: Path, directory: Path) -> None:
 
 def described_files(directory: Path) -> dict[str, dict[str, int]]:
     """Return size and checksum of every file in a directory, as its marker has them."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    marker = directory / MARKER
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path != marker)
     return {
         str(path.relative_to(directory)): {"num_bytes": path.stat().st_size, "crc32": checksum}
         for path, checksum in zip(files, file_checksums(files), strict=True)

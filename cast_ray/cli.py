@@ -23,6 +23,7 @@ from cast_ray.config_file import load_config
 from cast_ray.errors import CastRayError, RunInterrupted
 from cast_ray.jobs.ray_job import greeting, is_ray_job, require_run_dir
 from cast_ray.kernel_cache import use_kernel_cache
+from cast_ray.uris import child_uri, is_uri, name_of
 
 app = typer.Typer(
     name="cast-ray",
@@ -62,10 +63,10 @@ def train(
     """
     given = list(overrides or [])
     resolved = load_config(config, given)
-    stored = Path(resolved.run_dir) / "config.yaml"
-    if resume and config is None and resolved.run_dir and stored.is_file():
+    if resume and config is None and resolved.run_dir:
+        stored = _stored_config(resolved.run_dir)
         # What the run was started with need not be typed again.
-        resolved = load_config(stored, given)
+        resolved = load_config(stored, given) if stored else resolved
     if not unsupervised and is_ray_job():
         for line in greeting():
             typer.echo(line)
@@ -79,12 +80,40 @@ def train(
         options = [] if config is None else ["--config", str(config)]
         code = supervise(
             driver_command([*options, *given]),
-            run_dir=Path(resolved.run_dir),
+            run_dir=_local_run_dir(resolved.run_dir),
             resume=resume,
             max_restarts=resolved.driver_restarts,
         )
         raise typer.Exit(code)
     _drive(resolved, resume=resume)
+
+
+def _stored_config(run_dir: str) -> Path | None:
+    """Return the configuration that a run was started with; None where there is no run."""
+    if is_uri(run_dir):
+        from cast_ray.jobs.run_at_uri import stored_config
+
+        return stored_config(run_dir)
+    file = Path(run_dir) / "config.yaml"
+    return file if file.is_file() else None
+
+
+def _local_run_dir(run_dir: str) -> Path:
+    """Return where a run's driver writes."""
+    if is_uri(run_dir):
+        from cast_ray.stored_run import working_copy
+
+        return working_copy(run_dir)
+    return Path(run_dir)
+
+
+def _readable(run: str, *, with_weights: bool = False) -> Path:
+    """Return a run directory, copied to this host if it is at a URI."""
+    if is_uri(run):
+        from cast_ray.stored_run import readable_copy
+
+        return readable_copy(run, with_weights=with_weights)
+    return Path(run)
 
 
 def _drive(config: TrainConfig, *, resume: bool) -> None:
@@ -109,7 +138,7 @@ def _drive(config: TrainConfig, *, resume: bool) -> None:
 
 @app.command("eval")
 def evaluate(
-    model: Annotated[Path, typer.Option(help="Model directory or run directory.")],
+    model: Annotated[str, typer.Option(help="Model directory or run directory, or its URI.")],
     games: Annotated[str, typer.Option(help="GAME[:TIER],… e.g. sokoban:mini,sokoban:id")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Configuration values as key=value.")
@@ -124,13 +153,19 @@ def evaluate(
     from cast_ray.jobs.evaluate_model import GameTier, evaluate_model, markdown_table
     from cast_ray.progress import TrainProgress
 
-    stored = model / "config.yaml"
-    config = load_config(stored if stored.is_file() else None, overrides or [])
-    place = out or Path("evaluations") / f"{model.name}-{_now()}"
+    config = load_config(_stored_config(model), overrides or [])
+    name = name_of(model) if is_uri(model) else Path(model).name
+    place = out or Path("evaluations") / f"{name}-{_now()}"
     which = [GameTier.parse(text) for text in games.split(",")]
     with TrainProgress() as progress:
         results = evaluate_model(
-            model, which, config, attempts=attempts, limit=limit, out=place, progress=progress
+            model if is_uri(model) else Path(model),
+            which,
+            config,
+            attempts=attempts,
+            limit=limit,
+            out=place,
+            progress=progress,
         )
     typer.echo(markdown_table(results, attempts=attempts))
     typer.echo(f"\nresults in {place}")
@@ -158,7 +193,7 @@ def solve(
 
 @app.command()
 def replay(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    run: Annotated[str, typer.Argument(help="Run directory, or its URI.")],
     updates: Annotated[
         bool,
         typer.Option("--updates", help="Also learn from them again and compare all checkpoints."),
@@ -171,13 +206,14 @@ def replay(
     """
     from cast_ray.jobs.replay import format_replay, replay_run
 
-    result = replay_run(run)
+    run_dir = _readable(run, with_weights=True)
+    result = replay_run(run_dir)
     typer.echo(format_replay(result))
     differs = bool(result.differences)
     if updates:
         from cast_ray.jobs.replay_updates import format_updates, replay_updates
 
-        found = replay_updates(run)
+        found = replay_updates(run_dir)
         typer.echo(format_updates(found))
         differs |= bool(found.differing)
     if differs:
@@ -185,12 +221,19 @@ def replay(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
+def report(run: Annotated[str, typer.Argument(help="Run directory, or its URI.")]) -> None:
     """Write report.html anew from what lies in a run directory."""
     from cast_ray.report import write_report
     from cast_ray.run_directory import RunDirectory
 
-    typer.echo(write_report(RunDirectory.existing(run)))
+    page = write_report(RunDirectory.existing(_readable(run)))
+    if is_uri(run):
+        from cast_ray.storage import upload_file
+
+        upload_file(page, child_uri(run, page.name))
+        typer.echo(child_uri(run, page.name))
+        return
+    typer.echo(page)
 
 
 @app.command()

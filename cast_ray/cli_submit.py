@@ -62,8 +62,8 @@ def submit(
 ) -> None:
     """Train on a Ray cluster: `cast-ray train` as a job that goes on without this terminal.
 
-    Give run_dir=PATH on storage that all nodes see. Ctrl-C leaves the job alone; look after it by
-    its name with --status, --logs and --stop.
+    Give run_dir=PATH on storage that all nodes see, or run_dir=URI. Ctrl-C leaves the job alone;
+    look after it by its name with --status, --logs and --stop.
 
     Exit code: 0 the job succeeded, 1 it failed, 3 it was stopped, 75 the connection is lost, 130
     Ctrl-C; the last two leave it running. 2 a mistake: nothing was sent.

@@ -234,7 +234,7 @@ class TrainConfig:
     """Which values ``objective``, ``advantage`` and ``distillation`` start from
     (``config_learning.ALGORITHMS``): naming it on the command line replaces those of a file."""
     run_dir: str = ""
-    """Directory of the run; empty = runs/<game>-<tier>-<UTC time>."""
+    """Directory of the run, or its URI; empty = runs/<game>-<tier>-<UTC time>."""
     seed: int = 0
     """Every random choice of the run follows from it (the boards from puzzles.seed)."""
     game: str = "sokoban"

@@ -44,6 +44,7 @@ from cast_ray.objectives import (
     text_loss,
 )
 from cast_ray.policy import save_policy
+from cast_ray.stored_directory import Place, written_at
 
 _LossShareOf: TypeAlias = Callable[[PackedBatch, Tensor, Tensor], LossShare]
 """From a micro-batch, its ``[n]`` learner_logprobs and its ``[n]`` entropies."""
@@ -200,15 +201,16 @@ class Learner:
                     state[name] = weight.detach().cpu().clone() if is_sharded else weight.detach()
         return state
 
-    def save_model(self, directory: Path) -> None:
+    def save_model(self, directory: Place) -> None:
         """Write the policy as a Hugging Face directory, whole or not at all."""
         state = self.state_for_sync()
         if self._rank == 0:
-            tokenizer_dir = Path(self._settings.model_dir)
-            save_policy(self._policy.model, state, directory, tokenizer_dir=tokenizer_dir)
+            with written_at(directory) as here:
+                tokenizer_dir = Path(self._settings.model_dir)
+                save_policy(self._policy.model, state, here, tokenizer_dir=tokenizer_dir)
         comm.barrier()
 
-    def save_checkpoint(self, directory: Path, client_state: dict[str, Any]) -> None:
+    def save_checkpoint(self, directory: Place, client_state: dict[str, Any]) -> None:
         """Write all that training needs to go on bit for bit, whole or not at all.
 
         Arguments and errors as in ``learner_checkpoint``.
@@ -221,7 +223,7 @@ class Learner:
             client_state=client_state,
         )
 
-    def load_checkpoint(self, directory: Path) -> dict[str, Any]:
+    def load_checkpoint(self, directory: Place) -> dict[str, Any]:
         """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
 
         The number of ranks and the ZeRO stage may differ from those of the learner that wrote it.

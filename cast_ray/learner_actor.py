@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from cast_ray.errors import WeightSyncError
 from cast_ray.learner import Learner
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.objectives import Objective
+from cast_ray.stored_directory import Place, localized
 from cast_ray.weight_broadcast import WeightSender
 from cast_ray.weight_group import Meeting
 from cast_ray.weights import WeightManifest, publish_weights
@@ -50,9 +51,14 @@ class LearnerActor:
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
     def start(self, master_addr: str, master_port: int) -> None:
-        """Load the policy and join the other ranks."""
+        """Load the policy, brought from its URI if it has one, and join the other ranks."""
+        settings = self._settings
         self._learner = Learner(
-            self._settings,
+            replace(
+                settings,
+                model_dir=str(localized(settings.model_dir)),
+                reference_dir=settings.reference_dir and str(localized(settings.reference_dir)),
+            ),
             rank=self._rank,
             world_size=self._world_size,
             master_addr=master_addr,
@@ -113,15 +119,15 @@ class LearnerActor:
             del self._sender  # its file, and the port
         return None
 
-    def save_model(self, directory: Path) -> None:
+    def save_model(self, directory: Place) -> None:
         """See ``Learner.save_model``."""
         self._learner.save_model(directory)
 
-    def save_checkpoint(self, directory: Path, client_state: dict[str, Any]) -> None:
+    def save_checkpoint(self, directory: Place, client_state: dict[str, Any]) -> None:
         """See ``Learner.save_checkpoint``."""
         self._learner.save_checkpoint(directory, client_state)
 
-    def load_checkpoint(self, directory: Path) -> dict[str, Any]:
+    def load_checkpoint(self, directory: Place) -> dict[str, Any]:
         """See ``Learner.load_checkpoint``."""
         return self._learner.load_checkpoint(directory)
 

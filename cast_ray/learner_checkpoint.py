@@ -36,6 +36,16 @@ from cast_ray.learner_state import (
     write_random_states,
     write_state,
 )
+from cast_ray.stored_directory import (
+    Place,
+    forget,
+    localized,
+    scratch_directory,
+    upload_share,
+    withdraw,
+    write_marker,
+)
+from cast_ray.uris import is_uri
 
 _STATE = "learner.json"
 
@@ -43,7 +53,7 @@ _STATE = "learner.json"
 def save_checkpoint(
     engine: Any,
     model: torch.nn.Module,
-    directory: Path,
+    directory: Place,
     *,
     settings: LearnerSettings,
     client_state: Mapping[str, Any],
@@ -53,22 +63,31 @@ def save_checkpoint(
     Args:
         engine: DeepSpeed's; Any, because it annotates itself with what it is before its set-up.
         model: in the engine, under Hugging Face names.
-        directory: on a file system that all ranks share; an older checkpoint is replaced.
+        directory: on a file system that all ranks share, or a URI; an older checkpoint is
+            replaced.
         settings: of the learner.
         client_state: what ``load_checkpoint`` is to return; JSON values only.
 
     Raises:
         EnvironmentSetupError: it cannot be written.
+        StorageError: the URI cannot be written; no checkpoint is there.
     """
-    partial, is_first = partial_path(directory), comm.get_rank() == 0
+    is_first = comm.get_rank() == 0
+    state: dict[str, Any] = {}
+    if is_first:
+        state = {
+            "written_by": _fingerprint(settings),
+            "num_updates": num_updates(engine),
+            "client_state": client_state,
+        }
+    if is_uri(directory):
+        _save_at_uri(engine, model, str(directory), state)
+        return
+    directory = Path(directory)
+    partial = partial_path(directory)
     with save_refusals_named(directory):
         if is_first:
             make_partial(directory)
-            state = {
-                "written_by": _fingerprint(settings),
-                "num_updates": num_updates(engine),
-                "client_state": client_state,
-            }
             (partial / _STATE).write_text(json.dumps(state, indent=1))
         comm.barrier()
         write_state(engine, model, partial)
@@ -79,8 +98,30 @@ def save_checkpoint(
         comm.barrier()
 
 
+def _save_at_uri(engine: Any, model: torch.nn.Module, uri: str, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint on each rank's own host and send it; the marker when all have.
+
+    ``state`` is that of rank 0.
+    """
+    is_first = comm.get_rank() == 0
+    with scratch_directory() as own:
+        with save_refusals_named(own):
+            if is_first:
+                (own / _STATE).write_text(json.dumps(state, indent=1))
+            write_state(engine, model, own)
+            write_random_states(own)
+        if is_first:
+            withdraw(uri)
+        comm.barrier()  # before anything is replaced, what was there is no checkpoint any more
+        shares: list[Any] = [None] * comm.get_world_size()
+        comm.all_gather_object(shares, upload_share(own, uri))
+    if is_first:
+        write_marker(uri, {name: file for share in shares for name, file in share.items()})
+    comm.barrier()
+
+
 def load_checkpoint(
-    engine: Any, model: torch.nn.Module, directory: Path, *, settings: LearnerSettings
+    engine: Any, model: torch.nn.Module, directory: Place, *, settings: LearnerSettings
 ) -> dict[str, Any]:
     """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
 
@@ -89,25 +130,29 @@ def load_checkpoint(
     Args:
         engine: as above, fresh or not.
         model: as above.
-        directory: that was written.
+        directory: that was written; each host brings its own copy from a URI.
         settings: of this learner.
 
     Raises:
         RunDirectoryError: the checkpoint is missing, half-written or damaged.
         LearnerError: it is of another model, type, optimizer or kind of adapter.
     """
+    copy = localized(directory)
     if comm.get_rank() == 0:
-        check_whole(directory)
-        written_by, here = _state(directory)["written_by"], _fingerprint(settings)
+        check_whole(copy)
+        written_by, here = _state(copy)["written_by"], _fingerprint(settings)
         if written_by != here:
             raise LearnerError(
                 f"{directory} was written by a learner with {written_by} and this one has {here}: "
                 "resume with the same settings"
             )
     comm.barrier()
-    state = _state(directory)
-    read_state(engine, model, directory, num_updates=state["num_updates"])
-    read_random_states(directory, seed=settings.seed)
+    state = _state(copy)
+    read_state(engine, model, copy, num_updates=state["num_updates"])
+    read_random_states(copy, seed=settings.seed)
+    if is_uri(directory):
+        comm.barrier()  # another rank of this host may still read
+        forget(copy)
     return state["client_state"]
 
 

@@ -24,6 +24,7 @@ from cast_ray.errors import (
 from cast_ray.learner_actor import LearnerActor, as_actor_class
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.objectives import Objective
+from cast_ray.stored_directory import Place
 from cast_ray.weight_group import Meeting
 from cast_ray.weights import WeightManifest
 
@@ -163,17 +164,17 @@ class LearnerGroup:
         sending = self._ranks[0].send_broadcast.remote(timeout_s)
         return lambda: self._wait([sending], "send_broadcast")[0]
 
-    def save_model(self, directory: Path) -> None:
+    def save_model(self, directory: Place) -> None:
         """Write the policy as a Hugging Face directory."""
         self._on_all(lambda rank: rank.save_model.remote(directory), "save_model")
 
-    def save_checkpoint(self, directory: Path, client_state: dict[str, Any]) -> None:
+    def save_checkpoint(self, directory: Place, client_state: dict[str, Any]) -> None:
         """Write all that training needs to go on."""
         self._on_all(
             lambda rank: rank.save_checkpoint.remote(directory, client_state), "save_checkpoint"
         )
 
-    def load_checkpoint(self, directory: Path) -> dict[str, Any]:
+    def load_checkpoint(self, directory: Place) -> dict[str, Any]:
         """Go back to a checkpoint; return the caller's part of its state."""
         return self._on_all(lambda rank: rank.load_checkpoint.remote(directory), "load_checkpoint")[
             0

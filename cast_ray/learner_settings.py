@@ -11,7 +11,8 @@ class LearnerSettings:
     """How the policy is trained; the same on every rank."""
 
     model_dir: str
-    """Directory of a Hugging Face causal language model with safetensors weights."""
+    """Directory of a Hugging Face causal language model with safetensors weights; to an actor also
+    a URI."""
     lr: float
     """Learning rate of ``update``, constant."""
     betas: tuple[float, float]

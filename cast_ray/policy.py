@@ -5,6 +5,7 @@ What trains it is ``cast_ray.learner``; nothing here knows DeepSpeed or Ray.
 
 from __future__ import annotations
 
+import copy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,9 @@ def save_policy(
 def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
     """Return the model without weights and adapters: transformers saves adapters alone."""
     with torch.device("meta"):
-        skeleton: Any = type(model)(model.config)  # Any: .to is annotated as a bare function
+        # A copy: what is saved has its dtype as text, and the next save would meet it.
+        config = copy.deepcopy(model.config)
+        skeleton: Any = type(model)(config)  # Any: .to is annotated as a bare function
     skeleton.generation_config = model.generation_config
     wanted: Any = skeleton  # Any: transformers annotates this method for other arguments
     return wanted.to(model.config.dtype)  # what is saved as the type in config.json

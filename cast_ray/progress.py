@@ -10,7 +10,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -26,6 +25,7 @@ from cast_ray.metrics import StepMetrics, Success
 from cast_ray.report.phrasing import duration, percent, points
 from cast_ray.report.step_table import BESIDE_NOTE, StepTable, step_sentence
 from cast_ray.report.time_split import wall_seconds
+from cast_ray.stored_directory import Place, below
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WARM_START_LINES = 10  # a log gets so many lines of the warm start
@@ -141,11 +141,11 @@ class TrainProgress:
         """Tell the user that something was lost and is back."""
         self.note(f"recovered after {duration(seconds)}: {what}")
 
-    def finish(self, run_dir: Path, summary: Mapping[str, Any]) -> None:
+    def finish(self, run_dir: Place, summary: Mapping[str, Any]) -> None:
         """Say what came out of the run and where it lies.
 
         Args:
-            run_dir: the run directory.
+            run_dir: the run directory, or its URI.
             summary: as in ``summary.json``.
         """
         self._end_activity()
@@ -153,8 +153,8 @@ class TrainProgress:
             _result(summary),
             f"{summary['game']} {summary['tier']}, {summary['algorithm']}, "
             f"{summary['steps']} steps, seed {summary['seed']}, {duration(summary['seconds'])}",
-            f"report  {run_dir / 'report.html'}",
-            f"model   {run_dir / 'model'}",
+            f"report  {below(run_dir, 'report.html')}",
+            f"model   {below(run_dir, 'model')}",
             f"check   cast-ray replay {run_dir}",
         ]
         if not self._is_live:

@@ -19,11 +19,12 @@ from cast_ray.config_file import load_config, save_config
 from cast_ray.config_resources import ResourcesConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.files import refusals_named, written_aside
+from cast_ray.stored_directory import Place
 from cast_ray.trajectory import BATCH_SCHEMA, check_schema
 
 _CHECKPOINT = "step-{:05d}"
 _GROUP = "step-{:05d}-group-{:05d}.parquet"
-_CHECKPOINT_NAMES = re.compile(r"\.?step-(?P<step>\d{5,})(\.partial|\.replaced)?")
+CHECKPOINT_NAMES = re.compile(r"\.?step-(?P<step>\d{5,})(\.partial|\.replaced)?")
 """With a dot in front while they are written (``cast_ray.checkpoint``)."""
 
 CHANGEABLE_KEYS = frozenset(
@@ -56,7 +57,7 @@ class ResumePoint:
 
     step: int = 0
     """Steps done."""
-    checkpoint: Path | None = None
+    checkpoint: Place | None = None
     """The state after them; None = the run's start."""
     damaged: tuple[str, ...] = ()
     """What is wrong with each newer checkpoint."""
@@ -88,6 +89,15 @@ class RunDirectory:
         self.starts = path / "starts.txt"
         self.report = path / "report.html"
         self.summary = path / "summary.json"
+
+    @property
+    def address(self) -> str:
+        """What the user knows the run by."""
+        return str(self.path)
+
+    def place(self, path: Path) -> Place:
+        """Return where the weights of a path of this directory lie: there."""
+        return path
 
     @classmethod
     def create(cls, path: Path, config: TrainConfig) -> RunDirectory:
@@ -252,12 +262,7 @@ class RunDirectory:
                 damaged.append(f"step {step}'s checkpoint is damaged: {error}")
             else:
                 return ResumePoint(step=step, checkpoint=path, damaged=tuple(damaged))
-        if damaged:
-            raise RunDirectoryError(
-                f"{self.path} has no checkpoint that can be used: {'; '.join(damaged)}; start "
-                "again with another run_dir=PATH"
-            )
-        return ResumePoint()
+        return no_checkpoint(str(self.path), damaged)
 
     def drop_old_checkpoints(self, step: int, *, kept: int) -> None:
         """Keep the newest ``kept`` checkpoints up to that of ``step``, which was just written.
@@ -269,14 +274,14 @@ class RunDirectory:
         newest = sorted(number for number in found if number <= step)[-kept:]
         keep = {found[number] for number in newest}
         for path in self.checkpoints.iterdir():
-            if _CHECKPOINT_NAMES.fullmatch(path.name) and path not in keep:
+            if CHECKPOINT_NAMES.fullmatch(path.name) and path not in keep:
                 shutil.rmtree(path)
 
     def _checkpoints(self) -> dict[int, Path]:
         """Return all checkpoints by step; what is half-written has another kind of name."""
         found = {}
         for path in self.checkpoints.iterdir():
-            match = _CHECKPOINT_NAMES.fullmatch(path.name)
+            match = CHECKPOINT_NAMES.fullmatch(path.name)
             if match and not path.name.startswith("."):
                 found[int(match["step"])] = path
         return found
@@ -311,6 +316,20 @@ class RunDirectory:
 def _is_kept(path: Path) -> bool:
     """Whether a file is more than what a process that was killed at once leaves behind."""
     return path.name != ".lock" and not path.name.endswith(".partial")
+
+
+def no_checkpoint(address: str, damaged: list[str]) -> ResumePoint:
+    """Return the point where a run without checkpoints goes on.
+
+    Raises:
+        RunDirectoryError: it has some, all damaged.
+    """
+    if damaged:
+        raise RunDirectoryError(
+            f"{address} has no checkpoint that can be used: {'; '.join(damaged)}; start again "
+            "with another run_dir=PATH"
+        )
+    return ResumePoint()
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,14 +50,29 @@ def cache_root() -> Path:
     return Path(os.environ.get("CAST_RAY_CACHE") or user_cache() / "cast_ray")
 
 
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Yield a new folder of this host; it goes with the block."""
+    place = cache_root() / "scratch"
+    with refusals_named(place):
+        place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        yield Path(folder)
+
+
 def local_name(uri: str) -> str:
     """Return a folder's name for what lies at a URI: readable, and of this URI alone."""
     return f"{name_of(uri)}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
 
 
-def as_place(text: str) -> Place:
-    """Return what a user wrote as a URI or as an absolute path."""
-    return text if is_uri(text) else Path(text).absolute()
+def as_place(place: Place) -> Place:
+    """Return a URI as it is, and a local path as an absolute one."""
+    return str(place) if is_uri(place) else Path(place).absolute()
+
+
+def below(place: Place, *names: str) -> Place:
+    """Return what lies below a place."""
+    return child_uri(str(place), *names) if is_uri(place) else Path(place, *names)
 
 
 def patiently(work: Callable[[], T], *, patience_s: float = _PATIENCE_S) -> T:
@@ -84,6 +100,20 @@ def upload_directory(directory: Path, uri: str) -> None:
     """
     withdraw(uri)
     write_marker(uri, upload_share(directory, uri))
+
+
+@contextmanager
+def written_at(place: Place) -> Iterator[Path]:
+    """Yield where a directory is to be written so that it is at ``place`` after the block.
+
+    The block writes it as ``cast_ray.checkpoint.publish`` does.
+    """
+    if not is_uri(place):
+        yield Path(place)
+        return
+    with scratch_directory() as folder:
+        yield folder / "directory"
+        upload_directory(folder / "directory", str(place))
 
 
 def withdraw(uri: str) -> None:
@@ -115,9 +145,14 @@ def delete_directory(uri: str) -> None:
 
 def is_whole(place: Place) -> bool:
     """Return whether a directory is there: locally by its name, at a URI by its marker."""
+    return has_file(place, MARKER) if is_uri(place) else Path(place).is_dir()
+
+
+def has_file(place: Place, name: str) -> bool:
+    """Return whether a directory has a file of a name."""
     if is_uri(place):
-        return find_file(child_uri(str(place), MARKER)) is not None
-    return Path(place).is_dir()
+        return find_file(child_uri(str(place), name)) is not None
+    return (Path(place) / name).is_file()
 
 
 def check_whole_at(uri: str) -> None:

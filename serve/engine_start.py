@@ -23,6 +23,7 @@ from vllm.v1.metrics.loggers import StatLoggerFactory
 from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 
 from cast_ray.errors import EngineError
+from cast_ray.stored_directory import localized
 from serve.engine_figures import EngineFigures, logger_of
 from serve.wire import EngineOptions
 
@@ -43,6 +44,7 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
         EngineError: vLLM does not start; the message is its first error.
     """
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    options = {**options, "model_dir": str(localized(options["model_dir"]))}
     if not (Path(options["model_dir"]) / "config.json").is_file():
         raise EngineError(f"there is no config.json in {options['model_dir']}: no model to start")
     _check_memory(options)

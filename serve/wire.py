@@ -16,7 +16,7 @@ class EngineOptions(TypedDict):
     """The arguments of ``PolicyEngine.start``, all of them required."""
 
     model_dir: str
-    """A Hugging Face model directory; no tokenizer is needed."""
+    """A Hugging Face model directory, or its URI; no tokenizer is needed."""
     weight_version: int
     """The version that ``model_dir`` holds."""
     dtype: str

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -15,6 +14,7 @@ import ray
 from cast_ray.chat import ChatPieces, ChatTokenizer
 from cast_ray.generation import CountsRequests, Generate
 from cast_ray.rollout import EpisodeSpec, Sampling, play_episode
+from cast_ray.stored_directory import localized
 from cast_ray.trajectory import to_rollout_batch
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
@@ -61,7 +61,7 @@ class EnvironmentActor:
         self, *, model_dir: str, pieces: ChatPieces, make_generate: Callable[[], Generate]
     ) -> None:
         os.nice(_NICENESS)
-        self._tokenizer = ChatTokenizer(Path(model_dir), pieces)
+        self._tokenizer = ChatTokenizer(localized(model_dir, with_weights=False), pieces)
         self._make_generate = make_generate
         self._generate: Generate | None = None
         self._compilations = CompilationCounter()

@@ -31,6 +31,7 @@ from cast_ray.jobs.workers import Workers, start_pool
 from cast_ray.metrics import StepMetrics
 from cast_ray.progress import TrainProgress
 from cast_ray.small_policy import read_chat_pieces
+from cast_ray.stored_directory import localized
 from serve.simulated_engine import deploy_simulated_engines
 
 NUM_SLOTS, SECONDS_PER_TURN = 64, 0.05
@@ -118,7 +119,7 @@ def _loop(config: TrainConfig, *, learner_s: float) -> Iterator[TrainingLoop]:
 
 
 def _simulated_workers(run: Run) -> Workers:
-    model_dir = engine_model(run)
+    model_dir = localized(engine_model(run))
     pieces = read_chat_pieces(model_dir)
     tokenizer = ChatTokenizer(model_dir, pieces)
     engines = deploy_simulated_engines(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from cast_ray.generators import build_puzzles
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.puzzles import Puzzle, read_puzzles, write_puzzles
 from cast_ray.seeds import derive_seed
+from cast_ray.stored_directory import localized
 
 HELD_OUT = "held_out.parquet"
 
@@ -44,9 +45,10 @@ def make_boards(
         PuzzleError: a file is broken, of another game or tier, or repeats a puzzle; or too few
             distinct puzzles exist.
     """
-    if config.file and Path(config.file).is_dir():
-        return _boards_of_data_set(game, tier, config)
-    given = _given_puzzles(Path(config.file), game=game, tier=tier) if config.file else []
+    file = localized(config.file) if config.file else None
+    if file and file.is_dir():
+        return _boards_of_data_set(game, tier, replace(config, file=str(file)))
+    given = _given_puzzles(file, game=game, tier=tier) if file else []
     num_test = config.num_held_out + config.num_validation
     puzzles = build_puzzles(
         game=game,

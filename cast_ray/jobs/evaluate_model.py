@@ -21,6 +21,8 @@ from cast_ray.metrics import Success
 from cast_ray.progress import TrainProgress
 from cast_ray.puzzles import Puzzle
 from cast_ray.run_directory import RunDirectory, write_table
+from cast_ray.stored_directory import Place, below, has_file, is_whole
+from cast_ray.stored_run import is_run, readable_copy
 
 DEFAULT_TIER = "id"
 
@@ -51,7 +53,7 @@ class GameTier:
 
 
 def evaluate_model(
-    model: Path,
+    model: Place,
     games: Sequence[GameTier],
     config: TrainConfig,
     *,
@@ -63,7 +65,7 @@ def evaluate_model(
     """Play held-out boards with a model and write trajectories, JSON and a Markdown table.
 
     Args:
-        model: model directory, or run directory (its ``model/`` is taken).
+        model: model directory, or run directory (its ``model/`` is taken), or the URI of one.
         games: what to play.
         config: engine, sampling and puzzle settings.
         attempts: episodes a board (Avg@k).
@@ -137,28 +139,28 @@ def evaluation_boards(
     return make_boards(which.game, which.tier, settings, exclude=seen).held_out
 
 
-def seen_in_training(model: Path) -> set[str]:
+def seen_in_training(model: Place) -> set[str]:
     """Return the ids of the puzzles that a run trained and validated on; none for a mere model."""
-    if not (model / "config.yaml").is_file():
+    if not is_run(model):
         return set()
-    boards = read_boards(RunDirectory.existing(model).puzzles)
+    boards = read_boards(RunDirectory.existing(readable_copy(model, rooms=["puzzles"])).puzzles)
     return {puzzle.puzzle_id for puzzle in (*boards.train, *boards.validation)}
 
 
-def _model_dir(model: Path) -> Path:
-    if (model / "config.yaml").is_file():
-        run = RunDirectory.existing(model)
-        if not run.model.is_dir():
+def _model_dir(model: Place) -> Place:
+    if is_run(model):
+        trained = below(model, "model")
+        if not is_whole(trained):
             raise ModelError(f"{model} has no trained model yet; finish it with cast-ray train")
-        return run.model
-    if not (model / "config.json").is_file():
+        return trained
+    if not has_file(model, "config.json"):
         raise ModelError(
             f"{model} is neither a model directory (config.json) nor a run directory (config.yaml)"
         )
     return model
 
 
-def _write_results(out: Path, model: Path, attempts: int, results: dict[str, Success]) -> None:
+def _write_results(out: Path, model: Place, attempts: int, results: dict[str, Success]) -> None:
     document = {
         "model": str(model),
         "attempts": attempts,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cast_ray.errors import ConfigError
 from cast_ray.jobs.code_version import code_version, ray_version
+from cast_ray.uris import is_uri
 
 SUBMITTED_BY = "CAST_RAY_SUBMITTED_BY"
 """Environment variable: ``code_version`` of the machine that submitted the job."""
@@ -37,9 +38,9 @@ def greeting() -> list[str]:
 
 def require_run_dir(run_dir: str) -> None:
     """Raise ConfigError unless a run directory outlives the job that makes it."""
-    if not Path(run_dir).is_absolute():
+    if not is_uri(run_dir) and not Path(run_dir).is_absolute():
         raise ConfigError(
-            "in a job of Ray run_dir must be an absolute path, on storage that every node sees, "
-            f"because Ray deletes the job's own directory: got {run_dir!r}, give "
-            "run_dir=/shared/runs/NAME"
+            "in a job of Ray run_dir must be an absolute path, on storage that every node sees, or "
+            f"a URI, because Ray deletes the job's own directory: got {run_dir!r}, give "
+            "run_dir=/shared/runs/NAME or run_dir=s3://bucket/NAME"
         )

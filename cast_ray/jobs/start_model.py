@@ -13,30 +13,36 @@ from cast_ray.jobs import warm_start
 from cast_ray.jobs.run import Run
 from cast_ray.jobs.workers import conversation_limit, start_learner
 from cast_ray.small_policy import read_chat_pieces
+from cast_ray.stored_directory import Place, is_whole, localized, written_at
+from cast_ray.uris import is_uri
 
 
-def engine_model(run: Run) -> Path:
-    """Return the model directory that engines and warm start begin with, built if need be.
+def engine_model(run: Run) -> Place:
+    """Return the model that engines and warm start begin with, built if need be.
 
     Raises:
         ConfigError: its tokenizer writes an action of the game in more tokens than an answer has.
     """
-    model_dir = Path(run.config.policy.path) if run.config.policy.path else _initial_model(run)
+    path = run.config.policy.path
+    model_dir = (path if is_uri(path) else Path(path)) if path else _initial_model(run)
     warm_start.check_answers_fit(
         run.boards.train[0],
-        tokenizer=ChatTokenizer(model_dir, read_chat_pieces(model_dir)),
+        tokenizer=_tokenizer(model_dir),
         max_answer_tokens=run.config.rollout.max_answer_tokens,
     )
     return model_dir
 
 
-def _initial_model(run: Run) -> Path:
+def _initial_model(run: Run) -> Place:
     """Return the untrained small policy of the run, built on first use."""
-    config, directory = run.config, run.directory
-    if not directory.initial_model.is_dir():
-        turn_budget = get_game(config.game).tiers[config.tier].turn_budget
-        run.progress.phase("building the small policy")
-        unfinished = make_partial(directory.initial_model)
+    config = run.config
+    place = run.directory.place(run.directory.initial_model)
+    if is_whole(place):
+        return place
+    turn_budget = get_game(config.game).tiers[config.tier].turn_budget
+    run.progress.phase("building the small policy")
+    with written_at(place) as here:
+        unfinished = make_partial(here)
         warm_start.build_initial_model(
             unfinished,
             game=config.game,
@@ -46,34 +52,40 @@ def _initial_model(run: Run) -> Path:
             max_tokens=conversation_limit(config),
             seed=config.seed,
         )
-        publish(unfinished, directory.initial_model)
-    return directory.initial_model
+        publish(unfinished, here)
+    return place
 
 
-def start_model(run: Run, engine_model: Path, place: PlacementGroup) -> Path:
+def _tokenizer(model_dir: Place) -> ChatTokenizer:
+    here = localized(model_dir, with_weights=False)
+    return ChatTokenizer(here, read_chat_pieces(here))
+
+
+def start_model(run: Run, engine_model: Place, ranks_place: PlacementGroup) -> Place:
     """Return the model that reinforcement learning starts from, warm-started if need be.
 
     Args:
         run: whose model.
         engine_model: what a warm start begins with.
-        place: of the learner's ranks.
+        ranks_place: where the learner's ranks run.
     """
     config, directory, progress = run.config, run.directory, run.progress
-    if directory.start_model.is_dir():
-        return directory.start_model
+    place = directory.place(directory.start_model)
+    if is_whole(place):
+        return place
     if config.warm_start.steps == 0:
         return engine_model
     progress.phase("writing demonstrations")
     table = warm_start.demonstrations(
         run.boards.train,
         config.warm_start,
-        tokenizer=ChatTokenizer(engine_model, read_chat_pieces(engine_model)),
+        tokenizer=_tokenizer(engine_model),
         turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
         ends_dead=config.rollout.deadlock_ends_episode,
         seed=config.seed,
     )
     progress.phase("starting the learner for the warm start")
-    learner = start_learner(config, model_dir=engine_model, place=place)
+    learner = start_learner(config, model_dir=engine_model, place=ranks_place)
     try:
         warm_start.warm_start(
             learner,
@@ -82,7 +94,7 @@ def start_model(run: Run, engine_model: Path, place: PlacementGroup) -> Path:
             max_skipped=config.learner.max_skipped_updates,
             on_step=lambda step, loss: progress.warm_start(step, config.warm_start.steps, loss),
         )
-        learner.save_model(directory.start_model)
+        learner.save_model(place)
     finally:
         learner.close()
-    return directory.start_model
+    return place

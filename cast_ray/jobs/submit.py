@@ -19,6 +19,7 @@ from cast_ray.errors import ConfigError
 from cast_ray.jobs.code_version import code_version
 from cast_ray.jobs.job_package import sent_config
 from cast_ray.jobs.ray_job import SUBMITTED_BY, require_run_dir
+from cast_ray.uris import is_uri
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -107,8 +108,8 @@ def _require_cluster_paths(config: TrainConfig) -> None:
         "objective.reference": "" if reference in ("start", "none") else reference,
     }
     for key, path in paths.items():
-        if path and not Path(path).is_absolute():
+        if path and not is_uri(path) and not Path(path).is_absolute():
             raise ConfigError(
                 f"{key} must be an absolute path on the cluster, where no file of this machine "
-                f"is: got {path!r}"
+                f"is, or a URI: got {path!r}"
             )

@@ -67,7 +67,13 @@ def train(
     started = time.perf_counter()
     progress.phase("choosing puzzles")
     run = open_run(config, resume=resume, progress=progress, lost_at=lost_at)
-    directory = run.directory
+    with run.kept():
+        return _finish(run, started=started)
+
+
+def _finish(run: Run, *, started: float) -> RunDirectory:
+    """Train to the end and write what is said about it."""
+    config, directory, progress = run.config, run.directory, run.progress
     progress.phase("starting Ray")
     try:
         # What did start once may start again later, whatever keeps it from that now.
@@ -85,7 +91,8 @@ def train(
     summary = _summarise(run, seconds=time.perf_counter() - started)
     progress.phase("writing the report")
     write_report(directory)
-    progress.finish(directory.path, summary)
+    run.send_all()
+    progress.finish(directory.place(directory.path), summary)
     return directory
 
 
@@ -128,7 +135,7 @@ def _train(run: Run) -> None:
                 run, workers, learner, monitor=monitor, recoveries=recoveries, exporter=exporter
             )
             _take_steps(run, workers, loop, recoveries)
-            learner.call(lambda group: group.save_model(directory.model))
+            learner.call(lambda group: group.save_model(directory.place(directory.model)))
 
 
 def _take_steps(run: Run, workers: Workers, loop: TrainingLoop, recoveries: RecoveryLog) -> None:
@@ -143,6 +150,7 @@ def _take_steps(run: Run, workers: Workers, loop: TrainingLoop, recoveries: Reco
     with _finish_step_on_interrupt(progress) as interrupted:
         for step in range(loop.steps_done + 1, config.steps + 1):
             progress.step(loop.take_step(step), config.steps)
+            run.send()
             is_last = step == config.steps or bool(interrupted)
             if is_last or step % config.checkpoint_every == 0:
                 loop.save_checkpoint()

@@ -160,6 +160,7 @@ class TrainingLoop:
     def save_checkpoint(self) -> None:
         """Keep all that training needs to go on after the last step that was taken."""
         started = time.perf_counter()
+        self._run.send_all()  # a checkpoint counts on the trajectories that led to it
         directory, step = self._run.directory, self.steps_done
         state = training_state(
             self._run,
@@ -167,8 +168,8 @@ class TrainingLoop:
             healthy=self._alarm.healthy,
             skipped_updates=self._skipped.in_a_row,
         ).to_json()
-        path = directory.checkpoint(step)
-        self._learner.call(lambda group: group.save_checkpoint(path, state))
+        place = directory.place(directory.checkpoint(step))
+        self._learner.call(lambda group: group.save_checkpoint(place, state))
         directory.drop_old_checkpoints(step, kept=self._run.config.checkpoints_kept)
         self._amend(step, seconds_checkpoint=time.perf_counter() - started)
 

@@ -24,6 +24,7 @@ from cast_ray.learner import LearnerSettings
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
+from cast_ray.stored_directory import Place, as_place, localized
 from cast_ray.weights import WeightManifest
 from serve.connect import connect_policy
 from serve.deployment import deploy_engines
@@ -86,7 +87,7 @@ class Workers:
         config: TrainConfig,
         *,
         run_id: str,
-        model_dir: Path,
+        model_dir: Place,
         earlier_ids: Sequence[str] = (),
     ) -> Workers:
         """Start engines with the weights of ``model_dir`` as version 0, and the pool.
@@ -94,14 +95,15 @@ class Workers:
         Args:
             config: of the run.
             run_id: begins all names.
-            model_dir: what the engines load first.
+            model_dir: what the engines load first, on their own hosts if it is a URI.
             earlier_ids: of drivers that are gone; what they left behind is removed.
 
         Raises:
             EngineError, RemoteTimeout: the engines did not start.
             ModelError: the model's tokenizer cannot hold a conversation.
         """
-        pieces = read_chat_pieces(model_dir)
+        tokenizer_dir = localized(model_dir, with_weights=False)
+        pieces = read_chat_pieces(tokenizer_dir)
         remove_left_over(earlier_ids)
         for earlier in earlier_ids:
             _clear(_shared_memory_path(earlier))
@@ -130,7 +132,7 @@ class Workers:
         return cls(
             engines=engines,
             pool=pool,
-            tokenizer=ChatTokenizer(model_dir, pieces),
+            tokenizer=ChatTokenizer(tokenizer_dir, pieces),
             weights_dir=weights_dir,
             dtype=engine.dtype,
             weight_source=_source_name(run_id),
@@ -207,7 +209,7 @@ class Workers:
 
 
 def _start_engines(
-    config: TrainConfig, *, run_id: str, model_dir: Path, weights_dir: Path
+    config: TrainConfig, *, run_id: str, model_dir: Place, weights_dir: Path
 ) -> PolicyEngines:
     """Start a run's engines; see ``deploy_engines``."""
     engine, resources = config.engine, config.resources
@@ -223,7 +225,7 @@ def _start_engines(
         weight_source=_source_name(run_id),
         update_timeout_s=engine.update_timeout_s,
         start_timeout_s=engine.start_timeout_s,
-        model_dir=str(model_dir.absolute()),
+        model_dir=str(as_place(model_dir)),
         weight_version=0,
         dtype=engine.dtype,
         max_model_len=conversation_limit(config),
@@ -244,7 +246,7 @@ def start_pool(
     config: TrainConfig,
     *,
     run_id: str,
-    model_dir: Path,
+    model_dir: Place,
     engine_names: Sequence[str],
     connect: Callable[..., Generate] = connect_policy,
 ) -> RolloutPool:
@@ -270,8 +272,8 @@ def start_pool(
         ),
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
-        model_dir=str(model_dir.absolute()),
-        pieces=read_chat_pieces(model_dir),
+        model_dir=str(as_place(model_dir)),
+        pieces=read_chat_pieces(localized(model_dir, with_weights=False)),
         make_generate=functools.partial(
             connect,
             engine_names,
@@ -285,11 +287,11 @@ def start_pool(
     )
 
 
-def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings:
+def learner_settings(config: TrainConfig, *, model_dir: Place) -> LearnerSettings:
     """Return what every rank of a run's learner is told."""
     learner, reference = config.learner, config.objective.reference
     return LearnerSettings(
-        model_dir=str(model_dir.absolute()),
+        model_dir=str(as_place(model_dir)),
         lr=learner.lr,
         betas=learner.betas,
         weight_decay=learner.weight_decay,
@@ -305,7 +307,7 @@ def learner_settings(config: TrainConfig, *, model_dir: Path) -> LearnerSettings
         lora_alpha=learner.lora_alpha,
         gradient_checkpointing=learner.gradient_checkpointing,
         offload_optimizer=learner.offload_optimizer,
-        reference_dir="" if reference == "start" else str(Path(reference).absolute()),
+        reference_dir="" if reference == "start" else str(as_place(reference)),
     )
 
 
@@ -317,7 +319,7 @@ def reserve_learner(config: TrainConfig) -> PlacementGroup:
 
 
 def start_learner(
-    config: TrainConfig, *, model_dir: Path, place: PlacementGroup | None = None
+    config: TrainConfig, *, model_dir: Place, place: PlacementGroup | None = None
 ) -> LearnerGroup:
     """Start the learner's ranks with the weights of a model directory.
 

@@ -138,6 +138,11 @@ def test_path_that_is_none_on_the_cluster_is_refused(given: list[str], named: st
         request(*given)
 
 
+def test_uris_are_the_same_on_the_cluster() -> None:
+    uri = "s3://bucket/some?region=eu-west-1"
+    request(*(f"{key}={uri}" for key in ("run_dir", "puzzles.file", "policy.path")))
+
+
 @pytest.mark.parametrize("name", ["", "../../api", "two words", "-list", "x" * 101, "a/b"])
 def test_name_that_is_no_name_of_a_log_file_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="a job's name has up to 100"):
