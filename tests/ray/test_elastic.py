@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -222,18 +223,19 @@ def test_a_cluster_that_is_too_small_is_asked_to_grow(cluster: Cluster) -> None:
 
     config = load_config(None, ["resources.engines=3", "resources.wait_for_nodes_s=60"])
     said: list[str] = []
-    asked: list[dict[str, float]] = []
-
-    def grow() -> None:
-        status = get_cluster_status(cluster.address)
-        for demand in status.resource_demands.cluster_constraint_demand:
-            asked.extend(one.bundle for one in demand.bundles_by_count for _ in range(one.count))
+    with ThreadPoolExecutor(max_workers=1) as other:
+        waiting = other.submit(wait_for_places, config, say=said.append)
+        wait_until(lambda: said, limit_s=30)
+        # What an autoscaler would see.
+        demands = get_cluster_status(cluster.address).resource_demands.cluster_constraint_demand
+        asked = [
+            one.bundle
+            for each in demands
+            for one in each.bundles_by_count
+            for _ in range(one.count)
+        ]
         cluster.add_node(num_cpus=4, object_store_memory=STORE_BYTES)
-
-    autoscaler = threading.Timer(3.0, grow)
-    autoscaler.start()
-    wait_for_places(config, say=said.append)
-    autoscaler.join()
+        waiting.result(timeout=60)
     assert sum(bundle["CPU"] for bundle in asked) == 2 + 3 + 0.5 + 0.5
     assert "waiting for nodes (2 there)" in said[0]
     assert "engines of 1 CPU" in said[0]
