@@ -119,5 +119,4 @@ def _sizes(window: NodesWindow) -> dict[str, float]:
         "driver_mib": window.driver_mib,
         "controller_mib": window.controller_mib,
         "raylet_mib": window.raylet_mib,
-        "handle_kib": window.handle_kib,
     }

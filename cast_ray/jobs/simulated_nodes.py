@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import ray
-from ray import serve as ray_serve
 from ray.cluster_utils import Cluster
 
 from cast_ray.chat import ChatTokenizer
@@ -50,7 +49,6 @@ _STORE_BYTES = 2**27
 _LOOK_EVERY_S = 2.0
 """As the monitor of a run does."""
 _TIMEOUT_S = 120.0
-_HANDLES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +83,6 @@ class NodesWindow:
     controller_mib: float
     raylet_mib: float
     """Of one raylet, mean."""
-    handle_kib: float
-    """Private memory that one more used handle of an engine costs a process."""
 
 
 def measure_nodes(
@@ -264,11 +260,11 @@ def _window(
         num_groups=after.groups - before.groups,
         group_turns=after.group_turns - before.group_turns,
         group_bytes=after.group_bytes - before.group_bytes,
-        **_sizes(engines),
+        **_sizes(),
     )
 
 
-def _sizes(engines: PolicyEngines) -> dict[str, float]:
+def _sizes() -> dict[str, float]:
     """Return what single processes hold; call it after the window, it costs time."""
     found = processes_by_component()
     environments, raylets = found["environment"], found["raylets"]
@@ -279,22 +275,4 @@ def _sizes(engines: PolicyEngines) -> dict[str, float]:
         "driver_mib": private_mib(found[DRIVER]),
         "controller_mib": private_mib(found["serve_controller"]),
         "raylet_mib": private_mib(raylets) / len(raylets),
-        "handle_kib": _handle_kib(engines.names),
     }
-
-
-def _handle_kib(names: Sequence[str]) -> float:
-    """Return the private memory of one used handle, over some that this process makes."""
-    me = [psutil.Process()]
-    handles = []
-
-    def make(count: int) -> None:
-        for number in range(count):
-            handle = ray_serve.get_app_handle(names[number % len(names)])
-            handle.stats.remote().result(timeout_s=_TIMEOUT_S)
-            handles.append(handle)  # or it would be gone before it is measured
-
-    make(len(names))  # what the first ones load
-    before = private_mib(me)
-    make(_HANDLES)
-    return 1024 * (private_mib(me) - before) / _HANDLES
