@@ -25,15 +25,15 @@ from cast_ray.jobs.simulated_nodes import (
 
 NOMINAL_TURNS_PER_S = SLOTS_PER_NODE / SECONDS_PER_TURN
 """Of one node's engine, were no slot ever empty."""
-NUM_PUZZLES = 128
+NUM_PUZZLES = 64
 _NUMBERS_OF_NODES = (1, 2, 4, 8)
 
 
 def bench_scaling(
     *,
     numbers_of_nodes: Sequence[int] = _NUMBERS_OF_NODES,
-    warm_up_s: float = 30.0,
-    seconds: float = 60.0,
+    warm_up_s: float = 20.0,
+    seconds: float = 45.0,
     num_puzzles: int = NUM_PUZZLES,
 ) -> dict[str, float]:
     """Return turns a second, their efficiency, and what they cost, by the number of nodes.
@@ -63,7 +63,14 @@ def bench_scaling(
                     seconds=seconds,
                 )
                 windows.append(window.result())
+                print(_said(windows[-1]), flush=True)
     return scaling_figures(windows)
+
+
+def _said(window: NodesWindow) -> str:
+    """Return a line about one window; the whole takes minutes."""
+    rate = window.num_turns / window.seconds
+    return f"{window.num_nodes} nodes: {rate:.1f} turns a second, {window}"
 
 
 def scaling_figures(windows: Sequence[NodesWindow]) -> dict[str, float]:
