@@ -96,3 +96,16 @@ def test_a_picture_is_drawn_of_what_was_measured(
     monkeypatch.setitem(BENCHMARKS, "scaling", lambda: figures)
     assert run_benchmark("scaling", plot=tmp_path / "scaling.svg") == figures
     assert "<!-- 49.0 (98.0%) -->" in (tmp_path / "scaling.svg").read_text()
+
+
+def test_the_page_says_what_the_run_beside_it_measured() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    figures = json.loads((docs / "scaling.json").read_text())
+    page, drawing = (docs / "scaling.md").read_text(), (docs / "scaling.svg").read_text()
+    rates = rates_by_nodes(figures)
+    assert sorted(rates) == [1, 2, 4, 8]
+    for number, rate in rates.items():
+        efficiency = figures[f"efficiency_{number}"]
+        assert f"\n| {number} | {rate:.1f} | {efficiency:.1%} | " in page
+        assert f"<!-- {rate:.1f} ({efficiency:.1%}) -->" in drawing
+        assert efficiency == pytest.approx(rate / number / rates[1], abs=1e-3)
