@@ -289,8 +289,13 @@ def sweep(
 def bench(
     what: Annotated[
         str,
-        typer.Argument(help="asynchronous, gym, learner, rollout, simulated, solve, solvers, sync"),
+        typer.Argument(
+            help="asynchronous, gym, learner, rollout, scaling, simulated, solve, solvers, sync"
+        ),
     ],
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the figures of scaling into this SVG file.")
+    ] = None,
 ) -> None:
     """Measure a speed on this machine; the last line is one JSON object.
 
@@ -298,13 +303,14 @@ def bench(
 
     gym: steps a second of the numeric Gymnasium environments, on one core.
     rollout: turns a second through the whole path, beside vLLM alone with the same token work.
+    scaling: turns a second of 1, 2, 4 and 8 simulated nodes, and what the processes use.
     simulated: 4,096 episodes on an engine of stated slots and latency: slots filled, CPU, memory.
     solve: seconds for 10,000 states of all games in play, from 1,000 puzzles, with --q.
     sync: seconds from the learner's weights to an engine's, 1 GB, beside a plain copy of the bytes.
     """
     from cast_ray.jobs.bench import run_benchmark
 
-    typer.echo(json.dumps(run_benchmark(what)))
+    typer.echo(json.dumps(run_benchmark(what, plot=plot)))
 
 
 def _new_run_dir(game: str, tier: str) -> str:

@@ -373,10 +373,12 @@ def deploy_simulated_engines(
     seconds_to_start: float = 0.0,
     num_cpus: float = 0.0,
     num_at_start: int | None = None,
+    start_timeout_s: float = 60.0,
 ) -> PolicyEngines:
     """Start doubles in the place of a run's engines and return them when they run.
 
-    ``seconds_to_start`` is also what a restart takes; ``num_cpus`` and ``num_at_start`` are those
+    ``seconds_to_start`` is also what a restart takes, and ``start_timeout_s`` the limit for what
+    goes before it; ``num_cpus`` and ``num_at_start`` are those
     of ``deploy_engines``; the rest is told to ``SimulatedEngine``.
     """
     placed = {"placement_group_bundles": [{"CPU": num_cpus}]} if num_cpus else {}
@@ -395,6 +397,6 @@ def deploy_simulated_engines(
         num_engines=num_engines,
         num_at_start=num_at_start,
         bundle={"CPU": num_cpus},
-        start_timeout_s=seconds_to_start + 60,
+        start_timeout_s=seconds_to_start + start_timeout_s,
         workers_per_engine=1,
     )

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from cast_ray.errors import ConfigError
 from cast_ray.jobs.bench_asynchronous import bench_asynchronous
 from cast_ray.jobs.bench_gym import bench_gym
 from cast_ray.jobs.bench_learner import bench_learner
 from cast_ray.jobs.bench_rollout import bench_rollout
+from cast_ray.jobs.bench_scaling import bench_scaling
 from cast_ray.jobs.bench_simulated import bench_simulated
 from cast_ray.jobs.bench_solve import bench_solve
 from cast_ray.jobs.bench_solvers import bench_solvers
 from cast_ray.jobs.bench_sync import bench_sync
+from cast_ray.jobs.scaling_plot import check_plot, plot_scaling
 
 BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "asynchronous": bench_asynchronous,
     "gym": bench_gym,
     "learner": bench_learner,
     "rollout": bench_rollout,
+    "scaling": bench_scaling,
     "simulated": bench_simulated,
     "solve": bench_solve,
     "solvers": bench_solvers,
@@ -26,12 +30,23 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
 }
 
 
-def run_benchmark(what: str) -> Mapping[str, float]:
+def run_benchmark(what: str, *, plot: Path | None = None) -> Mapping[str, float]:
     """Return the figures of one benchmark, measured on this machine now.
 
+    Args:
+        what: its name.
+        plot: where to draw them, for ``scaling``; None = nowhere.
+
     Raises:
-        ConfigError: there is no such benchmark.
+        ConfigError: there is no such benchmark, or no picture of it.
     """
     if what not in BENCHMARKS:
         raise ConfigError(f"the benchmark must be one of {', '.join(BENCHMARKS)}, got {what!r}")
-    return BENCHMARKS[what]()
+    if plot is not None:
+        if what != "scaling":
+            raise ConfigError(f"--plot is for scaling: there is no picture of {what}")
+        check_plot(plot)
+    figures = BENCHMARKS[what]()
+    if plot is not None:
+        plot_scaling(figures, plot)
+    return figures

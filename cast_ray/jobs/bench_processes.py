@@ -12,8 +12,10 @@ _COMPONENTS = {
     "ray::ServeReplica": "engine",
     "VLLM::EngineCor": "engine_core",
     "ray::ServeController": "serve_controller",
-    "raylet": "ray",
-    "gcs_server": "ray",
+    "ray::DashboardAgent": "ray_agents",
+    "ray::RuntimeEnvAgent": "ray_agents",
+    "raylet": "raylets",
+    "gcs_server": "gcs",
 }
 OTHER = "other"
 DRIVER = "driver"

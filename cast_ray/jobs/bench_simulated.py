@@ -9,7 +9,6 @@ episodes stays.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from cast_ray.chat import ChatTokenizer
-from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import RemoteTimeout
-from cast_ray.games import get_game
-from cast_ray.generators import build_puzzles
 from cast_ray.jobs.bench_processes import (
     DRIVER,
     cpu_ms_per_turn,
@@ -30,11 +26,8 @@ from cast_ray.jobs.bench_processes import (
     private_mib,
     processes_by_component,
 )
-from cast_ray.jobs.evaluate import episode_groups, training_sampling
+from cast_ray.jobs.bench_stream import GROUP_SIZE, GroupStream, puzzles_and_tokenizer
 from cast_ray.jobs.ray_session import ray_session
-from cast_ray.jobs.rollouts import RolloutCollector, Ticket
-from cast_ray.jobs.start_solver import StartSolver
-from cast_ray.jobs.warm_start import build_initial_model
 from cast_ray.jobs.workers import start_pool
 from cast_ray.puzzles import Puzzle
 from cast_ray.small_policy import read_chat_pieces
@@ -46,15 +39,11 @@ GAME, TIER = "sokoban", "id"
 NUM_EPISODES = 4096
 SECONDS_PER_TURN = 0.05
 NUM_PUZZLES = 512
-_GROUP_SIZE = 8
-_SEED = 0
 _WARM_UP_S = 15.0
-_POLL_S = 0.01
 _LOOK_EVERY_S = 2.0
 _MOST_EMPTY = 0.9
 _TIMEOUT_S = 60.0
 _MEMORY_SETTLED_TURNS = 50_000
-_MAX_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +67,9 @@ def bench_simulated(
     slope over the turns after the first 50,000.
     """
     with tempfile.TemporaryDirectory() as folder:
-        puzzles, model_dir = _puzzles_and_tokenizer(Path(folder))
+        puzzles, model_dir = puzzles_and_tokenizer(
+            Path(folder), game=GAME, tier=TIER, count=NUM_PUZZLES
+        )
         many, few = (
             _measure(
                 puzzles,
@@ -114,22 +105,6 @@ def bench_simulated(
         * few.clock.starved_slot_seconds
         / (few.clock.num_slots * few.clock.seconds),
     }
-
-
-def _puzzles_and_tokenizer(folder: Path) -> tuple[list[Puzzle], Path]:
-    puzzles = build_puzzles(
-        game=GAME, tier=TIER, count=NUM_PUZZLES, seed=_SEED, solve=StartSolver(GAME).cost
-    )
-    build_initial_model(
-        folder / "model",
-        game=GAME,
-        turn_budget=get_game(GAME).tiers[TIER].turn_budget,
-        puzzles=puzzles,
-        policy=TrainConfig().policy,
-        max_tokens=_MAX_TOKENS,
-        seed=_SEED,
-    )
-    return puzzles, folder / "model"
 
 
 @contextmanager
@@ -171,51 +146,6 @@ def _engine_and_pool(
             engines.remove()
 
 
-class _Stream:
-    """Keeps a number of groups on their way."""
-
-    def __init__(self, pool: RolloutPool, puzzles: list[Puzzle], folder: Path) -> None:
-        self._collector = RolloutCollector(pool)
-        self._puzzles = puzzles
-        self._folder = folder
-        self._sampling = training_sampling(TrainConfig())
-        self._out: list[Ticket] = []
-        self._num_issued = 0
-        self.num_finished = 0
-        folder.mkdir()
-
-    def _top_up(self) -> None:
-        """Forget the groups that are finished, which are on disk, and send out as many new ones."""
-        out = [ticket for ticket in self._out if not ticket.is_finished]
-        self.num_finished += len(self._out) - len(out)
-        self._out = out
-        while len(self._out) < NUM_EPISODES // _GROUP_SIZE:
-            puzzle = self._puzzles[self._num_issued % len(self._puzzles)]
-            groups = episode_groups(
-                [puzzle],
-                attempts=_GROUP_SIZE,
-                step=0,
-                seed=_SEED,
-                purpose="bench",
-                first_group=self._num_issued,
-            )
-            path = self._folder / f"group-{self._num_issued:06}.parquet"
-            self._num_issued += 1
-            self._out.append(
-                self._collector.issue(groups, self._sampling, log_to=lambda _, p=path: p)
-            )
-
-    def keep_up(self, seconds: float) -> None:
-        """Issue a new group for each that ends, for so long."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            self._top_up()
-            time.sleep(_POLL_S)
-
-    def close(self) -> None:
-        self._collector.close()
-
-
 def _measure(
     puzzles: list[Puzzle],
     model_dir: Path,
@@ -228,7 +158,8 @@ def _measure(
     with _engine_and_pool(model_dir, num_slots=num_slots, num_actors=num_actors) as parts:
         engines, pool = parts
         [handle] = engines.handles
-        stream = _Stream(pool, puzzles, folder)
+        num_groups = NUM_EPISODES // GROUP_SIZE
+        stream = GroupStream(pool, puzzles, folder, num_groups=num_groups)
 
         stream.keep_up(_WARM_UP_S)
         handle.reset_clock.remote().result(timeout_s=_TIMEOUT_S)

@@ -35,7 +35,14 @@ _END_TIMEOUT_S = 120.0
 """A trial that is told to stop finishes its step first."""
 
 
-def run_sweep(plan: SweepPlan, *, file: Path | None, out: Path, at_once: int = 0) -> Path:
+def run_sweep(
+    plan: SweepPlan,
+    *,
+    file: Path | None,
+    out: Path,
+    at_once: int = 0,
+    command: Sequence[str] | None = None,
+) -> Path:
     """Run a sweep's trials and return the folder with ``results.parquet`` and ``results.svg``.
 
     Args:
@@ -43,19 +50,24 @@ def run_sweep(plan: SweepPlan, *, file: Path | None, out: Path, at_once: int = 0
         file: the configuration file of all trials; None = the quickstart's values.
         out: the sweep's folder. One that was begun with the same plan is gone on with.
         at_once: trials that run together; 0 = as many as the cluster's CPUs and GPUs allow.
+        command: what a run is, before its arguments; None = ``cast-ray train``.
 
     Raises:
         RunDirectoryError: the folder holds something else.
         EnvironmentSetupError: the cluster cannot hold one trial; or every trial failed.
     """
     _begin(plan, out)
+    train = train_command(()) if command is None else list(command)
     given = [] if file is None else ["--config", str(file.absolute())]
     with ray_session(num_cpus=reserved_cpus(plan.base) * max(at_once, 1)):
         together = at_once or trials_that_fit(plan.base, ray.cluster_resources())
         address = ray.get_runtime_context().gcs_address
-        start = _warm_start(plan, given, out, address=address) if plan.needs_warm_start else []
+        start = []
+        if plan.needs_warm_start:
+            start = _warm_start(plan, [*train, *given], out, address=address)
         jobs = {
             trial.name: [
+                *train,
                 *given,
                 *plan.fixed,
                 *(f"{key}={value}" for key, value in trial.values.items()),
@@ -113,15 +125,15 @@ def _begin(plan: SweepPlan, out: Path) -> None:
             aside.write_text(text)
 
 
-def _warm_start(plan: SweepPlan, given: list[str], out: Path, *, address: str) -> list[str]:
+def _warm_start(plan: SweepPlan, command: list[str], out: Path, *, address: str) -> list[str]:
     """Teach the policy that all trials begin with; return what tells them so."""
     run = RunDirectory(out / "start")
     # Its own evaluation would say little: every trial's first is of the same model.
     quick = ["steps=0", "evaluation.every=0", "evaluation.held_out_attempts=1"]
     log = out / "start.log"
     if not run.summary.is_file():
-        arguments = [*given, *plan.fixed, *quick, f"run_dir={run.path}"]
-        if code := _start(arguments, log, address=address).wait():
+        whole = [*command, *plan.fixed, *quick, f"run_dir={run.path}"]
+        if code := _start(whole, log, address=address).wait():
             raise EnvironmentSetupError(
                 f"the warm start of all trials ended with exit code {code}: {_last_words(log)}"
             )
@@ -137,7 +149,7 @@ def _run_trials(
         tune.with_resources(_trial, tune.PlacementGroupFactory([{"memory": 1.0}])),
         param_space={
             "name": tune.grid_search(list(jobs)),
-            "arguments": dict(jobs),
+            "commands": dict(jobs),
             "log_dir": str((out / "trials").absolute()),
             "address": address,
         },
@@ -188,12 +200,23 @@ def _trial(settings: Mapping[str, Any]) -> None:
     """Be one trial, inside Tune's actor: run ``cast-ray train`` and report each of its steps."""
     name, folder = settings["name"], Path(settings["log_dir"])
     run = RunDirectory(folder / name)
-    last = 0
+    last, seen = 0, None
     if not run.summary.is_file():
         log = folder / f"{name}.log"
-        for _ in _training(settings["arguments"][name], log, address=settings["address"]):
-            last = _report(run, last)
+        for _ in _training(settings["commands"][name], log, address=settings["address"]):
+            found = _version(run.metrics)
+            if found != seen:  # once a step, and this looks once a second
+                last, seen = _report(run, last), found
     _report(run, last, is_last=True)
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Return what changes when a file is replaced, without reading it; None = it is not there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _report(run: RunDirectory, last: int, *, is_last: bool = False) -> int:
@@ -207,13 +230,13 @@ def _report(run: RunDirectory, last: int, *, is_last: bool = False) -> int:
     return steps[-1].step if steps else last
 
 
-def _training(arguments: Sequence[str], log: Path, *, address: str) -> Iterator[None]:
+def _training(command: Sequence[str], log: Path, *, address: str) -> Iterator[None]:
     """Run ``cast-ray train`` in this cluster; yield now and then until it has ended.
 
     Raises:
         EnvironmentSetupError: it ended with another exit code than 0.
     """
-    process = _start(arguments, log, address=address)
+    process = _start(command, log, address=address)
     try:
         while process.poll() is None:
             time.sleep(_LOOK_EVERY_S)
@@ -228,15 +251,16 @@ def _training(arguments: Sequence[str], log: Path, *, address: str) -> Iterator[
         )
 
 
-def _start(arguments: Sequence[str], log: Path, *, address: str) -> subprocess.Popen[bytes]:
-    """Start ``cast-ray train`` in the cluster at ``address``; it goes on with what is there."""
-    command = train_command(arguments)
-    run_dir = Path(next(a.removeprefix("run_dir=") for a in arguments if a.startswith("run_dir=")))
-    if (run_dir / "config.yaml").is_file():
-        command.append("--resume")
+def _start(command: Sequence[str], log: Path, *, address: str) -> subprocess.Popen[bytes]:
+    """Start a run in the cluster at ``address``; it goes on with what is there."""
+    run_dir = Path(next(a.removeprefix("run_dir=") for a in command if a.startswith("run_dir=")))
+    resume = ["--resume"] if (run_dir / "config.yaml").is_file() else []
     with open(log, "ab") as file:
         return subprocess.Popen(
-            command, env={**os.environ, "RAY_ADDRESS": address}, stdout=file, stderr=file
+            [*command, *resume],
+            env={**os.environ, "RAY_ADDRESS": address},
+            stdout=file,
+            stderr=file,
         )
 
 
