@@ -6,12 +6,14 @@ from collections.abc import Collection, Sequence
 
 from ray import serve as ray_serve
 
-from serve.client import PolicyClient
+from serve.client import PolicyClient, home_engines
 
 
 def connect_policy(
     app_names: Sequence[str],
+    number: int = 0,
     *,
+    num_clients: int = 1,
     expected: Collection[str] = (),
     slots_per_engine: int,
     timeout_s: float,
@@ -19,10 +21,13 @@ def connect_policy(
 ) -> PolicyClient:
     """Return a client of these engines; see ``PolicyClient`` for what the arguments mean.
 
+    ``number`` of ``num_clients`` says which client this is, of those that share the engines.
+
     Must be called in the event loop that will use it.
     """
     return PolicyClient(
         [ray_serve.get_app_handle(name) for name in app_names],
+        home=home_engines(number, num_clients=num_clients, num_engines=len(app_names)),
         expected=expected,
         slots_per_engine=slots_per_engine,
         timeout_s=timeout_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -58,11 +59,16 @@ class EnvironmentActor:
     """Hosts episodes, hundreds at a time, in one event loop."""
 
     def __init__(
-        self, *, model_dir: str, pieces: ChatPieces, make_generate: Callable[[], Generate]
+        self,
+        *,
+        number: int,
+        model_dir: str,
+        pieces: ChatPieces,
+        make_generate: Callable[[int], Generate],
     ) -> None:
         os.nice(_NICENESS)
         self._tokenizer = ChatTokenizer(localized(model_dir, with_weights=False), pieces)
-        self._make_generate = make_generate
+        self._make_generate = functools.partial(make_generate, number)
         self._generate: Generate | None = None
         self._compilations = CompilationCounter()
 

@@ -98,7 +98,7 @@ class RolloutPool:
         game: str,
         model_dir: str,
         pieces: ChatPieces,
-        make_generate: Callable[[], Generate],
+        make_generate: Callable[[int], Generate],
         deadlock_ends_episode: bool,
         teacher: SoftTeacher | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class RolloutPool:
             game: its kernels are compiled before an oracle is ready.
             model_dir: holds the tokenizer.
             pieces: the chat template's turn pieces.
-            make_generate: makes the way to the engines, inside an actor.
+            make_generate: makes the way to the engines, inside an actor, whose number it is told.
             deadlock_ends_episode: whether an episode ends in a state that its solver proves lost.
                 Solvers travel to the environment actors for this alone, and of games that have
                 deadlocks alone.
@@ -254,7 +254,7 @@ class RolloutPool:
         for index, place in enumerate(places.strategies, start=first):
             actor = self._make_environment(
                 name=f"{self._run_id}-environment-{index}", scheduling_strategy=place
-            ).remote(**self._environment_arguments)
+            ).remote(number=index, **self._environment_arguments)
             with self._lock:
                 self._members.add(actor)
 

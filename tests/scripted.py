@@ -137,7 +137,9 @@ def play(
     )
 
 
-def scripted_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Generate:
+def scripted_engine(
+    model_dir: str, pieces: ChatPieces, latency_s: float, number: int = 0
+) -> Generate:
     """Return a double for actors that plays the mixed rule and takes ``latency_s`` an answer."""
     tokenizer = ChatTokenizer(Path(model_dir), pieces)
     policy = ScriptedPolicy(tokenizer, mixed_play(tokenizer))
@@ -149,12 +151,16 @@ def scripted_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Gen
     return generate
 
 
-def silent_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Generate:
+def silent_engine(
+    model_dir: str, pieces: ChatPieces, latency_s: float, number: int = 0
+) -> Generate:
     """Return a double that never names an action."""
     return ScriptedPolicy(ChatTokenizer(Path(model_dir), pieces), in_turn("I pass."))
 
 
-def deadly_engine(model_dir: str, pieces: ChatPieces, latency_s: float) -> Generate:
+def deadly_engine(
+    model_dir: str, pieces: ChatPieces, latency_s: float, number: int = 0
+) -> Generate:
     """Return a double that ends the process of whoever asks it."""
 
     async def generate(request: GenerateRequest, lane: int) -> Completion:

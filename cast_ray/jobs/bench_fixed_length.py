@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest, Lane
 from serve.client import PolicyClient
@@ -31,19 +32,6 @@ class FixedLength:
         return self._client.counters()
 
 
-def connect_fixed_length(
-    app_names: Sequence[str],
-    *,
-    slots_per_engine: int,
-    timeout_s: float,
-    recovery_timeout_s: float,
-) -> FixedLength:
-    """Return ``FixedLength`` around ``connect_policy``."""
-    return FixedLength(
-        connect_policy(
-            app_names,
-            slots_per_engine=slots_per_engine,
-            timeout_s=timeout_s,
-            recovery_timeout_s=recovery_timeout_s,
-        )
-    )
+def connect_fixed_length(*arguments: Any, **settings: Any) -> FixedLength:
+    """Return ``FixedLength`` around ``connect_policy``, whose arguments these are."""
+    return FixedLength(connect_policy(*arguments, **settings))

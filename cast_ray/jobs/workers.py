@@ -277,6 +277,7 @@ def start_pool(
         make_generate=functools.partial(
             connect,
             engine_names,
+            num_clients=resources.environment_actors,
             expected=engine_names[resources.engines_at_start :],
             slots_per_engine=-(-engine.max_num_seqs // resources.environment_actors),
             timeout_s=engine.request_timeout_s,

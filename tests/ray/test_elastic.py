@@ -6,6 +6,7 @@ Ray's own multi-node test cluster, each node with its raylet; scripted engines a
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import threading
 import time
@@ -18,8 +19,8 @@ import pyarrow as pa
 import pytest
 import ray
 from ray import serve as ray_serve
-from ray.autoscaler.v2.sdk import get_cluster_status
 from ray.cluster_utils import Cluster
+from ray.experimental.internal_kv import _internal_kv_get
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config_file import load_config
@@ -45,6 +46,8 @@ SAMPLING = Sampling(
     response_tokens=4000,
     truncated="skip",
 )
+AUTOSCALER_REQUESTS = b"autoscaler_resource_request"
+"""Where Ray's ``request_resources`` leaves them for this cluster's generation of autoscaler."""
 JOIN_LIMIT_S = 30.0
 ENGINE_JOIN_LIMIT_S = 120.0
 STORE_BYTES = 2**27
@@ -227,13 +230,7 @@ def test_a_cluster_that_is_too_small_is_asked_to_grow(cluster: Cluster) -> None:
         waiting = other.submit(wait_for_places, config, say=said.append)
         wait_until(lambda: said, limit_s=30)
         # What an autoscaler would see.
-        demands = get_cluster_status(cluster.address).resource_demands.cluster_constraint_demand
-        asked = [
-            one.bundle
-            for each in demands
-            for one in each.bundles_by_count
-            for _ in range(one.count)
-        ]
+        asked = json.loads(_internal_kv_get(AUTOSCALER_REQUESTS))
         cluster.add_node(num_cpus=4, object_store_memory=STORE_BYTES)
         waiting.result(timeout=60)
     assert sum(bundle["CPU"] for bundle in asked) == 2 + 3 + 0.5 + 0.5
