@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
-import psutil
 import pytest
 
 from cast_ray.jobs.sweep import run_sweep
@@ -24,17 +18,6 @@ FIXED = ["steps=2"]
 FAILING = ["advantage.alpha=0.5", "rollout.group_size=8", "seed=1"]
 FAILING_NAME = "alpha=0.5_group_size=8_seed=1"
 AT_ONCE = 3
-_SWEEP = """
-import sys
-from pathlib import Path
-from cast_ray.jobs.sweep import run_sweep
-from cast_ray.jobs.sweep_plan import plan_sweep
-from tests.scripted_train import command
-control, out = map(Path, sys.argv[1:3])
-plan = plan_sweep(None, sys.argv[3:])
-run_sweep(plan, file=None, out=out, at_once=2, command=command(control))
-"""
-END_LIMIT_S = 60.0
 
 
 def most_together(control: Path) -> int:
@@ -48,13 +31,6 @@ def most_together(control: Path) -> int:
 
 def begun(control: Path) -> list[str]:
     return [event["run"] for event in events(control) if event["what"] == "begins"]
-
-
-def wait_until(condition: Callable[[], bool], *, limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_eight_trials_end_in_one_table_and_one_picture_and_the_failed_one_is_run_again(
@@ -105,26 +81,3 @@ def test_eight_trials_end_in_one_table_and_one_picture_and_the_failed_one_is_run
     assert "--resume" in again[0]["arguments"]
     assert pl.read_parquet(out / "results.parquet")["failure"].null_count() == 8
     assert "did not end" not in (out / "results.svg").read_text()
-
-
-def test_an_interrupted_sweep_leaves_no_run_behind(tmp_path: Path) -> None:
-    control, out = tmp_path / "control", tmp_path / "sweep"
-    control.mkdir()
-    (control / "hangs").touch()
-    sweep = subprocess.Popen(
-        [sys.executable, "-c", _SWEEP, str(control), str(out), *GRID, *FIXED],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_until(lambda: len(begun(control)) == 3, limit_s=180)  # the warm start, and two
-        pids = [event["pid"] for event in events(control)[-2:]]
-        assert all(psutil.pid_exists(pid) for pid in pids)
-        sweep.send_signal(signal.SIGINT)
-        sweep.wait(END_LIMIT_S)
-        wait_until(lambda: not any(map(psutil.pid_exists, pids)), limit_s=END_LIMIT_S)
-    finally:
-        if sweep.poll() is None:
-            sweep.kill()
-        (control / "hangs").unlink()
-    assert len(begun(control)) == 3
