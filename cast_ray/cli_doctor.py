@@ -91,10 +91,12 @@ def _look_at_cluster(address: str | None, config: Path | None, overrides: list[s
     from cast_ray.jobs.cluster_check import look_at_cluster, needs_of
     from cast_ray.jobs.cluster_connection import ANY, join_cluster
     from cast_ray.jobs.cluster_view import cluster_view
+    from cast_ray.jobs.placement import cluster_nodes, placement_report
 
     join_cluster(address or os.environ.get("RAY_ADDRESS") or ANY)
     try:
         state = look_at_cluster(needs_of(resolved, run_dir=resolved.run_dir))
+        fits, places = placement_report(resolved.resources, cluster_nodes())
     finally:
         ray.shutdown()
     console = Console()
@@ -102,4 +104,5 @@ def _look_at_cluster(address: str | None, config: Path | None, overrides: list[s
         console = Console(width=_PLAIN_WIDTH)
     # Sentences are as long as they need to be: a path that is broken in two cannot be copied.
     console.print(cluster_view(state), soft_wrap=True)
-    return not state.problems
+    console.print(places, soft_wrap=True, markup=False, highlight=False)
+    return fits and not state.problems

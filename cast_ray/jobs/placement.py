@@ -170,6 +170,20 @@ def wait_for_places(
     _ask_and_wait(parts, wait_s=wait_s, say=say, nodes_now=nodes_now)
 
 
+def placement_report(resources: ResourcesConfig, nodes: Sequence[Node]) -> tuple[bool, str]:
+    """Return whether a run could begin on these nodes, or wait for others, and that in words."""
+    parts = parts_of(resources)
+    missing = _pending(parts, found_places(parts, nodes))
+    wait_s = _wait_s(resources)
+    if not missing:
+        verdict = "all that the run begins with finds a place"
+    elif wait_s:
+        verdict = f"the run would ask for nodes and wait {wait_s:g} s for them; missing: {missing}"
+    else:
+        verdict = f"the run would be refused; missing: {missing}"
+    return not missing or wait_s > 0, f"{placement_table(parts, nodes)}\n{verdict}"
+
+
 def in_words(bundle: Bundle) -> str:
     """Return a reservation as text."""
     return ", ".join(f"{value:g} {name}" for name, value in bundle.items() if value) or "nothing"

@@ -19,6 +19,7 @@ from cast_ray.jobs.placement import (
     Part,
     found_places,
     parts_of,
+    placement_report,
     placement_table,
     reserved_cpus,
     wait_for_places,
@@ -119,6 +120,24 @@ def test_an_evaluation_needs_no_place_for_ranks() -> None:
         None, ["resources.gpus_per_learner_rank=1", "resources.wait_for_nodes_s=0"]
     )
     wait_for_places(config, say=pytest.fail, with_learner=False, nodes_now=lambda: [node(4)])
+
+
+@pytest.mark.parametrize(
+    ("cpus", "wait_s", "is_well", "what"),
+    [
+        (4, 0, True, "all that the run begins with finds a place"),
+        (3, 0, False, "the run would be refused; missing: 1 engines of 1 CPU"),
+        (3, 60, True, "the run would ask for nodes and wait 60 s for them; missing: 1 engines"),
+    ],
+)
+def test_the_doctor_says_what_would_become_of_a_run(
+    cpus: float, wait_s: float, is_well: bool, what: str
+) -> None:
+    resources = ResourcesConfig(wait_for_nodes_s=wait_s)
+    fits, text = placement_report(resources, [node(cpus)])
+    assert fits == is_well
+    assert what in text
+    assert "learner ranks" in text
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -143,7 +143,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "--include-dashboard": "false",
         "--dashboard-agent-listen-port": _free_port(),
         "--temp-dir": place,
-        "--num-cpus": 2,
+        "--num-cpus": 4,  # what a run of the default configuration begins with
         "--object-store-memory": _STORE_BYTES,
         "--ray-client-server-port": _free_port(),
     }
