@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -102,7 +103,9 @@ def _look_at_cluster(address: str | None, config: Path | None, overrides: list[s
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)
+    if not fits:
+        state = replace(state, problems=[*state.problems, places.splitlines()[-1]])
+    console.print(places, soft_wrap=True, markup=False, highlight=False)
     # Sentences are as long as they need to be: a path that is broken in two cannot be copied.
     console.print(cluster_view(state), soft_wrap=True)
-    console.print(places, soft_wrap=True, markup=False, highlight=False)
-    return fits and not state.problems
+    return not state.problems
