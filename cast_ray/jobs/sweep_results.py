@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from cast_ray.files import written_aside
 from cast_ray.jobs.sweep_plan import Trial
@@ -88,6 +89,7 @@ def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
         _draw_curves(curves, rows, colour)
         _draw_after(after, rows, place, colour)
     curves.set(title="Boards solved in training", xlabel="step", ylabel="share of episodes")
+    curves.xaxis.set_major_locator(MaxNLocator(integer=True))
     curves.set_ylim(0, 1)
     after.set(title="Held-out boards after training", xlabel="share of attempts, 95% interval")
     after.set_xlim(0, 1)
