@@ -244,10 +244,10 @@ class PolicyEngines:
         """Say once that an engine is down, once that its start failed, and once that it is back."""
         known = self._known_down.get(name)
         if reason and (known is None or (reason.startswith(_FAILED) and reason != known)):
-            logger.warning("Engine %s is not there: %s. The others go on.", name, reason)
+            logger.warning("Engine %s is down: %s. The others go on.", name, reason)
             self._known_down[name] = reason
         elif not reason and known is not None:
-            logger.warning("Engine %s is there.", name)
+            logger.warning("Engine %s is up.", name)
             del self._known_down[name]
 
 
