@@ -133,7 +133,7 @@ _DEFAULTS = {name: item.default for name, item in ResourcesConfig.__dataclass_fi
 
 def _preset(**values: float) -> Mapping[str, Any]:
     """Return a preset's values; what it does not name is as in the default."""
-    own = ("preset", "min_engines", "min_environment_actors", "wait_for_nodes_s")
+    own = ("preset", "wait_for_nodes_s")
     kept = {name: value for name, value in _DEFAULTS.items() if name not in own}
     return {"resources": {**kept, **values}}
 

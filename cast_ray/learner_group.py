@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 _PING_EVERY_S = 10.0
 """With ``health_timeout_s`` the longest that a stopped rank goes unnoticed."""
-_PLACE_TIMEOUT_S = 90.0
+RANKS_PLACE_TIMEOUT_S = 90.0
 """Longest wait for the ranks' place: that a cluster cannot hold them is said in two minutes."""
 _DEATH_KNOWN_S = 5.0
 """Ray knows of a dead process within a second or two."""
@@ -56,6 +56,7 @@ class LearnerGroup:
         timeout_s: float,
         health_timeout_s: float,
         place: PlacementGroup | None = None,
+        place_timeout_s: float = RANKS_PLACE_TIMEOUT_S,
     ) -> None:
         """Start the ranks and wait until all have loaded the policy.
 
@@ -68,6 +69,7 @@ class LearnerGroup:
                 own, so that a rank can still say what it missed.
             health_timeout_s: a rank that does not answer for so long ends a call before that.
             place: with a bundle for each rank, which outlives this group; None = one is made.
+            place_timeout_s: how long the ranks may wait for a place that others hold.
 
         Raises:
             RemoteTimeout: the ranks did not start in time.
@@ -80,7 +82,7 @@ class LearnerGroup:
         bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
         self._has_own_place = place is None
         self._place = place or placement_group([bundle] * num_ranks, strategy="PACK")
-        wait_s = min(timeout_s, _PLACE_TIMEOUT_S)
+        wait_s = min(timeout_s, place_timeout_s)
         if not self._place.wait(wait_s):
             self.close()
             raise RemoteTimeout(

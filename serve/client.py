@@ -40,6 +40,13 @@ def home_engines(number: int, *, num_clients: int, num_engines: int) -> Sequence
     return range(num_engines)
 
 
+def clients_of_an_engine(*, num_clients: int, num_engines: int) -> int:
+    """Return how many clients' episodes begin at one engine; see ``home_engines``."""
+    if num_clients % num_engines == 0:
+        return num_clients // num_engines
+    return 1 if num_engines % num_clients == 0 else num_clients
+
+
 class PolicyClient:
     """Generates through a run's engines. Belongs to one event loop; is a ``Generate``."""
 

@@ -20,6 +20,7 @@ from cast_ray.errors import CastRayError, EngineError
 from cast_ray.generation import Completion, GenerateRequest, Refusal
 from cast_ray.weights import WeightManifest
 from serve.engines import PolicyEngines, run_engines
+from serve.readiness import PLACE_TIMEOUT_S
 from serve.watchdog import guard_children
 from serve.weight_carrier import WeightCarrier
 from serve.weight_route import WeightRoute
@@ -40,6 +41,7 @@ ENGINE_ENVIRONMENT = {
 }
 
 
+_LATE_STARTS = 20
 _DEATH_POLL_S = 0.2
 _LAST_WORDS_S = 0.3
 """From the core's death to the replica's end: the errors of the requests in flight go out."""
@@ -106,11 +108,11 @@ class PolicyDeployment:
 
     async def rest(self) -> None:
         """Forward to ``PolicyEngine.rest``."""
-        await self._engine.rest()
+        await asyncio.shield(asyncio.create_task(self._engine.rest()))
 
     async def wake(self) -> None:
         """Forward to ``PolicyEngine.wake``."""
-        await self._engine.wake()
+        await asyncio.shield(asyncio.create_task(self._engine.wake()))
 
     async def stats(self) -> EngineStats:
         """Forward to ``PolicyEngine.stats``."""
@@ -173,6 +175,7 @@ def deploy_engines(
     start_timeout_s: float,
     num_gpus: float = 0.0,
     num_at_start: int | None = None,
+    place_timeout_s: float = PLACE_TIMEOUT_S,
     weight_source: str = "",
     **engine: Unpack[EngineOptions],
 ) -> PolicyEngines:
@@ -193,6 +196,7 @@ def deploy_engines(
         start_timeout_s: limit for the engines to be ready.
         num_gpus: GPUs that Ray reserves for each.
         num_at_start: so many engines are waited for; None = all.
+        place_timeout_s: how long one may wait for a place that others hold.
         weight_source: name of the ``WeightSource`` that engines on other hosts than the learner's
             get new versions from; empty where all is on one host.
         **engine: see ``EngineOptions``.
@@ -213,15 +217,17 @@ def deploy_engines(
             "runtime_env": {"env_vars": environment},
         },
     )
-    application = deployment.bind(
-        weights_directory=weights_directory, weight_source=weight_source, **engine
-    )
+    arguments = {"weights_directory": weights_directory, "weight_source": weight_source, **engine}
+    # The first start of one that joins later may fail with its node, and the next node may come.
+    late = deployment.options(max_constructor_retry_count=_LATE_STARTS)
     return run_engines(
-        application,
+        deployment.bind(**arguments),
         run_id,
         num_engines=num_engines,
         num_at_start=num_at_start,
         bundle=bundle,
         start_timeout_s=start_timeout_s,
         workers_per_engine=engine["tensor_parallel_size"],
+        place_timeout_s=place_timeout_s,
+        late_application=late.bind(**arguments),
     )

@@ -210,6 +210,7 @@ class PolicyEngine:
             update = {"manifest": manifest.to_json(), "receipt_path": str(receipt_path)}
             if route is not None:
                 update |= route.update_fields(timeout_s)
+            await self._wake_up()
             self._is_updating = True
             try:
                 async with asyncio.timeout(timeout_s):
@@ -289,10 +290,13 @@ class PolicyEngine:
     async def wake(self) -> None:
         """Take the memory back and go on; nothing where the engine is awake."""
         async with self._update_lock:
-            if self._is_resting:
-                await self._llm.wake_up()
-                self._is_resting = False
-                self._figures.note_progress()
+            await self._wake_up()
+
+    async def _wake_up(self) -> None:
+        if self._is_resting:
+            await self._llm.wake_up()
+            self._is_resting = False
+            self._figures.note_progress()
 
     async def check_health(self) -> None:
         """Return, within the probe's time-out, when the engine can answer.

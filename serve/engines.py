@@ -28,7 +28,13 @@ from cast_ray.weight_broadcast import GIVE_UP_SHARE
 from cast_ray.weight_group import Meeting
 from cast_ray.weights import WeightManifest
 from serve.engine_link import local_error
-from serve.readiness import free_resources, reason_of, serve_status, wait_until_running
+from serve.readiness import (
+    PLACE_TIMEOUT_S,
+    free_resources,
+    reason_of,
+    serve_status,
+    wait_until_running,
+)
 from serve.weight_route import WeightRoute
 from serve.wire import EngineStats, WeightReceipt
 
@@ -144,11 +150,21 @@ class PolicyEngines:
 
     def rest(self, *, timeout_s: float) -> None:
         """Have all engines that are up give their GPU's memory to the learner."""
-        self._ask(lambda handle: handle.rest.remote(), timeout_s)
+        self._ask_everybody(lambda handle: handle.rest.remote(), timeout_s, "leave the GPU")
 
     def wake(self, *, timeout_s: float) -> None:
         """Have all engines that are up take their memory back."""
-        self._ask(lambda handle: handle.wake.remote(), timeout_s)
+        self._ask_everybody(lambda handle: handle.wake.remote(), timeout_s, "take the GPU back")
+
+    def _ask_everybody(
+        self, call: Callable[[DeploymentHandle], DeploymentResponse], timeout_s: float, what: str
+    ) -> None:
+        for name, answer in zip(self.names, self._ask(call, timeout_s), strict=True):
+            if answer is None:
+                raise RemoteTimeout(
+                    f"engine {name} did not {what} within {timeout_s:g} s, which it shares with "
+                    "the learner; see its log"
+                )
 
     def remove(self) -> None:
         """Delete these applications; one that is not gone in Serve's own time is left to Serve."""
@@ -246,9 +262,9 @@ class PolicyEngines:
         if reason and (known is None or (reason.startswith(_FAILED) and reason != known)):
             logger.warning("Engine %s is down: %s. The others go on.", name, reason)
             self._known_down[name] = reason
-        elif not reason and known is not None:
+        # The monitor's thread and the job's may both see that it is back.
+        elif not reason and self._known_down.pop(name, None) is not None:
             logger.warning("Engine %s is up.", name)
-            del self._known_down[name]
 
 
 def run_engines(
@@ -260,6 +276,8 @@ def run_engines(
     bundle: Mapping[str, float],
     start_timeout_s: float,
     workers_per_engine: int,
+    place_timeout_s: float = PLACE_TIMEOUT_S,
+    late_application: ray_serve.Application | None = None,
 ) -> PolicyEngines:
     """Run an application once for each engine and return them when enough are ready.
 
@@ -271,6 +289,8 @@ def run_engines(
         bundle: what each asks of the cluster.
         start_timeout_s: limit for those that are waited for, and for one that is started again.
         workers_per_engine: see ``PolicyEngines``.
+        place_timeout_s: how long one may wait for a place that others hold.
+        late_application: an engine that joins later; None = the same.
 
     Raises:
         EngineError, RemoteTimeout: they are not ready; none is left running.
@@ -280,16 +300,20 @@ def run_engines(
     others = names[len(at_start) :]
     ray_serve.start(proxy_location="Disabled")
     free_before = free_resources()
-    first = _run(application, at_start)
     try:
+        first = _run(application, at_start)
         wait_until_running(
-            at_start, bundle=bundle, free_before=free_before, timeout_s=start_timeout_s
+            at_start,
+            bundle=bundle,
+            free_before=free_before,
+            place_timeout_s=place_timeout_s,
+            timeout_s=start_timeout_s + place_timeout_s,
         )
-    except (EngineError, RemoteTimeout):
-        _remove(at_start)
+        # Not before: they would take the places of those that the run cannot begin without.
+        handles = [*first, *_run(late_application or application, others)]
+    except BaseException:  # also Ctrl-C: applications outlive their driver
+        _remove(names)
         raise
-    # Not before: they would take the places of those that the run cannot begin without.
-    handles = [*first, *_run(application, others)]
     return PolicyEngines(
         handles,
         expected=others,
@@ -330,7 +354,7 @@ def remove_left_over(run_ids: Sequence[str]) -> None:
     for name in serve_status().applications:
         if name.startswith(prefixes):
             logger.warning("Engine %s was left behind by a driver that died; it is removed.", name)
-            ray_serve.delete(name)
+            _remove([name])
 
 
 def engines_up(names: Sequence[str]) -> set[str]:

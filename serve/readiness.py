@@ -14,7 +14,7 @@ from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.time_limit import answer_within
 
 _STATUS_TIMEOUT_S = 30.0
-PLACEMENT_TIMEOUT_S = 60.0
+PLACE_TIMEOUT_S = 60.0
 """A replica that has no place for so long, in a cluster that is large enough, waits for what
 others hold; those of our own run that only come and go are gone by then."""
 
@@ -44,6 +44,7 @@ def wait_until_running(
     bundle: Mapping[str, float],
     free_before: Mapping[str, float],
     timeout_s: float,
+    place_timeout_s: float = PLACE_TIMEOUT_S,
 ) -> None:
     """Return when every application runs.
 
@@ -53,6 +54,7 @@ def wait_until_running(
         free_before: what was free before they were deployed. Where that was enough, a replica that
             Serve calls unscheduled is one whose process is slow to start.
         timeout_s: limit for all of them.
+        place_timeout_s: limit for a place that others hold.
 
     Raises:
         EngineError: one will not; the message is its first error.
@@ -69,7 +71,7 @@ def wait_until_running(
         for name in waiting:
             if applications[name].status in ("DEPLOY_FAILED", "UNHEALTHY"):
                 raise EngineError(f"engine {name} did not start: {reason_of(applications[name])}")
-            if seconds > PLACEMENT_TIMEOUT_S and short and _is_unplaced(applications[name]):
+            if seconds > place_timeout_s and short and _is_unplaced(applications[name]):
                 raise EngineError(
                     f"engine {name} found no place for {seconds:.0f} s: it asks for "
                     f"{bundle[short]:g} {short}s, and {free_resources().get(short, 0):g} of the "

@@ -58,6 +58,7 @@ class Members:
         """
         self._groups_per_actor, self._on_answer = groups_per_actor, on_answer
         self._all: list[Member] = []
+        self._lost: list[str] = []  # names and reasons
 
     def add(self, actor: Any) -> None:  # Any: Ray's handle has the actor's methods, and .remote
         """Add an actor, which need not run yet; it is there when it has answered."""
@@ -86,6 +87,14 @@ class Members:
         if idlest is None or idlest.num_groups >= self._groups_per_actor:
             return None
         return idlest
+
+    def check_enough(self, count: int) -> None:
+        """Raise ActorLostError if so many can never be there together."""
+        if len(self._all) - len(self._lost) < count and self._lost:
+            raise ActorLostError(
+                f"{len(self._lost)} of {len(self._all)} environment actors did not start: look at "
+                f"the log of {self._lost[-1]}"
+            )
 
     def doubt(self, member: Member) -> None:
         """Give a member nothing until it has answered: a group of its was lost."""
@@ -125,10 +134,11 @@ class Members:
     def _give_up(self, member: Member, error: ActorDiedError) -> None:
         member.is_lost = True
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        self._lost.append(f"{member.name} ({reason})")
         logger.warning("%s is lost for good: %s", member.name, reason)
         if all(one.is_lost for one in self._all):
             raise ActorLostError(
-                f"no environment actor is left: look at the log of {member.name} ({reason})"
+                f"no environment actor is left: look at the log of {self._lost[-1]}"
             ) from error
 
     def _ask(self, member: Member) -> None:

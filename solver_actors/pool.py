@@ -180,6 +180,7 @@ class RolloutPool:
             event = self._next_event(deadline)
             if event is not None:
                 self._take(event, [])
+                self._members.check_enough(count)
             elif time.monotonic() >= deadline:
                 raise RemoteTimeout(
                     f"{self._members.num_there} of {count} environment actors answered within "

@@ -64,13 +64,13 @@ def parts_of(resources: ResourcesConfig, *, with_learner: bool = True) -> list[P
             name="engines",
             count=resources.engines_at_start,
             bundle=bundle_of(resources.cpus_per_engine, resources.gpus_per_engine),
-            keys="resources.engines, or resources.min_engines to begin with fewer",
+            keys="resources.engines (or begin with fewer: resources.min_engines)",
         ),
         Part(
             name="environment actors",
             count=resources.environment_actors_at_start,
             bundle=bundle_of(resources.cpus_per_environment_actor),
-            keys="resources.environment_actors, or resources.min_environment_actors",
+            keys="resources.environment_actors (or resources.min_environment_actors)",
         ),
         Part(
             name="oracle actors",
@@ -158,9 +158,11 @@ def wait_for_places(
     """
     parts = parts_of(config.resources, with_learner=with_learner)
     nodes = nodes_now()
+    wait_s = wait_for_nodes_s(config.resources)
     if _missing(parts, found_places(parts, nodes)) == 0:
+        if wait_s:  # what a driver that was killed while it waited asked for would stay for ever
+            request_resources(bundles=[])
         return
-    wait_s = _wait_s(config.resources)
     if wait_s == 0:
         raise EnvironmentSetupError(
             f"the cluster cannot hold this run:\n{placement_table(parts, nodes)}\n"
@@ -174,7 +176,7 @@ def placement_report(resources: ResourcesConfig, nodes: Sequence[Node]) -> tuple
     """Return whether a run could begin on these nodes, or wait for others, and that in words."""
     parts = parts_of(resources)
     missing = _pending(parts, found_places(parts, nodes))
-    wait_s = _wait_s(resources)
+    wait_s = wait_for_nodes_s(resources)
     if not missing:
         verdict = "all that the run begins with finds a place"
     elif wait_s:
@@ -196,10 +198,12 @@ def _ask_and_wait(
     say: Callable[[str], None],
     nodes_now: Callable[[], Sequence[Node]],
 ) -> None:
-    request_resources(bundles=[dict(part.bundle) for part in parts for _ in range(part.count)])
+    wanted = [dict(part.bundle) for part in parts for _ in range(part.count)]
     started, said = time.monotonic(), ""
     try:
         while True:
+            # Each time: the cluster has one such request, and another run may have replaced it.
+            request_resources(bundles=wanted)
             nodes = nodes_now()
             found = found_places(parts, nodes)
             if _missing(parts, found) == 0:
@@ -219,7 +223,8 @@ def _ask_and_wait(
         request_resources(bundles=[])
 
 
-def _wait_s(resources: ResourcesConfig) -> float:
+def wait_for_nodes_s(resources: ResourcesConfig) -> float:
+    """Return how long a run waits for nodes that an autoscaler brings; 0 = not at all."""
     if resources.wait_for_nodes_s >= 0:
         return resources.wait_for_nodes_s
     return WAIT_ON_RAY_UP_S if (Path.home() / _RAY_UP_CONFIG).is_file() else 0.0

@@ -22,7 +22,7 @@ from ray import tune
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.jobs.placement import reserved_cpus
+from cast_ray.jobs.placement import reserved_cpus, wait_for_places
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.supervisor import train_command
 from cast_ray.jobs.sweep_plan import SweepPlan
@@ -60,6 +60,7 @@ def run_sweep(
     train = train_command(()) if command is None else list(command)
     given = [] if file is None else ["--config", str(file.absolute())]
     with ray_session(num_cpus=reserved_cpus(plan.base) * max(at_once, 1)):
+        wait_for_places(plan.base, say=print)
         together = at_once or trials_that_fit(plan.base, ray.cluster_resources())
         address = ray.get_runtime_context().gcs_address
         start = []

@@ -9,7 +9,7 @@ import functools
 import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 
@@ -114,6 +114,8 @@ def _train(run: Run) -> None:
                 model_dir=first_model,
                 earlier_ids=run.earlier_ids,
             )
+            # Here and not when it is done: Ctrl-C may come while it is waited for.
+            parts.callback(_close_started, starting)
             try:
                 taught_model = start_model(run, first_model, place)
                 run.progress.phase("starting the learner")
@@ -126,7 +128,6 @@ def _train(run: Run) -> None:
             finally:
                 run.progress.phase("waiting for the engines")
                 workers = starting.result()
-                parts.callback(workers.close)
         exporter = MetricsExporter(directory.path.name)
         monitor = RunMonitor(workers, recoveries, exporter)
         parts.callback(monitor.close)
@@ -136,6 +137,11 @@ def _train(run: Run) -> None:
             )
             _take_steps(run, workers, loop, recoveries)
             learner.call(lambda group: group.save_model(directory.place(directory.model)))
+
+
+def _close_started(starting: Future[Workers]) -> None:
+    if starting.exception() is None:
+        starting.result().close()
 
 
 def _take_steps(run: Run, workers: Workers, loop: TrainingLoop, recoveries: RecoveryLog) -> None:

@@ -17,18 +17,20 @@ from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
 from cast_ray.generation import Generate
-from cast_ray.jobs.placement import bundle_of
+from cast_ray.jobs.placement import bundle_of, wait_for_nodes_s
 from cast_ray.jobs.rollouts import RolloutCollector
 from cast_ray.jobs.teacher import teacher_of
 from cast_ray.learner import LearnerSettings
-from cast_ray.learner_group import LearnerGroup
+from cast_ray.learner_group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.stored_directory import Place, as_place, localized
 from cast_ray.weights import WeightManifest
+from serve.client import clients_of_an_engine
 from serve.connect import connect_policy
 from serve.deployment import deploy_engines
 from serve.engines import PolicyEngines, engine_names, remove_left_over
+from serve.readiness import PLACE_TIMEOUT_S
 from serve.weight_carrier import clear_hosts, start_source
 from serve.wire import BROADCAST_BACKEND, EngineStats
 from solver_actors.pool import PoolSize, RolloutPool
@@ -219,6 +221,7 @@ def _start_engines(
         num_at_start=resources.engines_at_start,
         num_cpus=resources.cpus_per_engine,
         num_gpus=resources.gpus_per_engine,
+        place_timeout_s=max(PLACE_TIMEOUT_S, wait_for_nodes_s(resources)),
         num_threads=engine.num_threads,
         env_vars={},
         weights_directory=str(weights_dir),
@@ -260,6 +263,9 @@ def start_pool(
         connect: makes the way to them, inside an actor, as ``connect_policy`` does.
     """
     rollout, engine, resources = config.rollout, config.engine, config.resources
+    sharing = clients_of_an_engine(
+        num_clients=resources.environment_actors, num_engines=len(engine_names)
+    )
     return RolloutPool(
         run_id=run_id,
         size=PoolSize(
@@ -279,7 +285,7 @@ def start_pool(
             engine_names,
             num_clients=resources.environment_actors,
             expected=engine_names[resources.engines_at_start :],
-            slots_per_engine=-(-engine.max_num_seqs // resources.environment_actors),
+            slots_per_engine=-(-engine.max_num_seqs // sharing),
             timeout_s=engine.request_timeout_s,
             recovery_timeout_s=engine.start_timeout_s,
         ),
@@ -338,6 +344,7 @@ def start_learner(
         timeout_s=learner.timeout_s + 60,
         health_timeout_s=learner.health_timeout_s,
         place=place,
+        place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(resources)),
     )
 
 
