@@ -106,13 +106,15 @@ class PolicyDeployment:
         self._is_seen = True
         return receipt
 
-    async def rest(self) -> None:
-        """Forward to ``PolicyEngine.rest``."""
+    async def rest(self) -> bool:
+        """Forward to ``PolicyEngine.rest`` and return that it is done; no answer says nothing."""
         await asyncio.shield(asyncio.create_task(self._engine.rest()))
+        return True
 
-    async def wake(self) -> None:
-        """Forward to ``PolicyEngine.wake``."""
+    async def wake(self) -> bool:
+        """Forward to ``PolicyEngine.wake``; see ``rest``."""
         await asyncio.shield(asyncio.create_task(self._engine.wake()))
+        return True
 
     async def stats(self) -> EngineStats:
         """Forward to ``PolicyEngine.stats``."""
