@@ -84,3 +84,13 @@ class Analyst(Protocol):
             RemoteTimeout, ActorLostError: as in ``analyse``.
         """
         ...
+
+    async def new_board(self, game: str, tier: str, seed: int) -> str:
+        """Return a start state of a tier, as ``Game.encode`` writes it; equal seeds, equal boards.
+
+        Raises:
+            PuzzleError: the generator found none.
+            ConfigError: there is no such game or tier.
+            RemoteTimeout, ActorLostError: as in ``analyse``.
+        """
+        ...

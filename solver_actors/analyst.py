@@ -19,6 +19,7 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.base import Status
 from cast_ray.games.minesweeper import Minesweeper, MinesweeperState
+from cast_ray.generators import build_puzzles
 from solver_actors.mine_constraints import MAX_CELLS
 from solver_actors.mine_views import read_view
 from solver_actors.minesweeper import MinesweeperSolver, solve_minesweeper
@@ -112,6 +113,20 @@ def analyse_visible(rows: Sequence[str], num_mines: int) -> Analysis:
     if state is None:
         return _NOT_TOLD
     return _seen(solve_minesweeper(state), state)
+
+
+def new_board(oracle: Oracle, game: str, tier: str, seed: int) -> str:
+    """Return the first board that a tier's generator makes of a seed.
+
+    Raises:
+        PuzzleError: it made none.
+        ConfigError: there is no such game or tier.
+    """
+
+    def cost(state: Any) -> float:
+        return float(oracle.solver_of(game, state).cost_to_go([state])[0])
+
+    return build_puzzles(game=game, tier=tier, count=1, seed=seed, solve=cost)[0].board
 
 
 def _fits(state: MinesweeperState) -> bool:

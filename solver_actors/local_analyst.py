@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from cast_ray.analysis import Analysis
-from solver_actors.analyst import analyse, analyse_visible
+from solver_actors.analyst import analyse, analyse_visible, new_board
 from solver_actors.oracle import Oracle
 
 
@@ -49,6 +49,12 @@ class LocalAnalyst:
         """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
         return await asyncio.get_running_loop().run_in_executor(
             self._worker, analyse_visible, rows, num_mines
+        )
+
+    async def new_board(self, game: str, tier: str, seed: int) -> str:
+        """Return a start state of a tier; see ``Analyst``."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._worker, new_board, self._oracle, game, tier, seed
         )
 
     def close(self) -> None:
