@@ -32,7 +32,7 @@ from solver_actors.teacher import SoftTeacher, teacher_choice
 MAX_LINE = 1000
 """A longer line is not told."""
 LINE_SECONDS = 2.0
-"""Nor one that takes longer to follow: above a table's cap each step is a search for each action."""
+"""Nor one that takes longer to follow: above a table's cap each step may be many searches."""
 
 _RESCUE = "cost"
 """As training has it by default (``advantages.shifted_solver_advantage``)."""
