@@ -24,6 +24,8 @@ class TurnResult(Generic[StateT]):
     effect: Effect
     state: StateT
     """The state after the turn."""
+    feedback: str
+    """One sentence about an action without effect; empty when the state changed."""
     message: str
     """The next user message; empty when the episode has ended."""
     end_reason: str
@@ -95,6 +97,7 @@ class TextEnv(Generic[StateT]):
             action=action,
             effect=transition.effect,
             state=transition.state,
+            feedback=transition.feedback,
             message=message,
             end_reason=end_reason,
         )

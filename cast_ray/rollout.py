@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,30 @@ class EpisodeSpec:
     """No token of it may be written by older weights."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedTurn:
+    """One turn as it was just played, for whoever watches."""
+
+    board: str
+    """``Game.encode`` of the state before."""
+    board_after: str
+    answer: str
+    action: str
+    """Canonical spelling; empty where none could be read or the answer was cut off."""
+    effect: str
+    feedback: str
+    num_tokens: int
+    """Of the answer."""
+    seconds: float
+    """From the request to its answer."""
+    end_reason: str
+    """Empty while the episode goes on."""
+
+
+Watch = Callable[[PlayedTurn], Awaitable[str]]
+"""Sees every turn and may end the episode there: returns why, or an empty text."""
+
+
 @dataclass(slots=True)
 class _Record:
     """What a running episode has collected, turn by turn."""
@@ -57,6 +81,8 @@ class _Record:
     answers: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)
+    feedback: str = ""
+    """On the latest turn."""
     turn_seeds: list[int] = field(default_factory=list)
     weight_versions: list[tuple[int, ...]] = field(default_factory=list)
     """One entry a turn, with a version for each token of its answer."""
@@ -71,8 +97,11 @@ async def play_episode(
     generate: Generate,
     sampling: Sampling,
     is_dead: Callable[[Hashable], bool] | None,
+    watch: Watch | None = None,
 ) -> Trajectory:
     """Play one episode and return its record.
+
+    ``watch`` is awaited after every turn, before the next one is asked for.
 
     Raises:
         TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
@@ -91,7 +120,11 @@ async def play_episode(
     record = _Record(states=[spec.puzzle.board])
     lane = Lane(group=spec.group)
     while not record.end_reason:
+        seconds_before = record.seconds_generation
         await _play_turn(spec, talk, record, game, env, tokenizer, generate, lane, sampling)
+        if watch is not None:
+            turn = _latest_turn(talk, record, record.seconds_generation - seconds_before)
+            record.end_reason = await watch(turn) or record.end_reason
     seconds_total = time.perf_counter() - started
     return _trajectory(spec, talk, record, seconds_total - record.seconds_generation)
 
@@ -133,6 +166,7 @@ async def _play_turn(
         record.actions.append("")
         record.effects.append(Effect.TRUNCATED.value)
         record.states.append(record.states[-1])
+        record.feedback = ""
         record.end_reason = "truncated"
         return
     turn = env.step(answer)
@@ -152,7 +186,22 @@ def _note_turn(record: _Record, turn: TurnResult[Any], game: Game[Any]) -> None:
     record.actions.append(turn.action)
     record.effects.append(turn.effect.value)
     record.states.append(game.encode(turn.state))
+    record.feedback = turn.feedback
     record.end_reason = turn.end_reason
+
+
+def _latest_turn(talk: Conversation, record: _Record, seconds: float) -> PlayedTurn:
+    return PlayedTurn(
+        board=record.states[-2],
+        board_after=record.states[-1],
+        answer=record.answers[-1],
+        action=record.actions[-1],
+        effect=record.effects[-1],
+        feedback=record.feedback,
+        num_tokens=talk.turn_ends[-1] - talk.turn_starts[-1],
+        seconds=seconds,
+        end_reason=record.end_reason,
+    )
 
 
 def _versions_of_tokens(talk: Conversation, record: _Record) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 
-import psutil
 import pyarrow as pa
 import ray
 
@@ -19,6 +18,7 @@ from cast_ray.stored_directory import localized
 from cast_ray.trajectory import to_rollout_batch
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
+from solver_actors.process_figures import process_figures
 from solver_actors.solver import Solver
 from solver_actors.teacher import SoftTeacher
 
@@ -50,7 +50,7 @@ class OracleActor:
         return {
             **asdict(self._oracle.counters),
             "num_compilations": self._compilations.num_compilations,
-            **_process(),
+            **process_figures(),
         }
 
 
@@ -81,7 +81,7 @@ class EnvironmentActor:
         return {
             "num_compilations": self._compilations.num_compilations,
             **(generate.counters() if isinstance(generate, CountsRequests) else {}),
-            **_process(),
+            **process_figures(),
         }
 
     async def play_group(
@@ -113,8 +113,3 @@ class EnvironmentActor:
                 )
             )
         )
-
-
-def _process() -> dict[str, float]:
-    """Return which process this is and the memory it holds, in bytes."""
-    return {"pid": os.getpid(), "resident_bytes": psutil.Process().memory_info().rss}

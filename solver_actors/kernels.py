@@ -13,6 +13,7 @@ from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.generators import get_generator
 from cast_ray.kernel_cache import kernel_cache_dir
+from solver_actors.mine_views import read_view
 from solver_actors.minesweeper import MinesweeperSolver
 from solver_actors.oracle import Oracle
 from solver_actors.rush_hour_search import shortest_length
@@ -66,6 +67,7 @@ def _solve_mines(state: Any) -> None:
     solver = MinesweeperSolver(state.layout)
     solver.mine_probabilities(state)
     solver.num_guesses(state)
+    read_view(["1."], 1)
 
 
 _ELSEWHERE: dict[str, Callable[[Any], object]] = {

@@ -89,6 +89,21 @@ class SokobanSearchSolver:
         """Return the first action known to lower N; None in a solved, dead or unknown state."""
         return best_action(self.cost_to_go, self.action_costs, state)
 
+    def known_action(self, state: SokobanState) -> str | None:
+        """Return the first action that is remembered to lower N, without any search.
+
+        Behind a cost that was just found there is one in every state up to the goal, unless the
+        way is so long that its beginning is forgotten; None then.
+        """
+        cost = self._known.get((state.player, state.boxes))
+        for action in _SOKOBAN.scored_actions(state) if cost is not None else ():
+            after = _SOKOBAN.apply(state, action).state
+            is_solved = after.boxes == self._layout.targets
+            known = 0.0 if is_solved else self._known.get((after.player, after.boxes))
+            if known is not None and known + 1 == cost:
+                return action
+        return None
+
     def is_dead(self, state: SokobanState) -> bool:
         """Return whether it is proven that nothing solves the room from here."""
         return bool(np.isinf(self.cost_to_go([state])[0]))

@@ -33,7 +33,7 @@ class SoftTeacher:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
+class TeacherChoice:
     """What the teacher would do in one state."""
 
     actions: tuple[str, ...]
@@ -63,7 +63,7 @@ class PuzzleTeacher:
         """
         self._teacher, self._game, self._solver = teacher, game, solver
         self._states = states
-        self._choices: dict[str, _Choice | None] = {}
+        self._choices: dict[str, TeacherChoice | None] = {}
 
     def turns(
         self, boards: Sequence[str], costs: np.ndarray, effects: Sequence[str], *, seed: int
@@ -94,7 +94,13 @@ class PuzzleTeacher:
         actions = [""] * len(effects)
         for turn, (board, cost) in enumerate(zip(boards[:-1], costs[:-1], strict=True)):
             if board not in self._choices:
-                self._choices[board] = self._choice(board, cost)
+                self._choices[board] = teacher_choice(
+                    self._teacher,
+                    game=self._game,
+                    solver=self._solver,
+                    state=self._states[board],
+                    cost=cost,
+                )
             choice = self._choices[board]
             if choice is not None:
                 logprobs[turn] = shifted[turn] / self._teacher.temperature - choice.log_normaliser
@@ -103,25 +109,43 @@ class PuzzleTeacher:
                 actions[turn] = choice.actions[drawn]
         return TeacherTurns(logprobs=logprobs, actions=tuple(actions))
 
-    def _choice(self, board: str, cost: float) -> _Choice | None:
-        """Return the teacher's probabilities in a state of known cost; None = unknown."""
-        state = self._states[board]
-        if get_game(self._game).status(state) is not Status.PLAYING:
-            return None
-        costs_after = self._solver.action_costs(state)
-        shifted = advantages.drop_in_cost(
-            np.array(cost),
-            np.array(list(costs_after.values())),
-            rescue=self._teacher.rescue,
-            win_from_infinite=win_from_infinite(self._game, board),
-        )
-        logprobs = advantages.soft_optimal_logprobs(shifted, self._teacher.temperature)
-        if not costs_after or np.isnan(logprobs).any():
-            return None
-        return _Choice(
-            actions=tuple(costs_after),
-            probabilities=np.exp(logprobs),
-            log_normaliser=advantages.soft_optimal_log_normaliser(
-                shifted, self._teacher.temperature
-            ),
-        )
+
+def teacher_choice(
+    teacher: SoftTeacher,
+    *,
+    game: str,
+    solver: Solver[Any],  # Any: each game has a state type of its own
+    state: Any,
+    cost: float,
+) -> TeacherChoice | None:
+    """Return the teacher's probabilities in one state.
+
+    Args:
+        teacher: temperature and rule for rescues.
+        game: name of the game.
+        solver: of the state's layout.
+        state: to act in.
+        cost: of the state; inf = infinite, NaN = unknown.
+
+    Returns:
+        None where the cost before or after a scored action is unknown, where no action is scored,
+        and where the game is already decided.
+    """
+    rules = get_game(game)
+    if rules.status(state) is not Status.PLAYING:
+        return None
+    costs_after = solver.action_costs(state)
+    shifted = advantages.drop_in_cost(
+        np.array(cost),
+        np.array(list(costs_after.values())),
+        rescue=teacher.rescue,
+        win_from_infinite=win_from_infinite(game, rules.encode(state)),
+    )
+    logprobs = advantages.soft_optimal_logprobs(shifted, teacher.temperature)
+    if not costs_after or np.isnan(logprobs).any():
+        return None
+    return TeacherChoice(
+        actions=tuple(costs_after),
+        probabilities=np.exp(logprobs),
+        log_normaliser=advantages.soft_optimal_log_normaliser(shifted, teacher.temperature),
+    )

@@ -76,7 +76,7 @@ def evaluate_model(
     Raises:
         ModelError, RunDirectoryError: the model is missing, or ``out`` would be overwritten.
     """
-    model_dir = _model_dir(model)
+    model_dir = model_directory(model)
     if out.exists():
         raise RunDirectoryError(f"{out} exists already; give another --out")
     seen = seen_in_training(model)
@@ -147,7 +147,7 @@ def seen_in_training(model: Place) -> set[str]:
     return {puzzle.puzzle_id for puzzle in (*boards.train, *boards.validation)}
 
 
-def _model_dir(model: Place) -> Place:
+def model_directory(model: Place) -> Place:
     if is_run(model):
         trained = below(model, "model")
         if not is_whole(trained):

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.jobs.solve_request import MAX_LINE_BYTES, SolveRequest, read_request
+from cast_ray.given_state import MAX_LINE_BYTES, SolveRequest, read_request
 from solver_actors.oracle import Oracle
 from solver_actors.solvers import get_solver_entry
 

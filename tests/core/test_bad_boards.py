@@ -14,11 +14,11 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.plugins import forget_plugins
 from cast_ray.generators import PuzzleSource
+from cast_ray.given_state import read_request
 from cast_ray.gymnasium_envs import NUMERIC_IDS, make_numeric_env, make_text_env
 from cast_ray.jobs.build_progress import BuildProgress
 from cast_ray.jobs.import_puzzles import import_puzzles
 from cast_ray.jobs.solve import solve_file
-from cast_ray.jobs.solve_request import read_request
 from tests import installed
 
 ROOM = "######\n#__O_#\n#__X_#\n#P_XO#\n#____#\n######"

@@ -21,8 +21,8 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games import GAMES
 from cast_ray.games.base import ParseFailure
 from cast_ray.generators import GENERATORS
+from cast_ray.given_state import read_request
 from cast_ray.jobs.bench_solve import request_line
-from cast_ray.jobs.solve_request import read_request
 
 NUM_ANSWERS = 100_000
 NUM_BOARDS = 10_000

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cast_ray.errors import EnvironmentSetupError, PuzzleError
 from cast_ray.games import game_names
+from cast_ray.given_state import MAX_CELLS, MAX_LINE_BYTES
 from cast_ray.jobs.bench_solve import make_lines
 from cast_ray.jobs.solve import solve_file
-from cast_ray.jobs.solve_request import MAX_CELLS, MAX_LINE_BYTES
 from tests.rooms import FIXED, long_way_round, rooms
 from tests.solvers.brute_force_sokoban import brute_force
 

@@ -11,7 +11,7 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.minesweeper_start import start_state
-from cast_ray.jobs.solve_request import read_request
+from cast_ray.given_state import read_request
 
 GAME = Minesweeper()
 FIELD = {

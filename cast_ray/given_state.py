@@ -1,6 +1,7 @@
-"""A line of ``solve`` read: from bytes to a state of a game, or to one sentence that says why not.
+"""A state that somebody wrote as JSON read, or one sentence that says why not.
 
-A line is whatever somebody wrote. Keys that no form has are left alone.
+Lines of ``cast-ray solve`` and requests of the service have this form. Keys that no form has are
+left alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games import game_names, get_game
-from cast_ray.jobs.solve_minefield import MINEFIELD_KEYS, read_minefield, shown
+from cast_ray.given_minefield import MINEFIELD_KEYS, read_minefield, shown
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line is refused unread: no board of any game comes near."""
@@ -39,7 +40,16 @@ def read_request(line: bytes) -> SolveRequest:
         PuzzleError: the line is no JSON object, of no game, or its board is broken or too large.
         ConfigError: the game was added by a package that is broken.
     """
-    request = _read_object(line)
+    return state_of(_read_object(line))
+
+
+def state_of(request: dict[str, Any]) -> SolveRequest:
+    """Return the state that a JSON object asks about. Any: its values are not checked yet.
+
+    Raises:
+        PuzzleError: it is of no game, or its board is broken or too large.
+        ConfigError: the game was added by a package that is broken.
+    """
     name = request.get("game")
     if not isinstance(name, str) or name not in game_names():
         raise PuzzleError(

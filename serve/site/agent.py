@@ -1,0 +1,64 @@
+"""The trained agent: it plays here by the code that it was trained with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cast_ray.chat import ChatTokenizer
+from cast_ray.generation import Generate
+from cast_ray.puzzles import Puzzle
+from cast_ray.rollout import EpisodeSpec, Sampling, Watch, play_episode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLimits:
+    """How long answers and conversations may grow, in tokens; as in training."""
+
+    max_answer_tokens: int
+    prompt_tokens: int
+    response_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """A policy with its tokenizer. Belongs to the event loop of its ``generate``."""
+
+    model: str
+    """Name that users know."""
+    tokenizer: ChatTokenizer
+    generate: Generate
+    limits: AnswerLimits
+
+    async def play(
+        self, puzzle: Puzzle, *, turn_budget: int, temperature: float, seed: int, watch: Watch
+    ) -> None:
+        """Play an episode; ``watch`` sees every turn.
+
+        Raises:
+            CastRayError: the board does not fit the limits, or no engine answers.
+        """
+        spec = EpisodeSpec(
+            step=0,
+            group=0,
+            episode=0,
+            attempt=0,
+            puzzle=puzzle,
+            turn_budget=turn_budget,
+            seed=seed,
+        )
+        sampling = Sampling(
+            temperature=temperature,
+            top_p=1.0,
+            max_answer_tokens=self.limits.max_answer_tokens,
+            prompt_tokens=self.limits.prompt_tokens,
+            response_tokens=self.limits.response_tokens,
+            truncated="skip",
+        )
+        await play_episode(
+            spec,
+            tokenizer=self.tokenizer,
+            generate=self.generate,
+            sampling=sampling,
+            is_dead=None,  # the watcher asks the analyst, who has a process of its own
+            watch=watch,
+        )

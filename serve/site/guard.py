@@ -1,0 +1,276 @@
+"""What stands before every route: who may ask, how much, how often and for how long.
+
+An ASGI middleware without state that outlives its process: rates and numbers are those of one
+replica. It reads no more of a body than it allows, and says everything in the service's own form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import math
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve.site.problems import ApiProblem
+
+_OPEN = ("/web/", "/docs")
+"""The page and its files need no key: whoever opens it is asked for one there."""
+_WITH_BODY = ("POST", "PUT", "PATCH")
+_MAX_CALLERS = 10_000
+_SECURITY_HEADERS = {
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self'; "
+    "script-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def digest_of_key(key: str) -> str:
+    """Return what is kept of an API key: its SHA-256, so that no configuration shows the key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSettings:
+    """Limits of one replica."""
+
+    key_digests: tuple[str, ...] = ()
+    """``digest_of_key`` of each API key; none = everybody may ask."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Values of the Host header, without port, that are answered; none = all. Where no key is
+    asked for, this keeps pages of other sites from reaching a service on localhost under a name
+    of theirs."""
+    max_body_bytes: int = 1 << 20
+    requests_per_minute: int = 1200
+    """Of one key, or of one address where there are no keys."""
+    burst: int = 120
+    """So many may come at once."""
+    max_requests: int = 512
+    """Being answered at the same time."""
+    request_timeout_s: float = 120.0
+    """Until an answer begins; a stream may then go on."""
+
+
+class Guard:
+    """The middleware. Belongs to one event loop."""
+
+    def __init__(self, app: ASGIApp, settings: GuardSettings) -> None:
+        self._app = app
+        self._settings = settings
+        self._num_running = 0
+        self._rates = _Rates(settings.requests_per_minute / 60, settings.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or say why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        try:
+            self._admit(scope)
+            self._num_running += 1
+            try:
+                await self._pass_on(scope, receive, answer)
+            finally:
+                self._num_running -= 1
+        except ApiProblem as problem:
+            await answer.problem(problem)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        limit_s = self._settings.request_timeout_s
+        work = asyncio.ensure_future(self._read_and_pass_on(scope, receive, answer))
+        begun = asyncio.ensure_future(answer.has_begun.wait())
+        try:
+            await asyncio.wait({work, begun}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and not answer.has_begun.is_set():
+                raise ApiProblem(
+                    504, "time_out", f"there was no answer within {limit_s:g} s; try it again"
+                )
+            await work
+        finally:
+            begun.cancel()
+            if not work.done():
+                work.cancel()
+
+    async def _read_and_pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        # The whole body first: a framework that meets our error while it reads makes its own of it.
+        if scope["method"] in _WITH_BODY:
+            body = await _read_body(receive, self._settings.max_body_bytes)
+            receive = _replayed(body, receive)
+        await self._app(scope, receive, answer)
+
+    def _admit(self, scope: Scope) -> None:
+        """Raise unless this request may be answered."""
+        headers = Headers(scope=scope)
+        settings = self._settings
+        host = _without_port(headers.get("host", ""))
+        if settings.allowed_hosts and host not in settings.allowed_hosts:
+            raise ApiProblem(
+                403,
+                "host_forbidden",
+                f"this service answers as {settings.allowed_hosts[0]} only; begin it with an API "
+                "key to reach it by another name",
+            )
+        path: str = scope["path"]
+        is_page = path == "/" or path.startswith(_OPEN)
+        caller = "" if is_page else self._caller(scope, headers)
+        if not is_page:
+            wait_s = self._rates.wait_s(caller)
+            if wait_s > 0:
+                raise ApiProblem(
+                    429,
+                    "too_many_requests",
+                    f"more than {settings.requests_per_minute} requests a minute came from here; "
+                    f"wait {math.ceil(wait_s)} s",
+                    retry_after_s=math.ceil(wait_s),
+                )
+        if self._num_running >= settings.max_requests:
+            raise ApiProblem(
+                429,
+                "too_busy",
+                f"{settings.max_requests} requests are being answered already; try again in a "
+                "second",
+                retry_after_s=1,
+            )
+        _check_body(scope, headers, settings.max_body_bytes)
+
+    def _caller(self, scope: Scope, headers: Headers) -> str:
+        """Return whose rate counts."""
+        if not self._settings.key_digests:
+            client = scope.get("client")
+            return client[0] if client else "unknown"
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise ApiProblem(
+                401,
+                "key_missing",
+                "an API key is needed: send the header Authorization: Bearer KEY",
+            )
+        digest = digest_of_key(key.strip())
+        # All of them are compared, each in constant time: how long it takes says nothing.
+        matches = [hmac.compare_digest(digest, known) for known in self._settings.key_digests]
+        if not any(matches):
+            raise ApiProblem(401, "key_wrong", "this API key is not known here; ask for another")
+        return digest
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):  # IPv6
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0].lower()
+
+
+def _check_body(scope: Scope, headers: Headers, max_bytes: int) -> None:
+    if scope["method"] not in _WITH_BODY:
+        return
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiProblem(
+            415, "media_type", "send JSON, with the header Content-Type: application/json"
+        )
+    length = headers.get("content-length", "")
+    if length.isdecimal() and (len(length) > 18 or int(length) > max_bytes):
+        raise _too_large(max_bytes)
+
+
+def _too_large(max_bytes: int) -> ApiProblem:
+    return ApiProblem(
+        413, "body_too_large", f"the body is larger than {max_bytes} bytes: send less at once"
+    )
+
+
+async def _read_body(receive: Receive, max_bytes: int) -> bytes:
+    """Return the body; a caller who says less than is sent is found out here."""
+    parts: list[bytes] = []
+    num_bytes = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ApiProblem(400, "json_broken", "the connection ended before the body did")
+        parts.append(message.get("body", b""))
+        num_bytes += len(parts[-1])
+        if num_bytes > max_bytes:
+            raise _too_large(max_bytes)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that gives the body once and then what else comes."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return left.pop() if left else await receive()
+
+    return replay
+
+
+class _Answer:
+    """A ``send`` that adds headers and knows whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = asyncio.Event()
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_begun.set()
+            named = {name.lower() for name, _ in message.get("headers", ())}
+            added = [
+                (name.encode(), value.encode())
+                for name, value in _SECURITY_HEADERS.items()
+                if name.encode() not in named
+            ]
+            if b"cache-control" not in named:
+                added.append((b"cache-control", b"no-store"))
+            message = {**message, "headers": [*message.get("headers", ()), *added]}
+        await self._send(message)
+
+    async def problem(self, problem: ApiProblem) -> None:
+        """Answer with an error, unless another answer has begun."""
+        if self.has_begun.is_set():
+            return
+        body = json.dumps(problem.body).encode()
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            **{name.lower(): value for name, value in problem.headers.items()},
+        }
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await self({"type": "http.response.start", "status": problem.status, "headers": raw})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+class _Rates:
+    """A bucket of tokens for each caller, refilled at a steady rate."""
+
+    def __init__(self, per_second: float, burst: int) -> None:
+        self._per_second, self._burst = per_second, burst
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, caller: str) -> float:
+        """Take one token; return 0, or the seconds until there is one."""
+        now = time.monotonic()
+        tokens, seen_at = self._buckets.pop(caller, (float(self._burst), now))
+        tokens = min(self._burst, tokens + (now - seen_at) * self._per_second)
+        wait_s = 0.0 if tokens >= 1 else (1 - tokens) / self._per_second
+        self._buckets[caller] = (tokens - (wait_s == 0), now)
+        self._forget()
+        return wait_s
+
+    def _forget(self) -> None:
+        """Keep the callers seen last; one who is forgotten begins with a full bucket again."""
+        while len(self._buckets) > _MAX_CALLERS:
+            self._buckets.popitem(last=False)

@@ -1,0 +1,344 @@
+"""Games, boards, the agent and the solver over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from cast_ray.analysis import Analyst
+from cast_ray.errors import CastRayError, PuzzleError
+from cast_ray.games import game_names, get_game
+from cast_ray.given_state import state_of
+from cast_ray.puzzles import Puzzle
+from serve.site import schemas
+from serve.site.agent import Agent
+from serve.site.judgement import HIDDEN_FROM_PLAYERS, shown_analysis, shown_board
+from serve.site.problems import ApiProblem, problem_of
+from serve.site.session import Session, SessionOptions
+from serve.site.sessions import Sessions
+
+PING_S = 15.0
+_DEFAULT_TIER = "id"
+_TITLES = {"sokoban": "Sokoban", "minesweeper": "Minesweeper", "rush_hour": "Rush Hour"}
+_PUZZLE_KEYS = ("board", "rows", "cols", "mines", "revealed", "flags", "first_click")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What the routes work with."""
+
+    version: str
+    analyst: Analyst
+    agent: Agent | None
+    sessions: Sessions
+    games_with_deadlocks: frozenset[str]
+    """Those whose infinite costs are proofs that end a game."""
+    has_runs: bool
+    limits: dict[str, float]
+
+
+router = APIRouter(prefix="/api")
+
+
+def _site(request: Request) -> Site:
+    return request.app.state.site
+
+
+@router.get("/about", tags=["games"])
+async def about(request: Request) -> schemas.About:
+    """What this service offers."""
+    site = _site(request)
+    players: list[schemas.Player] = ["human", "solver"]
+    return schemas.About(
+        name="cast_ray",
+        version=site.version,
+        model=site.agent.model if site.agent else None,
+        players=[*players, "agent"] if site.agent else players,
+        runs=site.has_runs,
+        limits=site.limits,
+    )
+
+
+@router.get("/games", tags=["games"])
+async def games() -> schemas.Games:
+    """All games that are known here, with rules and tiers."""
+    return schemas.Games(
+        games=[
+            schemas.GameInfo(
+                name=name,
+                title=_TITLES.get(name, name.replace("_", " ").capitalize()),
+                rules=get_game(name).rules,
+                tiers=[
+                    schemas.TierInfo(
+                        name=tier.name,
+                        rows=tier.rows,
+                        cols=tier.cols,
+                        turn_budget=tier.turn_budget,
+                    )
+                    for tier in get_game(name).tiers.values()
+                ],
+            )
+            for name in game_names()
+        ]
+    )
+
+
+@router.post("/boards", tags=["games"])
+async def new_board(request: Request, body: schemas.BoardRequest) -> schemas.NewBoard:
+    """Make a new board; game, tier and seed name it in every other call."""
+    puzzle = await _made(_site(request).analyst, body.game, body.tier, body.seed)
+    return schemas.NewBoard(
+        game=body.game,
+        tier=body.tier,
+        seed=body.seed,
+        board=shown_board(get_game(body.game), puzzle.board, is_over=False),
+    )
+
+
+@router.post("/move", tags=["agent"])
+async def move(request: Request, body: schemas.MoveRequest) -> schemas.Move:
+    """The agent's move on a board, with its reasoning."""
+    return await _move(_site(request), body, body)
+
+
+@router.post("/moves", tags=["agent"])
+async def moves(request: Request, body: schemas.MovesRequest) -> schemas.Moves:
+    """The agent's move on each of many boards; one that is broken does not spoil the others."""
+    site = _site(request)
+
+    async def one(number: int, fields: schemas.PuzzleFields) -> schemas.Move | schemas.ProblemBody:
+        try:
+            return await _move(site, fields, body)
+        except CastRayError as error:
+            problem = problem_of(error, field=f"puzzles[{number}]")
+            return schemas.ProblemBody(**problem.body)
+
+    return schemas.Moves(
+        results=await asyncio.gather(*(one(*item) for item in enumerate(body.puzzles)))
+    )
+
+
+@router.post("/episodes", status_code=201, tags=["episodes"])
+async def begin_episode(
+    request: Request, response: Response, body: schemas.EpisodeRequest
+) -> schemas.Episode:
+    """Begin a game. Agent and solver play on their own: follow the events."""
+    site = _site(request)
+    agent = _agent(site) if body.player == "agent" else None
+    puzzle = await _puzzle(site.analyst, body)
+    session = await site.sessions.begin(
+        SessionOptions(
+            puzzle=puzzle,
+            player=body.player,
+            model=agent.model if agent else None,
+            turn_budget=body.turn_budget or _turn_budget(puzzle),
+            temperature=body.temperature,
+            sampling_seed=body.sampling_seed,
+            delay_s=body.delay_ms / 1000,
+            ends_when_dead=body.game in site.games_with_deadlocks,
+        )
+    )
+    response.headers["location"] = f"api/episodes/{session.id}"
+    return await session.episode()
+
+
+@router.get("/episodes/{episode_id}", tags=["episodes"])
+async def episode(request: Request, episode_id: str) -> schemas.Episode:
+    """Where a game stands."""
+    return await _site(request).sessions.get(episode_id).episode()
+
+
+@router.delete("/episodes/{episode_id}", status_code=204, tags=["episodes"])
+async def end_episode(request: Request, episode_id: str) -> None:
+    """End a game and forget it."""
+    await _site(request).sessions.remove(episode_id)
+
+
+@router.post("/episodes/{episode_id}/actions", tags=["episodes"])
+async def act(request: Request, episode_id: str, body: schemas.ActionRequest) -> schemas.Turn:
+    """A human's action."""
+    return await _site(request).sessions.get(episode_id).act(body.action)
+
+
+@router.get("/episodes/{episode_id}/events", tags=["episodes"], response_class=StreamingResponse)
+async def events(
+    request: Request,
+    episode_id: str,
+    after: Annotated[int, Query(ge=-1, description="Begin behind this turn.")] = -1,
+    last_event_id: Annotated[str | None, Header(description="The same, wins over after.")] = None,
+) -> StreamingResponse:
+    """Server-sent events: `turn` (its id is its number), at the end `end` with the whole game."""
+    session = _site(request).sessions.get(episode_id)
+    if last_event_id is not None and last_event_id.isdecimal():
+        after = int(last_event_id[:9])
+    return StreamingResponse(_events(session, after), media_type="text/event-stream")
+
+
+@router.post("/solve", tags=["solver"])
+async def solve(request: Request, body: schemas.SolveRequest) -> schemas.Solved:
+    """What the solver knows of a board: cost, all actions, one optimal line, the soft teacher."""
+    analyst = _site(request).analyst
+    if body.visible is not None:
+        return await _solve_visible(analyst, body)
+    if body.num_mines is not None:
+        raise ApiProblem(
+            422, "field_invalid", "num_mines goes with visible: leave it out", field="num_mines"
+        )
+    puzzle = await _puzzle(analyst, body)
+    is_made = body.tier is not None and body.game in HIDDEN_FROM_PLAYERS
+    found = await analyst.analyse(
+        puzzle.game,
+        [puzzle.board],
+        privileged=not is_made,  # whoever has not given the layout must not read it here
+        temperature=None if is_made else body.temperature,
+        with_line=not is_made,
+    )
+    return schemas.Solved(
+        **shown_analysis(found[0]).model_dump(),
+        game=puzzle.game,
+        board=shown_board(get_game(puzzle.game), puzzle.board, is_over=False),
+        privileged=puzzle.game in HIDDEN_FROM_PLAYERS and not is_made,
+    )
+
+
+async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schemas.Solved:
+    if body.game != "minesweeper" or body.visible is None:
+        raise ApiProblem(
+            422, "field_invalid", "visible is for minesweeper: use board", field="visible"
+        )
+    given = [key for key in ("tier", *_PUZZLE_KEYS) if getattr(body, key) is not None]
+    if given:
+        raise ApiProblem(
+            422,
+            "field_invalid",
+            f"visible and {given[0]} are both given: leave one of them out",
+            field=given[0],
+        )
+    if body.num_mines is None:
+        raise ApiProblem(
+            422, "field_invalid", "num_mines is missing: give it with visible", field="num_mines"
+        )
+    if body.temperature is not None:
+        raise ApiProblem(
+            422,
+            "field_invalid",
+            "temperature needs the costs of a whole layout: leave it out with visible",
+            field="temperature",
+        )
+    found = await analyst.analyse_visible(body.visible, body.num_mines)
+    return schemas.Solved(
+        **shown_analysis(found).model_dump(),
+        game="minesweeper",
+        board=schemas.Board(rows=body.visible, text="\n".join(body.visible), mines=None),
+        privileged=False,
+    )
+
+
+async def _move(site: Site, fields: schemas.PuzzleFields, sampled: schemas.Sampled) -> schemas.Move:
+    agent = _agent(site)
+    puzzle = await _puzzle(site.analyst, fields)
+    session = await site.sessions.move(
+        SessionOptions(
+            puzzle=puzzle,
+            player="agent",
+            model=agent.model,
+            turn_budget=_turn_budget(puzzle),
+            temperature=sampled.temperature,
+            sampling_seed=sampled.sampling_seed,
+            max_turns=1,
+            ends_when_dead=False,
+        )
+    )
+    return schemas.Move(**session.turns[0].model_dump(), model=agent.model)
+
+
+def _agent(site: Site) -> Agent:
+    if site.agent is None:
+        raise ApiProblem(
+            409, "no_agent", "no model runs here: start it with cast-ray serve MODEL", field=None
+        )
+    return site.agent
+
+
+async def _puzzle(analyst: Analyst, fields: schemas.PuzzleFields) -> Puzzle:
+    """Return the board that a request describes.
+
+    Raises:
+        ApiProblem: it is described twice, or not at all, or broken.
+    """
+    _check_game(fields.game)
+    given = {key: getattr(fields, key) for key in _PUZZLE_KEYS}
+    given = {key: value for key, value in given.items() if value is not None}
+    if fields.tier is not None:
+        if given:
+            raise ApiProblem(
+                422,
+                "field_invalid",
+                f"tier and {next(iter(given))} are both given: leave one of them out",
+                field="tier",
+            )
+        return await _made(analyst, fields.game, fields.tier, fields.seed)
+    try:
+        state = state_of({"game": fields.game, **given}).state
+    except PuzzleError as error:
+        raise ApiProblem(422, "board_invalid", str(error), field="board") from None
+    game = get_game(fields.game)
+    return _as_puzzle(fields.game, "", game.encode(state), seed=0)
+
+
+async def _made(analyst: Analyst, game: str, tier: str, seed: int) -> Puzzle:
+    _check_game(game)
+    tiers: Sequence[str] = list(get_game(game).tiers)
+    if tier not in tiers:
+        raise ApiProblem(
+            422,
+            "field_invalid",
+            f"tier of {game} must be one of {', '.join(tiers)}",
+            field="tier",
+        )
+    return _as_puzzle(game, tier, await analyst.new_board(game, tier, seed), seed=seed)
+
+
+def _as_puzzle(game: str, tier: str, board: str, *, seed: int) -> Puzzle:
+    return Puzzle(
+        game=game,
+        tier=tier,
+        puzzle_id="",  # nobody compares it
+        board=board,
+        cost_to_go=None,
+        cost_status="unknown",
+        seed=seed,
+    )
+
+
+def _check_game(name: str) -> None:
+    if name not in game_names():
+        raise ApiProblem(
+            422, "game_unknown", f"game must be one of {', '.join(game_names())}", field="game"
+        )
+
+
+def _turn_budget(puzzle: Puzzle) -> int:
+    """Return the tier's budget; for a board of none that of the standard tier."""
+    tiers = get_game(puzzle.game).tiers
+    default = _DEFAULT_TIER if _DEFAULT_TIER in tiers else next(iter(tiers))
+    return tiers[puzzle.tier or default].turn_budget
+
+
+async def _events(session: Session, after: int) -> AsyncIterator[str]:
+    async for turn in session.follow(after, ping_s=PING_S):
+        if turn is None:
+            yield ": still there\n\n"
+        else:
+            yield _event("turn", turn.model_dump_json(), number=turn.turn)
+    yield _event("end", (await session.episode()).model_dump_json())
+
+
+def _event(name: str, data: str, *, number: int | None = None) -> str:
+    head = f"id: {number}\n" if number is not None else ""
+    return f"{head}event: {name}\ndata: {data}\n\n"

@@ -1,0 +1,285 @@
+"""One game that somebody plays through the service: agent, solver or human.
+
+The analysis of a board is asked for when it appears and used when it has been played on: the
+solver works while the player thinks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cast_ray.analysis import Analysis, Analyst
+from cast_ray.env import DEADLOCK, TURN_BUDGET, TextEnv
+from cast_ray.errors import CastRayError
+from cast_ray.games import get_game
+from cast_ray.puzzles import Puzzle
+from cast_ray.rollout import PlayedTurn
+from serve.site import schemas
+from serve.site.agent import Agent
+from serve.site.judgement import (
+    HIDDEN_FROM_PLAYERS,
+    judged_turn,
+    shown_analysis,
+    shown_board,
+)
+from serve.site.problems import ApiProblem, problem_of
+
+CANCELLED, FAILED, STOPPED = "cancelled", "failed", "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What is played, by whom."""
+
+    puzzle: Puzzle
+    player: schemas.Player
+    model: str | None
+    turn_budget: int
+    temperature: float = 0.0
+    sampling_seed: int = 0
+    delay_s: float = 0.0
+    max_turns: int | None = None
+    """End after so many, whatever the budget says; the player is not told."""
+    ends_when_dead: bool
+    """Whether a state of infinite cost ends the game."""
+
+
+class Session:
+    """Belongs to one event loop. ``start`` it once."""
+
+    def __init__(self, options: SessionOptions, analyst: Analyst) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.options = options
+        self.turns: list[schemas.Turn] = []
+        self.end_reason = ""
+        self.problem: ApiProblem | None = None
+        self.used_at = time.monotonic()
+        self._created = datetime.now(UTC)
+        self._analyst = analyst
+        self._game = get_game(options.puzzle.game)
+        self._is_hidden = options.puzzle.game in HIDDEN_FROM_PLAYERS
+        self._played: list[PlayedTurn] = []
+        self._board = options.puzzle.board
+        self._analysis = self._analyse(self._board)
+        self._last_reason = ""
+        self._has_changed = asyncio.Condition()
+        self._env = TextEnv(self._game, turn_budget=options.turn_budget)
+        self._turn_lock = asyncio.Lock()
+        self._player: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last turn is played and everything is shown."""
+        return bool(self.end_reason)
+
+    def start(self, agent: Agent | None) -> None:
+        """Begin, and let agent or solver play on their own.
+
+        Raises:
+            PuzzleError: the board is decided already.
+        """
+        self._env.reset(self._game.decode(self._board))
+        if self.options.player == "agent":
+            assert agent is not None  # the routes say so before
+            self._player = asyncio.create_task(self._played_out(self._play_agent(agent)))
+        elif self.options.player == "solver":
+            self._player = asyncio.create_task(self._played_out(self._play_solver()))
+
+    async def wait(self) -> None:
+        """Return when agent or solver have ended; raise what went wrong."""
+        if self._player is not None:
+            await asyncio.shield(self._player)
+        if self.problem is not None:
+            raise self.problem
+
+    async def act(self, action: str) -> schemas.Turn:
+        """Carry out a human's action and return the turn.
+
+        Raises:
+            ApiProblem: the game is over, or it is not a human's.
+        """
+        if self.options.player != "human":
+            raise ApiProblem(
+                409,
+                "not_your_turn",
+                f"this game is played by the {self.options.player}: begin one with player human",
+            )
+        async with self._turn_lock:
+            if self.is_over:
+                raise ApiProblem(
+                    409, "episode_over", f"this game has ended ({self.end_reason}): begin another"
+                )
+            end_reason = await self._watch(self._step(action))
+            if end_reason:
+                await self._end(end_reason)
+            return self.turns[-1]
+
+    async def cancel(self) -> None:
+        """End the game where it stands."""
+        if self._player is not None:
+            self._player.cancel()
+            await asyncio.gather(self._player, return_exceptions=True)
+        if not self.is_over:
+            await self._end(CANCELLED)
+
+    async def follow(self, after: int, *, ping_s: float) -> AsyncIterator[schemas.Turn | None]:
+        """Yield the turns behind number ``after`` as they come, to the end; None = still there."""
+        next_turn = after + 1
+        while True:
+            while next_turn < len(self.turns):
+                yield self.turns[next_turn]
+                next_turn += 1
+            if self.is_over:
+                return
+            try:
+                async with asyncio.timeout(ping_s), self._has_changed:
+                    await self._has_changed.wait_for(
+                        lambda: self.is_over or next_turn < len(self.turns)  # noqa: B023
+                    )
+            except TimeoutError:
+                yield None
+            self.used_at = time.monotonic()
+
+    async def episode(self) -> schemas.Episode:
+        """Return where the game stands."""
+        options = self.options
+        return schemas.Episode(
+            id=self.id,
+            game=options.puzzle.game,
+            tier=options.puzzle.tier or None,
+            player=options.player,
+            model=options.model,
+            seed=options.puzzle.seed,
+            turn_budget=options.turn_budget,
+            board=shown_board(self._game, options.puzzle.board, is_over=self.is_over),
+            board_now=shown_board(self._game, self._board, is_over=self.is_over),
+            analysis=shown_analysis(await self._analysis),
+            status="over" if self.is_over else "playing",
+            end_reason=self.end_reason or None,
+            error=None if self.problem is None else schemas.Problem(**self.problem.body["error"]),
+            turns=list(self.turns),
+            created=self._created.isoformat(timespec="seconds"),
+        )
+
+    async def _play_agent(self, agent: Agent) -> None:
+        await agent.play(
+            self.options.puzzle,
+            turn_budget=self.options.turn_budget,
+            temperature=self.options.temperature,
+            seed=self.options.sampling_seed,
+            watch=self._watch,
+        )
+
+    async def _play_solver(self) -> None:
+        end_reason = ""
+        while not end_reason:
+            best = (await self._analysis).best
+            if best is None:
+                raise ApiProblem(
+                    409, "solver_gives_up", "the solver knows no way on from this board"
+                )
+            end_reason = await self._watch(self._step(best))
+
+    async def _played_out(self, playing: asyncio.Future | object) -> None:
+        """Let a player play, and end the game as it did."""
+        try:
+            await playing  # type: ignore[misc]
+        except CastRayError as error:
+            self.problem = problem_of(error)
+            await self._end(FAILED)
+            return
+        except Exception as error:
+            self.problem = problem_of(CastRayError(f"{type(error).__name__}: {error}"))
+            await self._end(FAILED)
+            return
+        await self._end(self._last_reason)
+
+    def _step(self, action: str) -> PlayedTurn:
+        """Carry out an action that nobody had to write an answer for."""
+        turn = self._env.step(f"```{action}```")
+        return PlayedTurn(
+            board=self._board,
+            board_after=self._game.encode(turn.state),
+            answer="",
+            action=turn.action,
+            effect=turn.effect.value,
+            feedback=turn.feedback,
+            num_tokens=0,
+            seconds=0.0,
+            end_reason=turn.end_reason,
+        )
+
+    async def _watch(self, played: PlayedTurn) -> str:
+        """Judge a turn, show it, and return why the game ends with it, if it does."""
+        before = await self._analysis
+        if played.board_after != played.board:
+            self._board = played.board_after
+            self._analysis = self._analyse(self._board)
+        number = len(self.turns)
+        cost_after = await self._cost_after(played, before)
+        turn = judged_turn(
+            self._game, number, played, before=before, cost_after=cost_after, is_over=False
+        )
+        end_reason = played.end_reason
+        is_dead = cost_after is not None and math.isinf(cost_after)
+        if is_dead and self.options.ends_when_dead and end_reason in ("", TURN_BUDGET):
+            end_reason = DEADLOCK
+        if not end_reason and number + 1 == self.options.max_turns:
+            end_reason = STOPPED
+        self._played.append(played)
+        self._last_reason = end_reason
+        async with self._has_changed:
+            self.turns.append(turn)
+            self._has_changed.notify_all()
+        if not end_reason and self.options.delay_s:
+            await asyncio.sleep(self.options.delay_s)
+        return end_reason
+
+    async def _cost_after(self, played: PlayedTurn, before: Analysis) -> float | None:
+        """Return the cost after a turn, without waiting for the solver where it has said it."""
+        if played.board_after == played.board:
+            return before.cost
+        if before.action_costs is not None and played.action in before.action_costs:
+            return before.action_costs[played.action]
+        return (await self._analysis).cost
+
+    async def _end(self, reason: str) -> None:
+        """Show what was hidden, then say that it is over."""
+        if self._is_hidden and reason not in (STOPPED, FAILED):
+            boards = [*(played.board for played in self._played), self._board]
+            analyses = await self._analyst.analyse(self.options.puzzle.game, boards)
+            self._analysis.cancel()
+            self._analysis = asyncio.ensure_future(_known(analyses[-1]))
+            self.turns[:] = [
+                judged_turn(
+                    self._game,
+                    number,
+                    played,
+                    before=analyses[number],
+                    cost_after=analyses[number + 1].cost,
+                    is_over=True,
+                )
+                for number, played in enumerate(self._played)
+            ]
+        async with self._has_changed:
+            self.end_reason = reason
+            self._has_changed.notify_all()
+
+    def _analyse(self, board: str) -> asyncio.Task[Analysis]:
+        async def ask() -> Analysis:
+            found = await self._analyst.analyse(
+                self.options.puzzle.game, [board], privileged=not self._is_hidden
+            )
+            return found[0]
+
+        return asyncio.create_task(ask())
+
+
+async def _known(analysis: Analysis) -> Analysis:
+    return analysis

@@ -1,0 +1,122 @@
+"""The games that are being played through this process, and those that ended lately."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from cast_ray.analysis import Analyst
+from serve.site.agent import Agent
+from serve.site.problems import ApiProblem
+from serve.site.session import Session, SessionOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    """How many games are kept, and how long."""
+
+    max_playing: int = 128
+    max_kept: int = 1024
+    """Games that are over are forgotten first, the longest unused before others."""
+    idle_s: float = 1800.0
+    """Forgotten so long after their last use."""
+
+
+class Sessions:
+    """Belongs to one event loop."""
+
+    def __init__(self, limits: SessionLimits, analyst: Analyst, agent: Agent | None) -> None:
+        self._limits, self._analyst, self._agent = limits, analyst, agent
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def begin(self, options: SessionOptions) -> Session:
+        """Start a game and keep it.
+
+        Raises:
+            ApiProblem: as many are being played as may be.
+            CastRayError: the board is decided already, or nobody can judge it.
+        """
+        self._forget_old()
+        if sum(not session.is_over for session in self._sessions.values()) >= (
+            self._limits.max_playing
+        ):
+            raise ApiProblem(
+                429,
+                "too_many_episodes",
+                f"{self._limits.max_playing} games are being played already; end one, or try "
+                "again in a few seconds",
+                retry_after_s=5,
+            )
+        session = Session(options, self._analyst)
+        session.start(self._agent)
+        self._sessions[session.id] = session
+        return session
+
+    async def move(self, options: SessionOptions) -> Session:
+        """Play a game that is not kept to its end and return it.
+
+        Raises:
+            CastRayError: why there is none.
+        """
+        session = Session(options, self._analyst)
+        session.start(self._agent)
+        try:
+            await session.wait()
+        finally:
+            await session.cancel()
+        return session
+
+    def get(self, session_id: str) -> Session:
+        """Return a game that is kept.
+
+        Raises:
+            ApiProblem: there is none of this id.
+        """
+        self._forget_old()
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise ApiProblem(
+                404,
+                "episode_unknown",
+                f"there is no such episode: it was ended, or not used for {self._limits.idle_s:g} "
+                "s; begin another",
+            )
+        session.used_at = time.monotonic()
+        self._sessions.move_to_end(session_id)
+        return session
+
+    async def remove(self, session_id: str) -> None:
+        """End a game and forget it.
+
+        Raises:
+            ApiProblem: there is none of this id.
+        """
+        session = self.get(session_id)
+        del self._sessions[session_id]
+        await session.cancel()
+
+    async def close(self) -> None:
+        """End all games."""
+        sessions, self._sessions = list(self._sessions.values()), OrderedDict()
+        await asyncio.gather(*(session.cancel() for session in sessions), *self._ending)
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        idle = [
+            session_id
+            for session_id, session in self._sessions.items()
+            if now - session.used_at > self._limits.idle_s
+        ]
+        over = (session_id for session_id, session in self._sessions.items() if session.is_over)
+        while len(self._sessions) - len(idle) >= self._limits.max_kept:
+            oldest = next((session_id for session_id in over if session_id not in idle), None)
+            if oldest is None:
+                break
+            idle.append(oldest)
+        for session_id in idle:
+            task = asyncio.create_task(self._sessions.pop(session_id).cancel())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)

@@ -1,0 +1,113 @@
+"""The service as a Serve application: one process, which holds the games that are being played."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ray import serve as ray_serve
+from ray.serve.deployment import Application
+from ray.serve.exceptions import RayServeException
+
+from cast_ray.analysis import Analyst
+from cast_ray.chat import ChatPieces, ChatTokenizer
+from cast_ray.errors import RemoteTimeout
+from serve.connect import connect_policy
+from serve.site.agent import Agent, AnswerLimits
+from serve.site.app import Players, SiteSettings, build_site
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """The model that plays, and how to reach it."""
+
+    app_name: str
+    """Of the application with its servers."""
+    model: str
+    """Name that users know."""
+    model_dir: str
+    """With ``tokenizer.json``."""
+    pieces: ChatPieces
+    limits: AnswerLimits
+    slots: int
+    """Answers that the servers write at the same time."""
+    timeout_s: float
+    """A server that writes nothing for so long has stalled."""
+    recovery_timeout_s: float
+    """A turn waits so long for a server that is started again."""
+
+
+def site_application(
+    settings: SiteSettings,
+    *,
+    agent: AgentOptions | None,
+    analyst: Callable[[], AbstractAsyncContextManager[Analyst]],
+) -> Application:
+    """Return the application for ``/``.
+
+    Args:
+        settings: limits, keys, runs.
+        agent: who plays; None = humans and the solver alone.
+        analyst: called once in the replica; what it gives lives as long.
+    """
+
+    @asynccontextmanager
+    async def players() -> AsyncIterator[Players]:
+        async with analyst() as found:
+            yield Players(analyst=found, agent=await _connected(agent) if agent else None)
+
+    class Site:
+        """Everything is in the ASGI application."""
+
+    hosted = ray_serve.ingress(functools.partial(build_site, settings, players))(Site)
+    deployment = ray_serve.deployment(
+        hosted,
+        name="Site",
+        num_replicas=1,  # a game lives in one process
+        max_ongoing_requests=settings.guard.max_requests + 64,  # the guard says no in words
+        ray_actor_options={"num_cpus": 0},
+        health_check_period_s=5,
+        graceful_shutdown_timeout_s=60,
+    )
+    return deployment.bind()
+
+
+async def _connected(options: AgentOptions) -> Agent:
+    """Return the agent once its servers are known to Serve.
+
+    Raises:
+        RemoteTimeout: nobody deploys them.
+    """
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + options.recovery_timeout_s
+    while True:
+        try:
+            generate = connect_policy(
+                [options.app_name],
+                slots_per_engine=options.slots,
+                timeout_s=options.timeout_s,
+                recovery_timeout_s=options.recovery_timeout_s,
+            )
+            break
+        except RayServeException:
+            if loop.time() > give_up_at:
+                raise RemoteTimeout(
+                    f"there is no Serve application {options.app_name} after "
+                    f"{options.recovery_timeout_s:g} s; deploy it beside this one"
+                ) from None
+            await asyncio.sleep(_PAUSE_S)
+    return Agent(
+        model=options.model,
+        tokenizer=ChatTokenizer(Path(options.model_dir), options.pieces),
+        generate=generate,
+        limits=options.limits,
+    )
