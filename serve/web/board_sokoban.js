@@ -70,9 +70,14 @@ function cellsOf(rows, symbols) {
 }
 
 function floor(rows) {
-  const tiles = rows.flatMap((line, row) => [...line].map((_, col) => ((row + col) % 2 ? `M${CELL * col} ${CELL * row}h${CELL}v${CELL}h-${CELL}z` : "")));
-  const [width, height] = [CELL * rows[0].length, CELL * rows.length];
-  return [s("rect", { class: "floor", width, height, rx: 10 }), s("path", { class: "tile", d: tiles.join("") })];
+  const isFloor = (row, col) => (rows[row]?.[col] ?? "#") !== "#";
+  // Also below the walls around, whose corners are round.
+  const isSeen = (row, col) => [-1, 0, 1].some((down) => [-1, 0, 1].some((right) => isFloor(row + down, col + right)));
+  const squares = (isWanted) => rows.flatMap((line, row) => [...line].map((_, col) => (isWanted(row, col) ? `M${CELL * col} ${CELL * row}h${CELL}v${CELL}h-${CELL}z` : ""))).join("");
+  return [
+    s("path", { class: "floor", d: squares(isSeen) }),
+    s("path", { class: "tile", d: squares((row, col) => isFloor(row, col) && (row + col) % 2) }),
+  ];
 }
 
 /** Walls as one shape a cell, joined to the walls beside, so that only outer corners are round. */
@@ -80,9 +85,16 @@ function walls(rows) {
   const isWall = (row, col) => rows[row]?.[col] === "#";
   const parts = cellsOf(rows, "#").flatMap(([row, col]) => [
     s("path", { class: "wall", d: corners(row, col, isWall) }),
-    isWall(row - 1, col) ? null : s("path", { class: "wall-top", d: `M${CELL * col + 5} ${CELL * row + 3}h${CELL - 10}` }),
+    isWall(row + 1, col) || row + 1 === rows.length ? null : front(row, col, isWall),
   ]);
   return s("g", {}, parts);
+}
+
+/** The side of a wall that looks at the floor below it. */
+function front(row, col, isWall) {
+  const [left, right] = [isWall(row, col - 1) && !isWall(row + 1, col - 1) ? 0 : 8, isWall(row, col + 1) && !isWall(row + 1, col + 1) ? 0 : 8];
+  const [x, y] = [CELL * col, CELL * (row + 1)];
+  return s("path", { class: "wall-front", d: `M${x} ${y - 8}q0 8 ${left} 8H${x + CELL - right}q${right} 0 ${right} -8z` });
 }
 
 function corners(row, col, isWall) {

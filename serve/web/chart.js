@@ -36,7 +36,7 @@ export class MetricChart {
   scale() {
     const values = this.lines.flatMap(({ values: all }) => all.filter((value) => value !== null));
     const steps = this.lines.flatMap(({ steps: all }) => all);
-    const isShare = values.every((value) => value >= 0 && value <= 1) && /success|fraction/.test(this.name);
+    const isShare = /success/.test(this.name);
     let [low, high] = isShare ? [0, 1] : [Math.min(0, ...values), Math.max(...values, 0)];
     if (low === high) high = low + 1;
     const tick = isShare ? 0.25 : niceStep((high - low) / 4);
@@ -86,10 +86,9 @@ export class MetricChart {
 
   line({ style, steps, values }) {
     const { x, y } = this.at;
-    let d = "";
-    values.forEach((value, index) => {
-      if (value !== null) d += `${index > 0 && values[index - 1] !== null ? "L" : "M"}${x(steps[index])} ${y(value)}`;
-    });
+    // Joined over steps without a value: validation is measured every few steps.
+    const known = values.flatMap((value, index) => (value === null ? [] : [`${x(steps[index])} ${y(value)}`]));
+    const d = known.length ? `M${known.join("L")}` : null;
     const every = Math.ceil(values.length / MOST_MARKERS);
     const markers = values.map((value, index) => (value === null || index % every ? null : MARKERS[style](x(steps[index]), y(value))));
     return [s("path", { class: `way ${style}`, d }), markers];

@@ -8,6 +8,8 @@ const LEFT = 34;
 const RIGHT = 14;
 const TOP = 26;
 const BOTTOM = 24;
+/** Room that the word for infinite takes. */
+const LABEL = 90;
 
 /** A curve that follows an episode; `onSeek(position)` when somebody points at a turn. */
 export class CostCurve {
@@ -115,8 +117,10 @@ export class CostCurve {
   /** Where the word for infinite stands: left of the first mark where there is room, else behind the last. */
   besideDead() {
     const first = this.x(this.costs.indexOf("dead"));
-    if (first > LEFT + 90) return { x: first - 10, y: TOP - 4, class: "dead-label end" };
-    return { x: this.x(this.costs.lastIndexOf("dead")) + 10, y: TOP - 4 };
+    const last = this.x(this.costs.lastIndexOf("dead"));
+    if (first > LEFT + LABEL) return { x: first - 10, y: TOP - 4, class: "dead-label end" };
+    if (last + LABEL < this.width) return { x: last + 10, y: TOP - 4 };
+    return { x: (first + last) / 2, y: TOP - 14, class: "dead-label middle" };
   }
 }
 

@@ -19,7 +19,7 @@ export function choice(name, legend, options, chosen, onChange) {
     h("label", { class: "option" },
       h("input", { type: "radio", name, value, checked: value === chosen, onchange: () => onChange(value) }),
       h("span", {}, h("b", {}, label), hint ? h("small", {}, hint) : null)));
-  return h("fieldset", { class: "choice", "data-field": name }, h("legend", {}, legend), h("div", { class: "options" }, items), h("p", { class: "error", role: "alert" }));
+  return h("fieldset", { class: "choice", "data-field": name }, h("legend", {}, legend), h("div", { class: `options of-${options.length}` }, items), h("p", { class: "error", role: "alert" }));
 }
 
 /** Take all errors of a form away. */

@@ -70,7 +70,7 @@ function mineHeat(mines, best) {
     heat.style.setProperty("--share", `${Math.round(100 * share)}%`);
     return s("g", {}, heat,
       isBest ? s("rect", { class: "heat-best", x: x + 3, y: y + 3, width: CELL - 6, height: CELL - 9, rx: 5 }) : null,
-      s("text", { class: `heat-text${share > 0.6 ? " hot" : ""}`, x: x + CELL / 2, y: y + CELL * 0.77 }, percent(share).replace(" ", "")));
+      s("text", { class: "heat-text", x: x + CELL / 2, y: y + CELL * 0.77 }, percent(share).replace(" ", "")));
   }));
 }
 

@@ -107,6 +107,7 @@ class Setup {
   async draw() {
     const mine = (this.asked = Symbol("the newest question"));
     clearErrors(this.form);
+    const patience = setTimeout(() => refill(this.preview, h("p", { class: "soft" }, "Making a board …")), 250);
     try {
       const { puzzle, board, analysis } = await (this.boardInput.value.trim() ? this.pastedBoard() : this.generatedBoard());
       if (this.asked !== mine) return;
@@ -117,6 +118,8 @@ class Setup {
       this.puzzle = null;
       refill(this.preview, h("p", { class: "soft" }, "No board to show."));
       showError(this.form, error);
+    } finally {
+      clearTimeout(patience);
     }
   }
 

@@ -3,6 +3,7 @@
 import { announce, h, isTyping, refill } from "./dom.js";
 import { createBoard } from "./board_svg.js";
 import { CostCurve } from "./curve.js";
+import { icon } from "./icons.js";
 import { drawOverlay, overlaySwitches } from "./overlay.js";
 import { optimalLine } from "./optimal_line.js";
 import { TurnList } from "./turn_list.js";
@@ -47,18 +48,18 @@ export class Player {
       this.frame, this.below, this.controls, this.switches.element, this.curve.element);
     const turnSide = h("section", { class: "card turn-card", "aria-label": "Turn" }, this.status, this.panel);
     const listSide = h("section", { class: "card list-card", "aria-label": "All turns" }, h("h3", {}, "Turns"), this.list.element);
-    return h("div", { class: "player" }, boardSide, h("div", { class: "side" }, turnSide, listSide));
+    return h("div", { class: "watching" }, boardSide, h("div", { class: "side" }, turnSide, listSide));
   }
 
   buildControls() {
     const button = (name, symbol, act) => h("button", { type: "button", class: "icon", "aria-label": name, title: name, onclick: act }, symbol);
     this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Turn", oninput: () => this.seek(Number(this.slider.value)) });
-    this.playButton = button("Play", "▶", () => this.toggle());
+    this.playButton = button("Play", icon("play"), () => this.toggle());
     this.speed = h("select", { "aria-label": "Speed", onchange: () => this.timer && this.play() },
       Object.entries(SPEEDS).map(([ms, name]) => h("option", { value: ms, selected: ms === "800" }, name)));
     return h("div", { class: "controls", role: "group", "aria-label": "Step through the episode" },
-      button("First turn", "⏮", () => this.seek(0)), button("One turn back", "◀", () => this.step(-1)), this.playButton,
-      button("One turn on", "▶︎|", () => this.step(1)), button("Last turn", "⏭", () => this.seek(this.last)), this.slider, this.speed);
+      button("First turn", icon("first"), () => this.seek(0)), button("One turn back", icon("back"), () => this.step(-1)), this.playButton,
+      button("One turn on", icon("on"), () => this.step(1)), button("Last turn", icon("last"), () => this.seek(this.last)), this.slider, this.speed);
   }
 
   get last() {
@@ -124,17 +125,17 @@ export class Player {
       this.seek(this.position + 1);
       if (this.position === this.last) this.pause();
     }, Number(this.speed.value));
-    this.namePlayButton("Pause", "❚❚");
+    this.namePlayButton("Pause", "pause");
   }
 
   pause() {
     clearInterval(this.timer);
     this.timer = null;
-    this.namePlayButton("Play", "▶");
+    this.namePlayButton("Play", "play");
   }
 
   namePlayButton(name, symbol) {
-    this.playButton.textContent = symbol;
+    refill(this.playButton, icon(symbol));
     this.playButton.setAttribute("aria-label", name);
     this.playButton.title = name;
   }

@@ -32,7 +32,7 @@ export async function showTrajectory(place, { run, step, group, episode, query }
 /** All advantages of the trajectory, one row a turn. */
 function advantageTable({ turns, game }) {
   const names = Object.keys(turns.find(({ advantages }) => advantages).advantages);
-  const number = (value) => (typeof value === "number" ? h("td", { class: value < 0 ? "minus" : null }, value.toFixed(3)) : h("td", {}, "–"));
+  const number = (value) => (typeof value === "number" ? h("td", { class: value < 0 ? "minus" : null }, value.toFixed(3).replace("-", "−")) : h("td", {}, "–"));
   return h("details", { class: "fold card" }, h("summary", {}, "Advantages of all turns"),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Advantages of all turns" }, h("table", { class: "numbers" },
       h("thead", {}, h("tr", {}, ["Turn", "Action", `${wordsOf(game).letter} before`, ...names].map((name) => h("th", { scope: "col" }, name)))),

@@ -1,7 +1,7 @@
 /** The turns of an episode as a list: one button a turn, coloured and named by its regret. */
 
 import { h, refill } from "./dom.js";
-import { costText, turnGrade, wordsOf } from "./words.js";
+import { shortCost, turnGrade, wordsOf } from "./words.js";
 
 /** A list that marks where the player stands; `onSeek(position)` when a turn is chosen. */
 export class TurnList {
@@ -13,13 +13,14 @@ export class TurnList {
 
   /** Draw anew what may have changed: all turns, since costs appear when a game is over. */
   update(episode) {
+    this.element.parentElement?.toggleAttribute("hidden", episode.turns.length === 0);
     refill(this.element, episode.turns.map((turn, index) => h("li", {}, this.button(turn, index, episode.game))));
     if (episode.status === "over") this.element.append(h("li", {}, this.endButton(episode)));
   }
 
   button(turn, index, game) {
     const { grade, label } = turnGrade(turn, game);
-    const cost = turn.cost_after === null ? "" : `${wordsOf(game).letter} ${costText(turn.cost_after, game)}`;
+    const cost = turn.cost_after === null ? "" : `${wordsOf(game).letter} ${shortCost(turn.cost_after, game)}`;
     return h("button", { type: "button", class: `turn ${grade}`, onclick: () => this.onSeek(index) },
       h("span", { class: "number" }, String(index + 1)),
       h("span", { class: "action" }, turn.action || "—"),

@@ -77,7 +77,7 @@ export function movesTable(analysis, game, chosen) {
       h("td", {}, h("span", { class: `grade ${grade}` }, label)),
       teacher ? h("td", {}, percent(teacher[action])) : null);
   return h("details", { class: "fold", open: moves.length <= 8 },
-    h("summary", {}, `All ${moves.length} moves`),
+    h("summary", {}, moves.length === 1 ? "The only move" : `All ${moves.length} moves`),
     h("table", { class: "moves" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Move"), h("th", { scope: "col" }, `${letter} after`), h("th", { scope: "col" }, "Regret"), teacher ? h("th", { scope: "col" }, "Teacher") : null)),
       h("tbody", {}, moves.map(row))));

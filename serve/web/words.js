@@ -1,13 +1,13 @@
 /** What costs, turns and ends are called: the words in which the games differ stand here alone. */
 
 const DEFAULT_WORDS = {
-  letter: "N", unit: "move", infinite: "dead", lost: "Lost by the rules.",
+  letter: "N", unit: "move", infinite: "dead", short: "dead", lost: "Lost by the rules.",
   meaning: "moves that the best player would still need",
 };
 const WORDS = {
   rush_hour: { unit: "slide", meaning: "slides that the best player would still need" },
   minesweeper: {
-    letter: "K", unit: "reveal", infinite: "solver loses", lost: "Lost: a mine was hit.",
+    letter: "K", unit: "reveal", infinite: "solver loses", short: "loses", lost: "Lost: a mine was hit.",
     meaning: "reveals that the solver, which never peeks, would still need on this board",
   },
 };
@@ -52,6 +52,11 @@ export function costText(cost, game) {
   return cost === null || cost === undefined ? "hidden" : String(cost);
 }
 
+/** Return a cost as text for narrow places. */
+export function shortCost(cost, game) {
+  return cost === "dead" ? wordsOf(game).short : costText(cost, game);
+}
+
 /** Return a cost with its unit. */
 export function costWords(cost, game) {
   if (typeof cost !== "number") return costText(cost, game);
@@ -70,9 +75,9 @@ export function percent(share) {
 /** Return a number with at most four digits that matter. */
 export function figure(value) {
   if (value === null || value === undefined) return "–";
-  if (value === 0 || Number.isInteger(value)) return value.toLocaleString("en", { maximumFractionDigits: 0 });
-  const size = Math.abs(value);
-  return size >= 0.001 && size < 1e6 ? String(Number(value.toPrecision(size >= 1000 ? 5 : 3))) : value.toExponential(2);
+  if (value < 0) return `−${figure(-value)}`;
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return value >= 0.001 && value < 1e6 ? String(Number(value.toPrecision(value >= 1000 ? 5 : 3))) : value.toExponential(2);
 }
 
 const signed = (value) => `+${value}`;
