@@ -1,0 +1,103 @@
+/** Rush Hour's pieces: vehicles over their cells, walls, the exit. */
+
+import { refill, s } from "./dom.js";
+import { CELL, SIDE, vehiclesOf } from "./geometry.js";
+
+const EXIT_ROW = 2;
+const NUM_PAINTS = 8;
+const GAP = 4;
+const FRAME = 10;
+const EXIT = 34;
+
+/** Draws the rows of a Rush Hour board into `layer`. */
+export class RushHourPieces {
+  constructor() {
+    this.ground = s("g");
+    this.cars = s("g");
+    this.layer = s("g", {}, this.ground, this.cars);
+    this.vehicles = new Map(); // letter -> vehicleOf() and its element
+    this.kinds = "";
+  }
+
+  update({ rows }) {
+    const places = vehiclesOf(rows);
+    const kinds = places.map(({ letter, length, isVertical }) => letter + length + isVertical).join() + wallCells(rows).join();
+    if (kinds !== this.kinds) this.build(kinds, places, rows);
+    for (const place of places) {
+      const vehicle = this.vehicles.get(place.letter);
+      Object.assign(vehicle, place);
+      this.put(place.letter, 0);
+    }
+    const side = SIDE * CELL;
+    return [-FRAME, -FRAME, side + FRAME + EXIT, side + 2 * FRAME];
+  }
+
+  summary({ rows }) {
+    const cells = SIDE - vehiclesOf(rows).find(({ letter }) => letter === "A").col - 2;
+    return `Rush Hour board, ${vehiclesOf(rows).length} vehicles, the red car A ${cells} cells from the exit at the right of row ${EXIT_ROW}`;
+  }
+
+  build(kinds, places, rows) {
+    this.kinds = kinds;
+    this.vehicles.clear();
+    refill(this.ground, lot(), wallCells(rows).map(wall), exit());
+    refill(this.cars);
+    for (const place of places) {
+      const element = vehicle(place);
+      this.vehicles.set(place.letter, { ...place, element });
+      this.cars.append(element);
+    }
+  }
+
+  /** Draw a vehicle so many units along its line from where it stands. */
+  put(letter, shift) {
+    const { row, col, isVertical, element } = this.vehicles.get(letter);
+    const [x, y] = [CELL * col + (isVertical ? 0 : shift), CELL * row + (isVertical ? shift : 0)];
+    element.style.setProperty("transform", `translate(${x}px, ${y}px)`);
+  }
+}
+
+function wallCells(rows) {
+  return rows.flatMap((line, row) => [...line].flatMap((symbol, col) => (symbol === "x" ? [[row, col]] : [])));
+}
+
+function lot() {
+  const side = SIDE * CELL;
+  const slots = [...Array(SIDE * SIDE).keys()].map((cell) =>
+    s("rect", { class: "slot", x: CELL * (cell % SIDE) + 2, y: CELL * Math.floor(cell / SIDE) + 2, width: CELL - 4, height: CELL - 4, rx: 6 }));
+  const [above, below, edge] = [EXIT_ROW * CELL, (EXIT_ROW + 1) * CELL, FRAME / 2];
+  return [
+    s("rect", { class: "floor", x: -edge, y: -edge, width: side + 2 * edge, height: side + 2 * edge, rx: 10 }),
+    slots,
+    s("path", { class: "frame", d: `M${side + edge} ${above}V4q0-${4 + edge} -${4 + edge}-${4 + edge}H4q-${4 + edge} 0 -${4 + edge} ${4 + edge}V${side - 4}q0 ${4 + edge} ${4 + edge} ${4 + edge}H${side - 4}q${4 + edge} 0 ${4 + edge}-${4 + edge}V${below}` }),
+  ];
+}
+
+function exit() {
+  const [x, y] = [SIDE * CELL + 10, CELL * (EXIT_ROW + 0.5)];
+  return s("g", { class: "exit" }, s("path", { d: `M${x} ${y - 9}l9 9l-9 9M${x + 10} ${y - 9}l9 9l-9 9` }));
+}
+
+function wall([row, col]) {
+  const [x, y] = [CELL * col, CELL * row];
+  return s("g", {},
+    s("rect", { class: "wall", x: x + 2, y: y + 2, width: CELL - 4, height: CELL - 4, rx: 6 }),
+    s("path", { class: "wall-top", d: `M${x + 12} ${y + 36}l24-24M${x + 12} ${y + 22}l10-10M${x + 26} ${y + 36}l10-10` }));
+}
+
+function vehicle({ letter, length, isVertical }) {
+  const paint = letter === "A" ? "red" : `paint-${(letter.charCodeAt(0) - 66) % NUM_PAINTS}`;
+  const long = CELL * length;
+  // Drawn as if it lay along a row, front at the right; an upright one is turned.
+  const turned = isVertical ? `translate(${CELL} 0) rotate(90)` : null;
+  return s(
+    "g", { class: `vehicle mover ${paint}`, "data-vehicle": letter },
+    s("g", { transform: turned },
+      s("rect", { class: "shade", x: GAP, y: GAP + 2, width: long - 2 * GAP, height: CELL - 2 * GAP, rx: 11 }),
+      s("rect", { class: "body", x: GAP, y: GAP, width: long - 2 * GAP, height: CELL - 2 * GAP, rx: 11 }),
+      s("rect", { class: "roof", x: long * 0.22, y: 9.5, width: long * 0.5, height: CELL - 19, rx: 7 }),
+      s("path", { class: "glass", d: `M${long * 0.76} 11q7 13 0 26M${long * 0.18} 12q-4 12 0 24` }),
+      s("path", { class: "lamp", d: `M${long - 7.5} 11v6M${long - 7.5} ${CELL - 17}v6` })),
+    s("text", { class: "plate", x: isVertical ? CELL / 2 : long * 0.47, y: isVertical ? long * 0.47 : CELL / 2, dy: "0.35em" }, letter),
+  );
+}

@@ -1,0 +1,62 @@
+/** A board as a picture: one renderer a game, text for a game that has none. */
+
+import { freshId, h, s } from "./dom.js";
+import { MinesweeperPieces } from "./board_minesweeper.js";
+import { CELL } from "./geometry.js";
+import { RushHourPieces } from "./board_rush_hour.js";
+import { SokobanPieces } from "./board_sokoban.js";
+
+const PIECES = { sokoban: SokobanPieces, rush_hour: RushHourPieces, minesweeper: MinesweeperPieces };
+
+/** Return a board to look at, of `PictureBoard` or `TextBoard`; both have `element` and `update`. */
+export function createBoard(game) {
+  return PIECES[game] ? new PictureBoard(game, new PIECES[game]()) : new TextBoard(game);
+}
+
+/** A drawn board. What stays on the board between two updates moves to its new place. */
+class PictureBoard {
+  constructor(game, pieces) {
+    this.game = game;
+    this.pieces = pieces;
+    this.title = s("title", { id: freshId("board-title") });
+    this.description = s("desc", { id: freshId("board-text") });
+    this.overlay = s("g", { class: "overlay", "aria-hidden": "true" });
+    this.element = s(
+      "svg",
+      { class: `board ${game}`, role: "img", "aria-labelledby": this.title.id, "aria-describedby": this.description.id },
+      this.title, this.description, pieces.layer, this.overlay,
+    );
+  }
+
+  /** Show a board of the interface (`rows`, `text`, `mines`). */
+  update(board) {
+    const [left, top, width, height] = this.pieces.update(board);
+    this.element.setAttribute("viewBox", `${left} ${top} ${width} ${height}`);
+    this.element.style.setProperty("aspect-ratio", `${width} / ${height}`);
+    this.element.style.setProperty("--cols", String(width / CELL));
+    this.title.textContent = this.pieces.summary(board);
+    this.description.textContent = board.text;
+    this.board = board;
+  }
+
+  /** Return `[row, col]` under a pointer, also outside of the board. */
+  cellAt(event) {
+    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(this.element.getScreenCTM().inverse());
+    return [Math.floor(point.y / CELL), Math.floor(point.x / CELL)];
+  }
+}
+
+/** A game without a picture: its text. */
+class TextBoard {
+  constructor(game) {
+    this.game = game;
+    this.overlay = null;
+    this.element = h("pre", { class: "board text", tabindex: "0", role: "img" });
+  }
+
+  update(board) {
+    this.board = board;
+    this.element.textContent = board.rows.join("\n");
+    this.element.setAttribute("aria-label", `Board: ${board.text}`);
+  }
+}
