@@ -32,8 +32,10 @@ T = TypeVar("T")
 
 _SMALL_FILES = 1024
 """Configurations, summaries and success rates that are kept."""
-_TABLES = 16
-"""Tables of metrics, and lists of steps, that are kept."""
+_METRICS = 256
+"""Tables of metrics: more than the runs that most lists have, or each look would read all anew."""
+_STEPS = 16
+"""Lists of steps."""
 
 
 class RunBrowser:
@@ -54,8 +56,8 @@ class RunBrowser:
         self._configs = ReadCache(lambda path: load_config(path, []), max_entries=_SMALL_FILES)
         self._summaries = ReadCache(read_summary, max_entries=_SMALL_FILES)
         self._successes = ReadCache(read_success, max_entries=_SMALL_FILES)
-        self._figures = ReadCache(read_figures, max_entries=_TABLES)
-        self._steps = ReadCache(read_step, max_entries=_TABLES)
+        self._figures = ReadCache(read_figures, max_entries=_METRICS)
+        self._steps = ReadCache(read_step, max_entries=_STEPS)
 
     def runs(self) -> tuple[RunSummary, ...]:
         """Return all runs, newest first; one that cannot be read says why."""
