@@ -45,10 +45,11 @@ class RunRoot:
             RunUnknown: there is none, or the name leads out of the root.
         """
         parts = PurePosixPath(name).parts
+        # An absolute path's first part is "/" itself, so that its parts joined are another text.
         is_plain = name == _ITSELF or (
             bool(parts) and "\0" not in name and "/".join(parts) == name and ".." not in parts
         )
-        if is_plain and not name.startswith("/"):
+        if is_plain:
             try:
                 path = _resolved(self.path / name)
                 if self.holds(path) and self.holds(path / "config.yaml"):
