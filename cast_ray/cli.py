@@ -17,12 +17,12 @@ import typer
 
 from cast_ray.cli_data import data_app
 from cast_ray.cli_doctor import doctor
-from cast_ray.cli_places import local_run_dir, readable, stored_config
 from cast_ray.cli_serve import serve, view
 from cast_ray.cli_submit import submit
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import CastRayError, RunInterrupted
+from cast_ray.jobs.named_runs import local_run_dir, readable, stored_config
 from cast_ray.jobs.ray_job import greeting, is_ray_job, require_run_dir
 from cast_ray.kernel_cache import use_kernel_cache
 from cast_ray.uris import child_uri, is_uri, name_of

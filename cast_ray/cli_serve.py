@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from cast_ray.cli_places import stored_config
 from cast_ray.config_file import load_config
 from cast_ray.errors import ModelError
+from cast_ray.jobs.named_runs import stored_config
 from cast_ray.uris import is_uri
 
 _HOST_HELP = "Address to listen on; one that others reach needs CAST_RAY_API_KEYS."

@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 from ray import serve as ray_serve
 from ray.serve.deployment import Application
-from ray.serve.handle import DeploymentHandle
 from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import CompletionRequest
@@ -233,8 +232,3 @@ def llm_config(options: ModelOptions) -> LLMConfig:
             "trust_remote_code": False,
         },
     )
-
-
-def model_handle(app_name: str) -> DeploymentHandle:
-    """Return the way to a model application's servers."""
-    return ray_serve.get_app_handle(app_name)

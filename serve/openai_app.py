@@ -14,10 +14,13 @@ from ray.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
 from cast_ray.errors import CastRayError
+from serve.app_handles import wait_for_app
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import ApiProblem, add_problem_handlers
 
 ROUTE = "/v1"
+_MODEL_TIMEOUT_S = 60.0
+"""Until the model's application is known, not until it is ready."""
 MAX_CHOICES = 16
 """Answers to one request."""
 
@@ -33,6 +36,10 @@ class ModelCard(BaseModel):
 
 class OpenAI(OpenAiIngress):
     """Ray's ingress with this service's errors."""
+
+    async def __init__(self, *, model_app: str, name: str) -> None:
+        handle = await wait_for_app(model_app, timeout_s=_MODEL_TIMEOUT_S)
+        super().__init__(llm_deployments={name: handle}, model_cards={name: ModelCard(id=name)})
 
     async def models(self) -> JSONResponse:
         """List the models."""
@@ -120,7 +127,4 @@ def openai_application(
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_timeout_s=120,
     )
-    return deployment.bind(
-        llm_deployments={name: ray_serve.get_app_handle(model_app)},
-        model_cards={name: ModelCard(id=name)},
-    )
+    return deployment.bind(model_app=model_app, name=name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -12,18 +10,13 @@ from pathlib import Path
 from fastapi import FastAPI
 from ray import serve as ray_serve
 from ray.serve.deployment import Application
-from ray.serve.exceptions import RayServeException
 
 from cast_ray.analysis import Analyst
 from cast_ray.chat import ChatPieces, ChatTokenizer
-from cast_ray.errors import RemoteTimeout
+from serve.app_handles import wait_for_app
 from serve.connect import connect_policy
 from serve.site.agent import Agent, AnswerLimits
 from serve.site.app import Players, SiteSettings, build_site
-
-logger = logging.getLogger(__name__)
-
-_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,24 +83,13 @@ async def _connected(options: AgentOptions) -> Agent:
     Raises:
         RemoteTimeout: nobody deploys them.
     """
-    loop = asyncio.get_running_loop()
-    give_up_at = loop.time() + options.recovery_timeout_s
-    while True:
-        try:
-            generate = connect_policy(
-                [options.app_name],
-                slots_per_engine=options.slots,
-                timeout_s=options.timeout_s,
-                recovery_timeout_s=options.recovery_timeout_s,
-            )
-            break
-        except RayServeException:
-            if loop.time() > give_up_at:
-                raise RemoteTimeout(
-                    f"there is no Serve application {options.app_name} after "
-                    f"{options.recovery_timeout_s:g} s; deploy it beside this one"
-                ) from None
-            await asyncio.sleep(_PAUSE_S)
+    await wait_for_app(options.app_name, timeout_s=options.recovery_timeout_s)
+    generate = connect_policy(
+        [options.app_name],
+        slots_per_engine=options.slots,
+        timeout_s=options.timeout_s,
+        recovery_timeout_s=options.recovery_timeout_s,
+    )
     return Agent(
         model=options.model,
         tokenizer=ChatTokenizer(Path(options.model_dir), options.pieces),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,3 +16,5 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 use_kernel_cache()
+# Who starts the tests in the background has Ctrl-C ignored in all that they start; some send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -26,7 +26,7 @@ from cast_ray.jobs.bench_processes import cpu_ms_per_turn, cpu_seconds
 from cast_ray.jobs.bench_stream import puzzles_and_tokenizer
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.serve_guard import games_with_deadlocks
-from cast_ray.jobs.serve_model import MODEL_APP, SITE_APP, cluster_analyst
+from cast_ray.jobs.service_plan import MODEL_APP, SITE_APP, cluster_analyst
 from cast_ray.puzzles import Puzzle
 from cast_ray.small_policy import read_chat_pieces
 from serve.simulated_engine import SimulatedDeployment

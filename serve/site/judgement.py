@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 from cast_ray.analysis import Analysis
+from cast_ray.games import get_game
 from cast_ray.games.base import Game
 from cast_ray.rollout import PlayedTurn
 from cast_ray.visible_board import visible_board
 from serve.site import schemas
 
+_KEPT_BOARDS = 2048
 HIDDEN_FROM_PLAYERS = frozenset({"minesweeper"})
 """Games whose costs are those of a board that no player sees: told when the game is over."""
 
@@ -39,7 +42,13 @@ def shown_analysis(analysis: Analysis) -> schemas.Analysis:
 
 
 def shown_board(game: Game[Any], text: str, *, is_over: bool) -> schemas.Board:
-    """Return a board as its player may see it."""
+    """Return a board as its player may see it; not to be changed."""
+    return _shown_board(game.name, text, is_over)
+
+
+@functools.lru_cache(maxsize=_KEPT_BOARDS)  # each is shown after one turn and before the next
+def _shown_board(name: str, text: str, is_over: bool) -> schemas.Board:
+    game = get_game(name)
     board = visible_board(game, game.decode(text), is_over=is_over)
     return schemas.Board(
         rows=list(board.rows),

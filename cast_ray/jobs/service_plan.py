@@ -1,0 +1,162 @@
+"""A service as Serve applications: the model's servers, OpenAI's interface, the site."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+from ray.serve.deployment import Application
+
+from cast_ray.analysis import Analyst
+from cast_ray.chat import ChatPieces
+from cast_ray.config import TrainConfig
+from cast_ray.games import game_names
+from cast_ray.jobs.evaluate_model import model_directory
+from cast_ray.jobs.serve_guard import games_with_deadlocks
+from cast_ray.jobs.workers import conversation_limit
+from cast_ray.small_policy import read_chat_pieces
+from cast_ray.stored_directory import Place, localized
+from serve.site.agent import AnswerLimits
+from serve.site.app import SiteSettings
+from serve.site.guard import GuardSettings
+from serve.site_deployment import AgentOptions, site_application
+from solver_actors.analyst_actor import RemoteAnalyst, start_analysts
+
+MODEL_APP, OPENAI_APP, SITE_APP = "cast-ray-model", "cast-ray-openai", "cast-ray-site"
+OPENAI_ROUTE = "/v1"
+_OPENAI_REPLICAS = 4
+_ANALYST_BYTES = 1 << 30
+_ANALYST_TIMEOUT_S = 30.0
+_ANALYST_CPUS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePlan:
+    """What is served, checked before anything starts."""
+
+    model_dir: Path
+    pieces: ChatPieces
+    name: str
+    """Of the model, for clients."""
+    config: TrainConfig
+    """Engine and token limits."""
+    guard: GuardSettings
+    min_replicas: int
+    max_replicas: int
+    runs: Path | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Place,
+        config: TrainConfig,
+        *,
+        guard: GuardSettings,
+        name: str = "",
+        min_replicas: int = 1,
+        max_replicas: int = 1,
+        runs: Path | None = None,
+    ) -> ServicePlan:
+        """Find the model and read its chat template.
+
+        Args:
+            model: model directory, or run directory (its ``model/`` is taken), or the URI of one.
+            config: engine and token limits.
+            guard: who may ask.
+            name: of the model; empty = that of its directory.
+            min_replicas: model servers that always run.
+            max_replicas: as many as are asked for.
+            runs: directory of runs to show.
+
+        Raises:
+            ModelError: there is no model, or its chat template cannot be appended to.
+        """
+        model_dir = localized(model_directory(model))
+        return cls(
+            model_dir=model_dir,
+            pieces=read_chat_pieces(model_dir),
+            name=name or _name_of(model),
+            config=config,
+            guard=guard,
+            min_replicas=min_replicas,
+            max_replicas=max(min_replicas, max_replicas),
+            runs=runs,
+        )
+
+    @property
+    def num_cpus(self) -> float:
+        """What Ray reserves, with one server more than run: a new model starts beside an old."""
+        return self.config.resources.cpus_per_engine * (self.max_replicas + 1) + _ANALYST_CPUS
+
+    def model_application(self) -> Application:
+        """Return the model's servers."""
+        from serve.model_server import ModelOptions, model_application  # ten seconds: vLLM
+
+        resources, engine = self.config.resources, self.config.engine
+        return model_application(
+            ModelOptions(
+                model_dir=str(self.model_dir),
+                name=self.name,
+                dtype=engine.dtype,
+                max_model_len=conversation_limit(self.config),
+                max_num_seqs=engine.max_num_seqs,
+                kv_cache_gib=engine.kv_cache_gib,
+                num_threads=engine.num_threads,
+                cpus=resources.cpus_per_engine,
+                gpus=resources.gpus_per_engine,
+                tensor_parallel_size=engine.tensor_parallel_size,
+                min_replicas=self.min_replicas,
+                max_replicas=self.max_replicas,
+            )
+        )
+
+    def openai_application(self) -> Application:
+        """Return OpenAI's interface, for ``OPENAI_ROUTE``."""
+        from serve.openai_app import openai_application
+
+        return openai_application(
+            model_app=MODEL_APP, name=self.name, guard=self.guard, max_replicas=_OPENAI_REPLICAS
+        )
+
+    def site_application(self) -> Application:
+        """Return agent, solver, games and page, for ``/``."""
+        engine, rollout = self.config.engine, self.config.rollout
+        agent = AgentOptions(
+            app_name=MODEL_APP,
+            model=self.name,
+            model_dir=str(self.model_dir),
+            pieces=self.pieces,
+            limits=AnswerLimits(
+                max_answer_tokens=rollout.max_answer_tokens,
+                prompt_tokens=rollout.prompt_tokens,
+                response_tokens=rollout.response_tokens,
+            ),
+            slots=engine.max_num_seqs * self.max_replicas,
+            timeout_s=engine.request_timeout_s,
+            recovery_timeout_s=engine.start_timeout_s,
+        )
+        settings = SiteSettings(
+            guard=self.guard, runs=self.runs, games_with_deadlocks=games_with_deadlocks()
+        )
+        return site_application(settings, agent=agent, analyst=cluster_analyst)
+
+
+@asynccontextmanager
+async def cluster_analyst() -> AsyncIterator[Analyst]:
+    """Give an analyst whose solvers run in a Ray actor of its own."""
+    # A child of the process that asks: it ends with it.
+    handles = start_analysts(
+        1, num_cpus=_ANALYST_CPUS, max_bytes=_ANALYST_BYTES, games=game_names()
+    )
+    yield RemoteAnalyst(handles, _ANALYST_TIMEOUT_S)
+    for handle in handles:
+        ray.kill(handle)
+
+
+def _name_of(model: Place) -> str:
+    """Return the directory's name; of a run's ``model/`` that of the run."""
+    path = Path(str(model).rstrip("/"))
+    return path.parent.name if path.name == "model" and path.parent.name else path.name
