@@ -71,13 +71,11 @@ def serve_model(
     )
     if not os.environ.get("RAY_ADDRESS"):  # else Serve may be listening there already
         check_port(options.host, options.port)
-    say("loading vLLM")
-    model_servers = plan.model_application()
     with ray_session(num_cpus=plan.num_cpus):
         ray_serve.start(http_options={"host": options.host, "port": options.port})
         try:
-            say(f"starting a server of {plan.name}")
-            _run(MODEL_APP, model_servers, route=None)
+            say(f"starting a server of {plan.name} (about a minute)")
+            _run(MODEL_APP, plan.model_application(), route=None)
             say("starting the site")
             _run(OPENAI_APP, plan.openai_application(), route=OPENAI_ROUTE)
             _run(SITE_APP, plan.site_application(), route="/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from ray.serve.deployment import Application
 from cast_ray.analysis import Analyst
 from cast_ray.chat import ChatPieces
 from cast_ray.config import TrainConfig
+from cast_ray.errors import RemoteTimeout
 from cast_ray.games import game_names
 from cast_ray.jobs.evaluate_model import model_directory
 from cast_ray.jobs.serve_guard import games_with_deadlocks
@@ -31,6 +33,7 @@ _OPENAI_REPLICAS = 4
 _ANALYST_BYTES = 1 << 30
 _ANALYST_TIMEOUT_S = 30.0
 _ANALYST_CPUS = 0.5
+_ANALYST_START_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +154,13 @@ async def cluster_analyst() -> AsyncIterator[Analyst]:
     handles = start_analysts(
         1, num_cpus=_ANALYST_CPUS, max_bytes=_ANALYST_BYTES, games=game_names()
     )
+    try:
+        async with asyncio.timeout(_ANALYST_START_S):  # its kernels take some seconds to load
+            await asyncio.gather(*(handle.counters.remote() for handle in handles))
+    except TimeoutError:
+        raise RemoteTimeout(
+            f"the analyst did not start within {_ANALYST_START_S:g} s; see its log"
+        ) from None
     yield RemoteAnalyst(handles, _ANALYST_TIMEOUT_S)
     for handle in handles:
         ray.kill(handle)
