@@ -4,7 +4,7 @@ import { getJson, postJson } from "./api.js";
 import { h, recalled, refill, remember } from "./dom.js";
 import { createBoard } from "./board_svg.js";
 import { choice, clearErrors, field, showError } from "./forms.js";
-import { costWords, wordsOf } from "./words.js";
+import { costText, wordsOf } from "./words.js";
 
 /** Boards that "New board" draws from: numbers that people can read out. */
 const MOST_SEEDS = 100_000;
@@ -142,7 +142,7 @@ class Setup {
     const { letter, meaning } = wordsOf(this.game.name);
     const isKnown = analysis && analysis.cost !== null && analysis.cost !== undefined && this.game.name !== "minesweeper";
     refill(this.preview, h("div", { class: "board-frame" }, picture.element),
-      isKnown ? h("p", { class: "soft" }, h("b", {}, `${letter}: ${costWords(analysis.cost, this.game.name)}`), ` — ${meaning}`) : null);
+      isKnown ? h("p", { class: "soft" }, h("b", {}, `${letter} = ${costText(analysis.cost, this.game.name)}`), ` — ${meaning}`) : null);
   }
 
   async start(event) {

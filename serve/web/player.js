@@ -47,7 +47,7 @@ export class Player {
     const boardSide = h("section", { class: "card board-card", "aria-label": "Board" },
       this.frame, this.below, this.controls, this.switches.element, this.curve.element);
     const turnSide = h("section", { class: "card turn-card", "aria-label": "Turn" }, this.status, this.panel);
-    const listSide = h("section", { class: "card list-card", "aria-label": "All turns" }, h("h3", {}, "Turns"), this.list.element);
+    const listSide = h("section", { class: "card list-card", "aria-label": "All turns" }, h("h2", { class: "small" }, "Turns"), this.list.element);
     return h("div", { class: "watching" }, boardSide, h("div", { class: "side" }, turnSide, listSide));
   }
 
