@@ -17,6 +17,8 @@ import typer
 
 from cast_ray.cli_data import data_app
 from cast_ray.cli_doctor import doctor
+from cast_ray.cli_places import local_run_dir, readable, stored_config
+from cast_ray.cli_serve import serve, view
 from cast_ray.cli_submit import submit
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
@@ -36,6 +38,8 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.command()(submit)
 app.command()(doctor)
+app.command()(serve)
+app.command()(view)
 
 
 @app.command()
@@ -64,7 +68,7 @@ def train(
     given = list(overrides or [])
     resolved = load_config(config, given)
     if resume and config is None and resolved.run_dir:
-        stored = _stored_config(resolved.run_dir)
+        stored = stored_config(resolved.run_dir)
         # What the run was started with need not be typed again.
         resolved = load_config(stored, given) if stored else resolved
     if not unsupervised and is_ray_job():
@@ -80,40 +84,12 @@ def train(
         options = [] if config is None else ["--config", str(config)]
         code = supervise(
             driver_command([*options, *given]),
-            run_dir=_local_run_dir(resolved.run_dir),
+            run_dir=local_run_dir(resolved.run_dir),
             resume=resume,
             max_restarts=resolved.driver_restarts,
         )
         raise typer.Exit(code)
     _drive(resolved, resume=resume)
-
-
-def _stored_config(run_dir: str) -> Path | None:
-    """Return the configuration that a run was started with; None where there is no run."""
-    if is_uri(run_dir):
-        from cast_ray.jobs.run_at_uri import stored_config
-
-        return stored_config(run_dir)
-    file = Path(run_dir) / "config.yaml"
-    return file if file.is_file() else None
-
-
-def _local_run_dir(run_dir: str) -> Path:
-    """Return where a run's driver writes."""
-    if is_uri(run_dir):
-        from cast_ray.stored_run import working_copy
-
-        return working_copy(run_dir)
-    return Path(run_dir)
-
-
-def _readable(run: str, *, with_weights: bool = False) -> Path:
-    """Return a run directory, copied to this host if it is at a URI."""
-    if is_uri(run):
-        from cast_ray.stored_run import readable_copy
-
-        return readable_copy(run, with_weights=with_weights)
-    return Path(run)
 
 
 def _drive(config: TrainConfig, *, resume: bool) -> None:
@@ -153,7 +129,7 @@ def evaluate(
     from cast_ray.jobs.evaluate_model import GameTier, evaluate_model, markdown_table
     from cast_ray.progress import TrainProgress
 
-    config = load_config(_stored_config(model), overrides or [])
+    config = load_config(stored_config(model), overrides or [])
     name = name_of(model) if is_uri(model) else Path(model).name
     place = out or Path("evaluations") / f"{name}-{_now()}"
     which = [GameTier.parse(text) for text in games.split(",")]
@@ -206,7 +182,7 @@ def replay(
     """
     from cast_ray.jobs.replay import format_replay, replay_run
 
-    run_dir = _readable(run, with_weights=True)
+    run_dir = readable(run, with_weights=True)
     result = replay_run(run_dir)
     typer.echo(format_replay(result))
     differs = bool(result.differences)
@@ -226,7 +202,7 @@ def report(run: Annotated[str, typer.Argument(help="Run directory, or its URI.")
     from cast_ray.report import write_report
     from cast_ray.run_directory import RunDirectory
 
-    page = write_report(RunDirectory.existing(_readable(run)))
+    page = write_report(RunDirectory.existing(readable(run)))
     if is_uri(run):
         from cast_ray.storage import upload_file
 

@@ -18,7 +18,7 @@ from ray.exceptions import RayError, RayTaskError
 from cast_ray.analysis import Analysis
 from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
 from cast_ray.games import get_game
-from solver_actors.analyst import analyse, analyse_visible
+from solver_actors.analyst import analyse, analyse_visible, new_board
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
 from solver_actors.process_figures import process_figures
@@ -49,8 +49,17 @@ class ViewQuestion:
     num_mines: int
 
 
-Question = BoardsQuestion | ViewQuestion
-Answer = list[Analysis] | CastRayError
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBoardQuestion:
+    """What ``Analyst.new_board`` is asked."""
+
+    game: str
+    tier: str
+    seed: int
+
+
+Question = BoardsQuestion | ViewQuestion | NewBoardQuestion
+Answer = list[Analysis] | str | CastRayError
 """An error is an answer: it must not take those of others along."""
 
 
@@ -106,7 +115,8 @@ class _Ask:
     """One question on its way."""
 
     question: Question
-    answer: asyncio.Future[list[Analysis]]
+    answer: asyncio.Future[Any]
+    """Any: a list of analyses, or a board."""
 
 
 class RemoteAnalyst:
@@ -151,7 +161,12 @@ class RemoteAnalyst:
         [analysis] = await self._ask("\n".join(rows), question)
         return analysis
 
-    async def _ask(self, key: str, question: Question) -> list[Analysis]:
+    async def new_board(self, game: str, tier: str, seed: int) -> str:
+        """Return a start state of a tier; see ``Analyst``."""
+        question = NewBoardQuestion(game=game, tier=tier, seed=seed)
+        return await self._ask(f"{game} {tier} {seed}", question)
+
+    async def _ask(self, key: str, question: Question) -> Any:
         """Return the answer of the actor that a key belongs to, the same one in every process."""
         number = zlib.crc32(key.encode()) % len(self._handles)
         loop = asyncio.get_running_loop()
@@ -203,6 +218,8 @@ def _answered(oracle: Oracle, question: Question) -> Answer:
     try:
         if isinstance(question, ViewQuestion):
             return [analyse_visible(question.rows, question.num_mines)]
+        if isinstance(question, NewBoardQuestion):
+            return new_board(oracle, question.game, question.tier, question.seed)
         return analyse(
             oracle,
             question.game,

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import ipaddress
-import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import ray
 from ray import serve as ray_serve
 from ray.serve.exceptions import RayServeException
 
 from cast_ray.analysis import Analyst
 from cast_ray.config import TrainConfig
-from cast_ray.errors import ConfigError, EngineError
+from cast_ray.errors import EngineError
+from cast_ray.games import game_names
 from cast_ray.jobs.evaluate_model import model_directory
 from cast_ray.jobs.ray_session import ray_session
+from cast_ray.jobs.serve_guard import api_keys, base_url, games_with_deadlocks, guard_settings
 from cast_ray.jobs.workers import conversation_limit
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.stored_directory import Place, localized
 from serve.site.agent import AnswerLimits
 from serve.site.app import SiteSettings
-from serve.site.guard import GuardSettings, digest_of_key
 from serve.site_deployment import AgentOptions, site_application
-from solver_actors.analyst_actor import started_analyst
+from solver_actors.analyst_actor import RemoteAnalyst, start_analysts
 
-KEYS_VARIABLE = "CAST_RAY_API_KEYS"
 MODEL_APP, OPENAI_APP, SITE_APP = "cast-ray-model", "cast-ray-openai", "cast-ray-site"
-_LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-_MIN_KEY_CHARACTERS = 16
 _ANALYST_BYTES = 1 << 30
 _ANALYST_TIMEOUT_S = 30.0
+_ANALYST_CPUS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,46 +45,6 @@ class ServiceOptions:
     """Model servers, as many as are asked for; at least one."""
     runs: Path | None = None
     """Directory of runs to show."""
-
-
-def api_keys() -> tuple[str, ...]:
-    """Return the API keys of the environment, as digests.
-
-    Raises:
-        ConfigError: one is too short to be a secret.
-    """
-    keys = [key.strip() for key in os.environ.get(KEYS_VARIABLE, "").split(",") if key.strip()]
-    for number, key in enumerate(keys, start=1):
-        if len(key) < _MIN_KEY_CHARACTERS:
-            raise ConfigError(
-                f"key {number} of {KEYS_VARIABLE} has {len(key)} characters: take at least "
-                f"{_MIN_KEY_CHARACTERS}, for example of openssl rand -hex 24"
-            )
-    return tuple(digest_of_key(key) for key in keys)
-
-
-def guard_settings(host: str, digests: tuple[str, ...]) -> GuardSettings:
-    """Return who may ask a service that listens on a host.
-
-    Raises:
-        ConfigError: the address is public and there is no key.
-    """
-    if not digests and not is_local(host):
-        raise ConfigError(
-            f"--host {host} is reachable from other machines: set {KEYS_VARIABLE} to one or more "
-            "API keys (comma between them), or leave --host at 127.0.0.1"
-        )
-    return GuardSettings(key_digests=digests, allowed_hosts=() if digests else _LOCAL_HOSTS)
-
-
-def is_local(host: str) -> bool:
-    """Return whether an address is this machine's own."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def serve_model(
@@ -149,7 +107,9 @@ def serve_model(
         timeout_s=engine.request_timeout_s,
         recovery_timeout_s=engine.start_timeout_s,
     )
-    settings = SiteSettings(guard=guard, runs=options.runs)
+    settings = SiteSettings(
+        guard=guard, runs=options.runs, games_with_deadlocks=games_with_deadlocks()
+    )
     cpus = (resources.cpus_per_engine + 0.5) * (options.max_replicas + 1)
     with ray_session(num_cpus=cpus):
         ray_serve.start(http_options={"host": options.host, "port": options.port})
@@ -175,16 +135,18 @@ def serve_model(
 @asynccontextmanager
 async def cluster_analyst() -> AsyncIterator[Analyst]:
     """Give an analyst whose solvers run in a Ray actor of its own."""
-    async with started_analyst(
-        1, max_bytes=_ANALYST_BYTES, timeout_s=_ANALYST_TIMEOUT_S
-    ) as analyst:
-        yield analyst
+    # Children of the process that asks: they end with it.
+    handles = start_analysts(
+        1, num_cpus=_ANALYST_CPUS, max_bytes=_ANALYST_BYTES, games=game_names()
+    )
+    yield RemoteAnalyst(handles, _ANALYST_TIMEOUT_S)
+    for handle in handles:
+        ray.kill(handle)
 
 
 def ready_text(options: ServiceOptions, name: str) -> str:
     """Return what to do now."""
-    host = options.host if ":" not in options.host else f"[{options.host}]"
-    base = f"http://{host}:{options.port}"
+    base = base_url(options.host, options.port)
     return "\n".join(
         [
             f"{name} is served:",

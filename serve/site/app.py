@@ -45,6 +45,7 @@ class SiteSettings:
     guard: GuardSettings = field(default_factory=GuardSettings)
     sessions: SessionLimits = field(default_factory=SessionLimits)
     games_with_deadlocks: frozenset[str] = frozenset({"sokoban"})
+    """Those that end where the solver proves them lost, as in training."""
     runs: Path | None = None
     """Directory of training runs to show; None = none are shown."""
 

@@ -17,6 +17,8 @@ from cast_ray.errors import CastRayError, ConfigError, EngineError, PuzzleError,
 logger = logging.getLogger(__name__)
 
 _SHOWN_CHARACTERS = 300
+_TYPE_NAMES = ("str", "int", "float", "bool", "list", "dict")
+"""pydantic names the alternative of a union behind the field; nobody sent a field of this name."""
 _OF_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _OF_ERROR: tuple[tuple[type[CastRayError], int, str], ...] = (
     (PuzzleError, 422, "board_invalid"),
@@ -124,7 +126,10 @@ def _of_schema(errors: Sequence[Mapping[str, Any]]) -> ApiProblem:
         )
     field = ""
     for part in first["loc"][1:]:  # without "body" or "query"
-        field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else str(part)
+        if isinstance(part, int):
+            field += f"[{part}]"
+        elif part.isidentifier() and part not in _TYPE_NAMES:
+            field += f".{part}" if field else part
     said = first["msg"][:1].lower() + first["msg"][1:]
     if first["type"] == "extra_forbidden":
         said = "there is no such field; see /docs"
