@@ -98,7 +98,9 @@ class Setup {
     this.delayField.hidden = this.player === "human";
   }
 
+  /** Wait until somebody has finished typing; what was shown before is not the board any more. */
   pasted() {
+    this.puzzle = null;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.draw(), 400);
   }
@@ -106,6 +108,8 @@ class Setup {
   /** Ask for the board that is described, and show it. */
   async draw() {
     const mine = (this.asked = Symbol("the newest question"));
+    this.puzzle = null;
+    clearTimeout(this.timer);
     clearErrors(this.form);
     const patience = setTimeout(() => refill(this.preview, h("p", { class: "soft" }, "Making a board …")), 250);
     try {
@@ -115,7 +119,6 @@ class Setup {
       this.showBoard(board, analysis);
     } catch (error) {
       if (this.asked !== mine) return;
-      this.puzzle = null;
       refill(this.preview, h("p", { class: "soft" }, "No board to show."));
       showError(this.form, error);
     } finally {
