@@ -7,6 +7,7 @@ calculations it is one float: ``inf`` = infinite, NaN = unknown.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 EXACT, INFINITE, UNKNOWN = "exact", "infinite", "unknown"
 
@@ -28,3 +29,14 @@ def cost_as_float(stored: int | None, status: str) -> float:
     if status == EXACT and stored is not None:
         return float(stored)
     return math.inf if status == INFINITE else math.nan
+
+
+ToldCost = int | Literal["dead", "unknown"]
+"""A cost as people and JSON are told it."""
+
+
+def told_cost(cost: float) -> ToldCost:
+    """Return a number of moves, ``dead`` or ``unknown`` for a cost as a float."""
+    if math.isnan(cost):
+        return "unknown"
+    return "dead" if math.isinf(cost) else int(cost)

@@ -9,6 +9,11 @@ everything that is somebody's input or surroundings, and no bug of ours.
     ├── PuzzleError            a board, a puzzle file
     ├── ModelError             a model directory, a tokenizer, a chat template
     ├── RunDirectoryError      a run directory that is missing, foreign or not empty
+    ├── NotStoredError         asked for something that no run directory holds
+    │   ├── RunUnknown         … a run
+    │   ├── ColumnUnknown      … a metric
+    │   ├── StepUnknown        … a step's trajectories
+    │   └── TrajectoryUnknown  … one of them
     ├── StorageError           a store at a URI: no way to it, no right to it, nothing there
     ├── EnvironmentSetupError  the machine: versions, memory, ports, disk
     ├── RunInterrupted         a part of a run was lost; the same command with --resume goes on
@@ -41,6 +46,39 @@ class ModelError(CastRayError):
 
 class RunDirectoryError(CastRayError):
     """A run directory is missing, belongs to another configuration, or would be overwritten."""
+
+
+class NotStoredError(CastRayError):
+    """Somebody asked for something that is not in the run directories being browsed."""
+
+    code = "not_found"
+    """Stable, for programs."""
+    field = ""
+    """The part of the question that names it."""
+
+
+class RunUnknown(NotStoredError):
+    """There is no run of that name below the root, or the name leads out of it."""
+
+    code, field = "run_unknown", "run"
+
+
+class ColumnUnknown(NotStoredError):
+    """A run has no metric of that name."""
+
+    code, field = "field_invalid", "columns"
+
+
+class StepUnknown(NotStoredError):
+    """A run has no trajectories of that step."""
+
+    code, field = "step_unknown", "step"
+
+
+class TrajectoryUnknown(NotStoredError):
+    """A step has no trajectory of that group, episode and attempt."""
+
+    code, field = "trajectory_unknown", "episode"
 
 
 class StorageError(CastRayError):

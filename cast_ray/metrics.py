@@ -278,11 +278,19 @@ def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:
 
 def read_metrics(path: Path) -> list[StepMetrics]:
     """Return the rows of a ``metrics.parquet``; none where the file does not exist yet."""
+    rows = read_metrics_frame(path).to_dicts()
+    return [StepMetrics(**(_ADDED | _with_tuples(row))) for row in rows]
+
+
+def read_metrics_frame(path: Path) -> pl.DataFrame:
+    """Return the columns that a ``metrics.parquet`` has, by the names that they have now.
+
+    Empty where the file does not exist yet.
+    """
     if not path.is_file():
-        return []
+        return pl.DataFrame(schema=_SCHEMA)
     # Read once: Polars opens a path again and again, and the next step replaces the file.
-    frame = pl.read_parquet(io.BytesIO(path.read_bytes())).rename(_OTHER_NAMES, strict=False)
-    return [StepMetrics(**(_ADDED | _with_tuples(row))) for row in frame.to_dicts()]
+    return pl.read_parquet(io.BytesIO(path.read_bytes())).rename(_OTHER_NAMES, strict=False)
 
 
 def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:

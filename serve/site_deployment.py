@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastapi import FastAPI
 from ray import serve as ray_serve
 from ray.serve.deployment import Application
 from ray.serve.exceptions import RayServeException
@@ -68,7 +68,10 @@ def site_application(
     class Site:
         """Everything is in the ASGI application."""
 
-    hosted = ray_serve.ingress(functools.partial(build_site, settings, players))(Site)
+    def built() -> FastAPI:  # Serve calls a plain function in the replica
+        return build_site(settings, players)
+
+    hosted = ray_serve.ingress(built)(Site)
     deployment = ray_serve.deployment(
         hosted,
         name="Site",

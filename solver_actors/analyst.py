@@ -159,11 +159,11 @@ def _seen(solver: MinesweeperSolver, state: MinesweeperState) -> Analysis:
         best=solver.next_action(state),
         line=None,
         teacher=None,
-        mine_probabilities=_mine_probabilities(solver, state),
+        mine_probabilities=mine_probabilities_of(solver, state),
     )
 
 
-def _mine_probabilities(
+def mine_probabilities_of(
     solver: MinesweeperSolver, state: MinesweeperState
 ) -> MineProbabilities | None:
     """Return the chances by row and column; None in a lost game and out of budget."""

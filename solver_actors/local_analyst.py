@@ -1,4 +1,9 @@
-"""An analyst in this process, with one worker thread: for serving boards without a cluster."""
+"""An analyst in this process, with one worker thread: for serving boards without a cluster.
+
+The solvers' kernels keep the interpreter's lock. A look-up takes microseconds, but while a board
+above a table's cap is searched, a second or two, nothing else of this process runs: a service for
+many has ``analyst_actor``.
+"""
 
 from __future__ import annotations
 

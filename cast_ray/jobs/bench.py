@@ -11,6 +11,7 @@ from cast_ray.jobs.bench_gym import bench_gym
 from cast_ray.jobs.bench_learner import bench_learner
 from cast_ray.jobs.bench_rollout import bench_rollout
 from cast_ray.jobs.bench_scaling import bench_scaling
+from cast_ray.jobs.bench_service import bench_service
 from cast_ray.jobs.bench_simulated import bench_simulated
 from cast_ray.jobs.bench_solve import bench_solve
 from cast_ray.jobs.bench_solvers import bench_solvers
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "learner": bench_learner,
     "rollout": bench_rollout,
     "scaling": bench_scaling,
+    "service": bench_service,
     "simulated": bench_simulated,
     "solve": bench_solve,
     "solvers": bench_solvers,

@@ -9,7 +9,10 @@ import psutil
 _COMPONENTS = {
     "ray::EnvironmentActor": "environment",
     "ray::OracleActor": "oracle",
+    "ray::AnalystActor": "analyst",
+    "ray::ServeReplica:cast-ray-site": "site",
     "ray::ServeReplica": "engine",
+    "ray::ProxyActor": "proxy",
     "VLLM::EngineCor": "engine_core",
     "ray::ServeController": "serve_controller",
     "ray::DashboardAgent": "ray_agents",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 
 from cast_ray.errors import ConfigError
 from cast_ray.games import game_names
@@ -64,3 +65,21 @@ def base_url(host: str, port: int) -> str:
     """Return the address that a browser on this machine opens."""
     name = host.strip("[]")
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse a port that somebody listens on, which Serve would say in fifty lines.
+
+    Raises:
+        ConfigError: it is taken, or the address is none of this machine's.
+    """
+    name = host.strip("[]")
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((name, port))
+        except OSError as error:
+            raise ConfigError(
+                f"--port {port} of --host {host} cannot be had ({error.strerror}): give another"
+            ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +19,13 @@ from cast_ray.errors import EngineError
 from cast_ray.games import game_names
 from cast_ray.jobs.evaluate_model import model_directory
 from cast_ray.jobs.ray_session import ray_session
-from cast_ray.jobs.serve_guard import api_keys, base_url, games_with_deadlocks, guard_settings
+from cast_ray.jobs.serve_guard import (
+    api_keys,
+    base_url,
+    check_port,
+    games_with_deadlocks,
+    guard_settings,
+)
 from cast_ray.jobs.workers import conversation_limit
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.stored_directory import Place, localized
@@ -69,6 +76,8 @@ def serve_model(
         EngineError: an application does not come up.
     """
     guard = guard_settings(options.host, api_keys())
+    if not os.environ.get("RAY_ADDRESS"):  # else Serve may be listening there already
+        check_port(options.host, options.port)
     model_dir = localized(model_directory(model))
     pieces = read_chat_pieces(model_dir)
     name = options.name or _name_of(model)

@@ -6,12 +6,12 @@ A line is whatever somebody wrote: broken ones are answered with an error and ne
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Hashable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+from cast_ray.costs import told_cost
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.given_state import MAX_LINE_BYTES, SolveRequest, read_request
@@ -120,19 +120,13 @@ def _answer(request: SolveRequest, oracle: Oracle, *, with_q: bool) -> dict[str,
     state = request.state
     solver = oracle.solver_of(request.game, state)
     answer: dict[str, Any] = {
-        "cost": _cost(float(solver.cost_to_go([state])[0])),
+        "cost": told_cost(float(solver.cost_to_go([state])[0])),
         "best": solver.best_action(state),
     }
     if with_q:
         answer["q"] = {
-            action: _cost(cost)
+            action: told_cost(cost)
             for action, cost in solver.action_costs(state).items()
             if not (request.game == "minesweeper" and action.startswith("flag"))
         }
     return answer
-
-
-def _cost(value: float) -> int | str:
-    if math.isnan(value):
-        return "unknown"
-    return "dead" if math.isinf(value) else int(value)

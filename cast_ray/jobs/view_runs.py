@@ -8,8 +8,14 @@ from pathlib import Path
 
 import uvicorn
 
-from cast_ray.errors import ConfigError, RunDirectoryError
-from cast_ray.jobs.serve_guard import api_keys, base_url, games_with_deadlocks, guard_settings
+from cast_ray.errors import RunDirectoryError
+from cast_ray.jobs.serve_guard import (
+    api_keys,
+    base_url,
+    check_port,
+    games_with_deadlocks,
+    guard_settings,
+)
 from serve.site.app import Players, SiteSettings, build_site
 from solver_actors.local_analyst import LocalAnalyst
 
@@ -24,6 +30,7 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
         ConfigError: the address is public and there is no API key, or the port is taken.
     """
     guard = guard_settings(host, api_keys())
+    check_port(host, port)
     if not runs.is_dir():
         raise RunDirectoryError(f"{runs} is no directory: give one with runs, or a run")
     settings = SiteSettings(guard=guard, runs=runs, games_with_deadlocks=games_with_deadlocks())
@@ -37,7 +44,7 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
         finally:
             analyst.close()
 
-    config = uvicorn.Config(
+    uvicorn.run(
         build_site(settings, players),
         host=host.strip("[]"),
         port=port,
@@ -46,8 +53,3 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
         server_header=False,
         timeout_graceful_shutdown=3,
     )
-    try:
-        sock = config.bind_socket()
-    except SystemExit:  # uvicorn's word for a port that is taken
-        raise ConfigError(f"--port {port} of {host} is taken: give another") from None
-    uvicorn.Server(config).run(sockets=[sock])

@@ -19,9 +19,10 @@ from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.base import Effect, Status
 from solver_actors import analyst
-from solver_actors.analyst import analyse, analyse_visible
+from solver_actors.analyst import analyse, analyse_visible, mine_probabilities_of
 from solver_actors.local_analyst import LocalAnalyst
 from solver_actors.mine_views import read_view
+from solver_actors.minesweeper import MinesweeperSolver
 from solver_actors.oracle import Oracle
 from solver_actors.sokoban_search import SokobanSearchSolver
 from solver_actors.solvers import get_solver_entry
@@ -331,7 +332,11 @@ def test_a_board_above_the_solvers_size_is_unknown() -> None:
 
 def test_a_search_without_budget_is_unknown() -> None:
     assert read_view(["...", "121", "..."], 2, node_budget=1) is None
-    assert read_view(["...", "121", "..."], 2) is not None
+    state = read_view(["...", "121", "..."], 2)
+    assert state is not None
+    starved = MinesweeperSolver(state.layout, node_budget=1)
+    assert mine_probabilities_of(starved, state) is None
+    assert mine_probabilities_of(MinesweeperSolver(state.layout), state) is not None
 
 
 # Views.

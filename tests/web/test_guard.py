@@ -241,7 +241,9 @@ def test_old_games_are_forgotten_and_running_ones_are_not() -> None:
         playing = site.post("/api/episodes", json=RUSH_HOUR | {"player": "human"}).json()["id"]
         over = []
         for _ in range(4):
-            over.append(site.post("/api/episodes", json=SOKOBAN | {"player": "solver"}).json()["id"])
+            over.append(
+                site.post("/api/episodes", json=SOKOBAN | {"player": "solver"}).json()["id"]
+            )
             site.get(f"/api/episodes/{over[-1]}/events")
         known = [site.get(f"/api/episodes/{each}").status_code for each in (*over, playing)]
         assert known[0] == 404
