@@ -28,14 +28,16 @@ BOARDS = {
     "rush_hour": RUSH_HOUR["board"],
     "minesweeper": MINES,
 }
+TO_A_DEADLOCK = {(1, 1): "Right", (1, 2): "Right", (1, 3): "Down", (2, 3): "Left"}
+"""What to do where, to push the box of ``SOKOBAN`` to a wall for ever."""
 KEYS = {"Up": "ArrowUp", "Down": "ArrowDown", "Left": "a", "Right": "d"}
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service whose agent plays best at temperature 0 and worst above."""
+    """A service whose agent plays best at temperature 0 and loses above."""
     tokenizer = build_test_policy(tmp_path_factory.mktemp("policy"))
-    app = site_app(tokenizer=tokenizer, answer=_best_or_worst(tokenizer), max_answer_tokens=64)
+    app = site_app(tokenizer=tokenizer, answer=_best_or_losing(tokenizer), max_answer_tokens=64)
     with served(app) as found:
         yield found
 
@@ -58,13 +60,14 @@ def phone(browser: Browser, address: str) -> Iterator[Visit]:
         yield found
 
 
-def _best_or_worst(tokenizer: ChatTokenizer) -> Any:
+def _best_or_losing(tokenizer: ChatTokenizer) -> Any:
     def answer(request: GenerateRequest) -> str:
-        text = tokenizer.text(request.token_ids)
-        board = text.rpartition("Board:\n")[2].partition("\nSteps left")[0]
-        costs = solve_sokoban(GAME.decode(board)).action_costs(GAME.decode(board))
-        choose = min if request.temperature == 0 else max
-        return f"```Up``` no\n```{choose(costs, key=costs.__getitem__)}```"
+        board = tokenizer.text(request.token_ids).rpartition("Board:\n")[2]
+        state = GAME.decode(board.partition("\nSteps left")[0])
+        action = solve_sokoban(state).best_action(state)
+        if request.temperature > 0:
+            action = TO_A_DEADLOCK[divmod(state.player, state.layout.cols)]
+        return f"```Up``` no\n```{action}```"
 
     return answer
 
@@ -82,7 +85,7 @@ def begin(
     if player != "human":
         page.get_by_label("Pause between turns").fill(str(delay_ms))
     page.get_by_role("button", name="Start").click()
-    expect(page.locator("svg.board")).to_be_visible()
+    expect(page.locator(".watching svg.board")).to_be_visible()
     return page
 
 
@@ -198,7 +201,7 @@ def test_a_person_wins_minesweeper_on_a_phone(phone: Visit) -> None:
 
 def test_minesweeper_is_played_with_keys_alone(desktop: Visit) -> None:
     page = begin(desktop, "minesweeper", "human")
-    for key in ("ArrowDown", "ArrowUp", "ArrowUp", "f"):  # shows the frame, then round the edge
+    for key in ("ArrowDown", "ArrowUp", "f"):  # the first one shows the frame, the second goes round the edge
         page.keyboard.press(key)
     expect(page.locator(".turns .action")).to_have_text(["flag 4 0"])
     page.keyboard.press("f")
@@ -292,7 +295,7 @@ def test_a_broken_stream_is_taken_up_behind_the_last_turn(desktop: Visit) -> Non
     begin(desktop, "sokoban", "solver", delay_ms=300)
     expect(page.locator(".ending")).to_have_text("Solved.")
     wait_for_turns(page, len(line(desktop, "sokoban")))
-    assert asked == [None, "0"]
+    assert asked[1] == str(int(asked[0] or -1) + 1)
 
 
 def test_the_key_is_asked_for_and_kept(browser: Browser) -> None:
