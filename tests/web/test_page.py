@@ -201,7 +201,11 @@ def test_a_person_wins_minesweeper_on_a_phone(phone: Visit) -> None:
 
 def test_minesweeper_is_played_with_keys_alone(desktop: Visit) -> None:
     page = begin(desktop, "minesweeper", "human")
-    for key in ("ArrowDown", "ArrowUp", "f"):  # the first one shows the frame, the second goes round the edge
+    for key in (
+        "ArrowDown",
+        "ArrowUp",
+        "f",
+    ):  # the first one shows the frame, the second goes round the edge
         page.keyboard.press(key)
     expect(page.locator(".turns .action")).to_have_text(["flag 4 0"])
     page.keyboard.press("f")
