@@ -14,6 +14,7 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from cast_ray.analysis import Analyst
+from serve.site import run_routes
 from serve.site.agent import Agent
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import add_problem_handlers
@@ -93,6 +94,8 @@ def build_site(
         responses={"default": {"model": ProblemBody, "description": "Why not."}},
     )
     app.include_router(router)
+    if settings.runs is not None:
+        app.include_router(run_routes.router_of(settings.runs))
     _add_pages(app)
     add_problem_handlers(app)
     app.add_middleware(Guard, settings=settings.guard)

@@ -12,7 +12,17 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from cast_ray.errors import CastRayError, ConfigError, EngineError, PuzzleError, RemoteTimeout
+from cast_ray.errors import (
+    ActorLostError,
+    CastRayError,
+    ConfigError,
+    EngineError,
+    NotStoredError,
+    PuzzleError,
+    RemoteTimeout,
+    RunDirectoryError,
+    TrajectoryError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +35,9 @@ _OF_ERROR: tuple[tuple[type[CastRayError], int, str], ...] = (
     (ConfigError, 422, "field_invalid"),
     (RemoteTimeout, 503, "engine_down"),
     (EngineError, 502, "engine_failed"),
+    (ActorLostError, 503, "solver_down"),
+    (RunDirectoryError, 409, "run_broken"),
+    (TrajectoryError, 409, "run_broken"),
 )
 """First match counts."""
 
@@ -80,6 +93,9 @@ def problem_of(error: CastRayError, *, field: str | None = None) -> ApiProblem:
         if field is None or error.field is not None:
             return error
         return ApiProblem(error.status, error.code, str(error), field=field)
+    if isinstance(error, NotStoredError):
+        status = 422 if error.code == "field_invalid" else 404
+        return ApiProblem(status, error.code, str(error), field=error.field or None)
     for kind, status, code in _OF_ERROR:
         if isinstance(error, kind):
             return ApiProblem(status, code, str(error), field=field)

@@ -26,67 +26,29 @@ from cast_ray.errors import (
     TrajectoryUnknown,
 )
 from cast_ray.games import get_game
-from cast_ray.metrics import write_metrics
 from cast_ray.run_browser import RunBrowser, StepFilter, TrajectoryRow
 from cast_ray.run_browser.read_cache import ReadCache
 from cast_ray.run_browser.step_page import max_regret, turn_regrets
 from cast_ray.run_directory import RunDirectory, write_table
-from cast_ray.trajectory import BATCH_SCHEMA, Trajectory, costs_of
+from cast_ray.trajectory import BATCH_SCHEMA, costs_of
 from solver_actors.oracle import Oracle
+from tests.browsed_run import DETOUR, PLAYED, ROOM, trajectories, write_run
 from tests.made_up_run import (
     new_run,
     play,
     scored,
     scripted,
-    step_row,
     write_evaluation,
     write_step,
 )
 
-ROOM = "#######\n#_____#\n#_PX_O#\n#_____#\n#######"
-"""N = 2: two pushes to the right."""
 TRAFFIC = "BB...C" + "...D.C" + "AA.D.C" + "...D.." + "E....." + "E....."
 MINES = "001+.\n112..\n.+...\n.+...\n+...."
-SOLVE = ["```Right```", "```Right```"]
-DEADLOCK = ["```Down```", "```Right```", "```Up```"]
-DETOUR = ["```Left```", "```Left```", "nonsense", "```Right```", "```Right```", "```4```"]
-"""Away, into the wall, no action, back, push, push."""
-IDLE = ["```Up```"] * 6
-PLAYED = {0: [SOLVE, IDLE], 1: [DETOUR, DEADLOCK]}
 
 
 @pytest.fixture(scope="module")
 def oracle() -> Oracle:
     return Oracle(max_bytes=2**24)
-
-
-def trajectories(oracle: Oracle, step: int = 1) -> list[Trajectory]:
-    return [
-        play(
-            ROOM,
-            scripted(answers),
-            turn_budget=6,
-            oracle=oracle,
-            step=step,
-            group=group,
-            episode=episode,
-        )
-        for group, attempts in PLAYED.items()
-        for episode, answers in enumerate(attempts)
-    ]
-
-
-def write_run(path: Path, oracle: Oracle, **settings: Any) -> RunDirectory:
-    run = new_run(path, **{"steps": 2, "seed": 7} | settings)
-    write_step(run, 1, scored(trajectories(oracle), oracle))
-    write_metrics(
-        run.metrics,
-        [
-            step_row(1, success=0.5, engine_queue_max=math.nan, validation_success=0.25),
-            step_row(2, success=0.75, staleness_tokens=(3, 4)),
-        ],
-    )
-    return run
 
 
 @pytest.fixture
