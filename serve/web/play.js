@@ -101,6 +101,7 @@ class Setup {
   /** Wait until somebody has finished typing; what was shown before is not the board any more. */
   pasted() {
     this.puzzle = null;
+    this.asked = null; // what is on its way is of the board before
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.draw(), 400);
   }
