@@ -49,7 +49,13 @@ export function announce(text) {
 /** Return whether keys typed now belong to a form's field and not to the page. */
 export function isTyping(event) {
   const target = event.target;
-  return event.ctrlKey || event.metaKey || event.altKey || (target instanceof Element && target.closest("input, select, textarea, dialog") !== null);
+  const fields = "input:not([type=checkbox], [type=radio]), select, textarea, dialog";
+  return event.ctrlKey || event.metaKey || event.altKey || (target instanceof Element && target.closest(fields) !== null);
+}
+
+/** Return whether a key that was pressed works a button, a link or a switch. */
+export function isOnControl(event) {
+  return event.target instanceof Element && event.target.closest("button, summary, a, input") !== null;
 }
 
 /** Read a setting of this browser; `otherwise` where there is none. */

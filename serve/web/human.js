@@ -1,6 +1,6 @@
 /** How a person plays: keys, pointer and buttons become the actions of a game. */
 
-import { h, isTyping, refill } from "./dom.js";
+import { h, isOnControl, isTyping, refill } from "./dom.js";
 import { steerMines } from "./human_mines.js";
 import { CELL, roomOf, vehiclesOf } from "./geometry.js";
 
@@ -25,8 +25,7 @@ export function steer(player, act) {
 export function listenToKeys(player, press) {
   const pressed = (event) => {
     if (isTyping(event) || player.position !== player.last) return;
-    const isOnButton = event.target instanceof Element && event.target.closest("button, summary, a") !== null;
-    if (isOnButton && (event.key === "Enter" || event.key === " ")) return;
+    if (isOnControl(event) && (event.key === "Enter" || event.key === " ")) return;
     if (press(event)) event.preventDefault();
   };
   document.addEventListener("keydown", pressed);

@@ -49,7 +49,7 @@ async function navigate() {
   const { entry, match } = found;
   document.title = `${entry.title} · cast_ray`;
   const parts = Object.fromEntries(entry.names.map((name, index) => [name, decodeURIComponent(match[index + 1])]));
-  const place = h("div", { class: "view" });
+  const place = h("div", { class: "view" }, h("p", { class: "soft loading" }, "Loading …"));
   refill(main, place);
   try {
     const end = await entry.show(place, { ...parts, query: new URLSearchParams(query ?? "") });

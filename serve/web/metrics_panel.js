@@ -30,6 +30,7 @@ export function metricsPanel(tables, { onStep = null } = {}) {
   const picker = h("details", { class: "fold picker" }, h("summary", {}, "Choose metrics ", count), h("fieldset", { class: "checks" }, h("legend", { class: "unseen" }, "Metrics"), boxes));
   tell();
   draw();
+  if (tables.every(({ columns }) => !columns.step?.length)) return { element: h("p", { class: "soft" }, "No step is finished yet."), setStep: () => {} };
   return { element: h("div", {}, picker, grid), setStep: (to) => { step = to; draw(); } };
 }
 

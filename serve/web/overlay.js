@@ -37,12 +37,12 @@ function rushHourValue(rows, move) {
   const { row, col, length, isVertical } = vehiclesOf(rows).find((vehicle) => vehicle.letter === letter);
   const front = (sign > 0 ? length - 1 : 0) + sign * count;
   // Kept to the side from which the vehicle comes: four vehicles can aim at one cell.
-  const [along, across] = [front + 0.5 - 0.24 * sign, 0.5];
+  const [along, across] = [front + 0.5 - 0.3 * sign, 0.5];
   const [x, y] = isVertical ? [col + across, row + along] : [col + along, row + across];
   const back = isVertical ? [0, -sign * 0.26] : [-sign * 0.26, 0];
   const [cx, cy] = [CELL * x, CELL * y];
-  const tail = [cx + 0.9 * CELL * back[0], cy + 0.9 * CELL * back[1]];
-  return [count === 1 ? s("path", { class: `way ${move.grade}`, d: `M${tail}L${cx} ${cy}` }) : null, chip(cx, cy, move, 10)];
+  const tail = [cx + 0.8 * CELL * back[0], cy + 0.8 * CELL * back[1]];
+  return [count === 1 ? s("path", { class: `way ${move.grade}`, d: `M${tail}L${cx} ${cy}` }) : null, chip(cx, cy, move, 9.5)];
 }
 
 function minesweeperValue(rows, move) {

@@ -4,7 +4,7 @@ import { getJson, postJson } from "./api.js";
 import { h, recalled, refill, remember } from "./dom.js";
 import { createBoard } from "./board_svg.js";
 import { choice, clearErrors, field, showError } from "./forms.js";
-import { costWords, wordsOf } from "./words.js";
+import { costText, wordsOf } from "./words.js";
 
 /** Boards that "New board" draws from: numbers that people can read out. */
 const MOST_SEEDS = 100_000;
@@ -98,7 +98,10 @@ class Setup {
     this.delayField.hidden = this.player === "human";
   }
 
+  /** Wait until somebody has finished typing; what was shown before is not the board any more. */
   pasted() {
+    this.puzzle = null;
+    this.asked = null; // what is on its way is of the board before
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.draw(), 400);
   }
@@ -106,6 +109,8 @@ class Setup {
   /** Ask for the board that is described, and show it. */
   async draw() {
     const mine = (this.asked = Symbol("the newest question"));
+    this.puzzle = null;
+    clearTimeout(this.timer);
     clearErrors(this.form);
     const patience = setTimeout(() => refill(this.preview, h("p", { class: "soft" }, "Making a board …")), 250);
     try {
@@ -115,7 +120,6 @@ class Setup {
       this.showBoard(board, analysis);
     } catch (error) {
       if (this.asked !== mine) return;
-      this.puzzle = null;
       refill(this.preview, h("p", { class: "soft" }, "No board to show."));
       showError(this.form, error);
     } finally {
@@ -142,7 +146,7 @@ class Setup {
     const { letter, meaning } = wordsOf(this.game.name);
     const isKnown = analysis && analysis.cost !== null && analysis.cost !== undefined && this.game.name !== "minesweeper";
     refill(this.preview, h("div", { class: "board-frame" }, picture.element),
-      isKnown ? h("p", { class: "soft" }, h("b", {}, `${letter}: ${costWords(analysis.cost, this.game.name)}`), ` — ${meaning}`) : null);
+      isKnown ? h("p", { class: "soft" }, h("b", {}, `${letter} = ${costText(analysis.cost, this.game.name)}`), ` — ${meaning}`) : null);
   }
 
   async start(event) {

@@ -1,6 +1,6 @@
 /** One episode to look at: board, controls, curve, the turn's text and the list of turns. */
 
-import { announce, h, isTyping, refill } from "./dom.js";
+import { announce, h, isOnControl, isTyping, refill } from "./dom.js";
 import { createBoard } from "./board_svg.js";
 import { CostCurve } from "./curve.js";
 import { icon } from "./icons.js";
@@ -46,8 +46,8 @@ export class Player {
   layout() {
     const boardSide = h("section", { class: "card board-card", "aria-label": "Board" },
       this.frame, this.below, this.controls, this.switches.element, this.curve.element);
-    const turnSide = h("section", { class: "card turn-card", "aria-label": "Turn" }, this.status, this.panel);
-    const listSide = h("section", { class: "card list-card", "aria-label": "All turns" }, h("h3", {}, "Turns"), this.list.element);
+    const turnSide = h("section", { class: "card turn-card", "aria-label": "What was played" }, this.status, this.panel);
+    const listSide = h("section", { class: "card list-card", "aria-label": "All turns" }, h("h2", { class: "small" }, "Turns"), this.list.element);
     return h("div", { class: "watching" }, boardSide, h("div", { class: "side" }, turnSide, listSide));
   }
 
@@ -142,10 +142,9 @@ export class Player {
 
   pressed(event) {
     if (isTyping(event) || this.isPlaying() || event.defaultPrevented) return;
-    const isOnControl = event.target instanceof Element && event.target.closest("button, summary, a") !== null;
     const act = {
       ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1), Home: () => this.seek(0), End: () => this.seek(this.last),
-      " ": isOnControl ? null : () => this.toggle(),
+      " ": isOnControl(event) ? null : () => this.toggle(),
     }[event.key];
     if (!act) return;
     event.preventDefault();

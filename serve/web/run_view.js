@@ -4,7 +4,7 @@ import { getJson } from "./api.js";
 import { h, refill } from "./dom.js";
 import { gameTitle } from "./episode_view.js";
 import { metricsPanel } from "./metrics_panel.js";
-import { runTitle, startedWords, successWords } from "./runs.js";
+import { modelWords, runTitle, startedWords, stepsWords, successWords } from "./runs.js";
 import { StepBrowser } from "./step_browser.js";
 
 /** Show a run in `place`, with the trajectories of `step` or of its last stored one. */
@@ -43,8 +43,8 @@ function facts(run) {
   const pairs = [
     ["Game", run.game ? `${gameTitle(run.game)}${run.tier ? `, ${run.tier}` : ""}` : "–"],
     ["Method", run.algorithm ?? "–"],
-    ["Model", run.model ?? "–"],
-    ["Steps", `${run.steps}${run.finished ? "" : ", not finished"}`],
+    ["Model", modelWords(run)],
+    ["Steps", `${stepsWords(run)}${run.finished ? "" : ", not finished"}`],
     ["Held-out boards solved", successWords(run)],
     ["Started", run.started ? startedWords(run.started) : "–"],
   ];

@@ -33,12 +33,15 @@ export async function showRuns(place) {
 }
 
 function runRow(run, choose) {
+  if (run.problem) {
+    return h("tr", {}, h("td", {}), h("th", { scope: "row" }, runTitle(run.name)), h("td", { colspan: 5, class: "minus" }, run.problem));
+  }
   return h("tr", {},
     h("td", { "data-label": "Compare" }, h("input", { type: "checkbox", "aria-label": `Compare ${runTitle(run.name)}`, onchange: (event) => choose(run.name, event.target.checked) })),
     h("th", { scope: "row" }, h("a", { href: `#/run/${encodeURIComponent(run.name)}` }, runTitle(run.name)), run.finished ? null : h("span", { class: "tag" }, "not finished")),
     h("td", { "data-label": "Game" }, run.game ? gameTitle(run.game) : "–", run.tier ? h("span", { class: "soft" }, ` ${run.tier}`) : null),
-    h("td", { "data-label": "Method" }, run.algorithm ?? "–", run.model ? h("span", { class: "soft" }, ` ${run.model}`) : null),
-    h("td", { "data-label": "Steps" }, String(run.steps)),
+    h("td", { "data-label": "Method" }, run.algorithm ?? "–", h("span", { class: "soft" }, ` ${modelWords(run)}`)),
+    h("td", { "data-label": "Steps" }, stepsWords(run)),
     h("td", { "data-label": "Success" }, successWords(run)),
     h("td", { "data-label": "Started" }, run.started ? h("time", { datetime: run.started }, startedWords(run.started)) : "–"));
 }
@@ -46,6 +49,16 @@ function runRow(run, choose) {
 /** Return a run's name for people: a root that is a run itself has none. */
 export function runTitle(name) {
   return name === "." ? "this run" : name;
+}
+
+/** Return the model that a run began with. */
+export function modelWords({ model }) {
+  return model?.split("/").at(-1) ?? "small policy";
+}
+
+/** Return the steps that are done, and of how many. */
+export function stepsWords({ steps, planned_steps: planned }) {
+  return planned === undefined || steps === planned ? String(steps) : `${steps} of ${planned}`;
 }
 
 /** Return success before and after training on held-out boards. */

@@ -6,6 +6,8 @@ import { orError } from "./forms.js";
 import { END_REASONS, costText, figure } from "./words.js";
 
 const PAGE = 50;
+/** Most trajectories that the interface gives at once. */
+const MOST = 1000;
 const ORDERS = { "": "as played", regret: "largest regret", turns: "most turns", advantage: "advantage" };
 
 /** Browses the steps in `steps`; `onStep(step)` when another one is chosen. */
@@ -58,7 +60,7 @@ export class StepBrowser {
   page(offset) {
     const { invalid, ...rest } = this.filters;
     const isWhole = this.group !== null; // the interface does not filter by group: all of a step, then its own
-    return getJson("api/run/step", { run: this.run, step: this.step, ...rest, invalid: invalid ? "true" : "", limit: isWhole ? "" : PAGE, offset: isWhole ? "" : offset || "" });
+    return getJson("api/run/step", { run: this.run, step: this.step, ...rest, invalid: invalid ? "true" : "", limit: isWhole ? MOST : PAGE, offset: isWhole ? "" : offset || "" });
   }
 
   address() {

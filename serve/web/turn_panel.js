@@ -12,6 +12,16 @@ const ADVANTAGES = {
 export function turnPanel(episode, position) {
   const turn = episode.turns[position];
   if (!turn) return endPanel(episode);
+  return [
+    playedTurn(episode, turn),
+    episode.player === "agent" ? figures(turn) : null,
+    movesIfAsked(episode, turn.analysis, turn.action),
+    turn.advantages ? advantages(turn.advantages) : null,
+  ];
+}
+
+/** What was played, what it did, and the model's text. */
+function playedTurn(episode, turn) {
   const { grade, label, title } = turnGrade(turn, episode.game);
   const verdict = h("p", { class: "verdict" },
     h("span", { class: "action" }, turn.action || "no action"),
@@ -21,9 +31,6 @@ export function turnPanel(episode, position) {
     verdict,
     turn.feedback ? h("p", { class: "feedback" }, turn.feedback) : null,
     turn.answer && episode.player === "agent" ? answerElement(turn.answer, turn.action !== "") : null,
-    figures(turn),
-    movesIfAsked(episode, turn.analysis, turn.action),
-    turn.advantages ? advantages(turn.advantages) : null,
   ];
 }
 
@@ -45,12 +52,18 @@ function figures(turn) {
 function endPanel(episode) {
   if (episode.status === "playing") {
     const waits = { agent: "The model is thinking …", solver: "The solver moves next …", human: "Your move." };
-    return [h("p", { class: "verdict waiting" }, waits[episode.player]), movesIfAsked(episode, episode.analysis, "")];
+    return [h("p", { class: "verdict waiting" }, waits[episode.player]), movesIfAsked(episode, episode.analysis, ""), lastTurn(episode)];
   }
   return [
     h("p", { class: `ending ${episode.end_reason === "solved" ? "solved" : "failed"}` }, endWords(episode)),
     h("p", { class: "soft" }, `${episode.turns.length} of ${episode.turn_budget} turns${costAtStart(episode)}.`),
   ];
+}
+
+/** Who watches a running episode reads what was answered last while the next answer is made. */
+function lastTurn(episode) {
+  const turn = episode.turns.at(-1);
+  return turn ? h("div", { class: "last-turn" }, h("h2", { class: "small soft" }, `Turn ${episode.turns.length}, just played`), playedTurn(episode, turn)) : null;
 }
 
 /** Who still plays is not told what each move is worth. */
@@ -85,7 +98,7 @@ export function movesTable(analysis, game, chosen) {
 
 function advantages(values) {
   return h("div", {},
-    h("h4", {}, "Advantages"),
+    h("h2", { class: "small" }, "Advantages"),
     h("dl", { class: "pairs" }, Object.entries(values).map(([name, value]) => [
       h("dt", {}, ADVANTAGES[name] ?? name), h("dd", { class: value < 0 ? "minus" : null }, signedFigure(value))])));
 }
