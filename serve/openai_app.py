@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable
 from typing import Any
 
@@ -9,7 +10,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from ray import serve as ray_serve
+from ray.exceptions import RayError
 from ray.serve.deployment import Application
+from ray.serve.exceptions import RayServeException
 from ray.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
@@ -17,6 +20,8 @@ from cast_ray.errors import CastRayError
 from serve.app_handles import wait_for_app
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import ApiProblem, add_problem_handlers
+
+logger = logging.getLogger(__name__)
 
 ROUTE = "/v1"
 _MODEL_TIMEOUT_S = 60.0
@@ -84,6 +89,11 @@ async def _answered(work: Awaitable[Response]) -> Response:
         return await work
     except CastRayError:
         raise
+    except (RayError, RayServeException) as error:
+        logger.error("The model's server failed: %s", error)
+        raise ApiProblem(
+            502, "engine_failed", "the model's server failed with this request; try it again"
+        ) from None
     except Exception as error:
         status = getattr(error, "status_code", None)  # Ray's own error of an HTTP answer
         if not isinstance(status, int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
@@ -24,7 +26,10 @@ _REFUSED = "Failed to load resource"
 def chromium() -> Iterator[Browser]:
     """Give Debian's Chromium."""
     path = shutil.which("chromium")
-    assert path is not None, "chromium is missing: apt-get install chromium"
+    if path is None:
+        missing = "chromium is missing: apt-get install chromium"
+        assert "CAST_RAY_TEST_PAGE" not in os.environ, missing  # as .ci/run sets it
+        pytest.skip(missing)
     with sync_playwright() as playwright:
         # Root in a container has no sandbox; the page is our own.
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])

@@ -29,8 +29,11 @@ LOGPROB = -0.5
 """Of every token the double writes."""
 
 
-def build_test_policy(directory: Path) -> ChatTokenizer:
-    """Write a tiny model directory whose tokenizer knows Sokoban, and return that tokenizer."""
+def build_test_policy(directory: Path, *, seed: int = 0, head_dim: int = 16) -> ChatTokenizer:
+    """Write a tiny model directory whose tokenizer knows Sokoban, and return that tokenizer.
+
+    vLLM on CPU wants a ``head_dim`` of 32.
+    """
     build_small_policy(
         directory,
         corpus=CORPUS,
@@ -42,9 +45,9 @@ def build_test_policy(directory: Path) -> ChatTokenizer:
         num_heads=1,
         num_kv_heads=1,
         sliding_window=0,
-        head_dim=16,
+        head_dim=head_dim,
         max_position_embeddings=4096,
-        seed=0,
+        seed=seed,
     )
     return ChatTokenizer(directory, read_chat_pieces(directory))
 

@@ -71,7 +71,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
-    build_test_policy(folder / "tiny")
+    build_test_policy(folder / "tiny", head_dim=32)
     port = free_port()
     command = [sys.executable, "-m", "cast_ray.cli", "serve", str(folder / "tiny"), *SETTINGS]
     process = subprocess.Popen(
@@ -168,6 +168,14 @@ def test_a_stream_is_the_answer_in_pieces(service: Service) -> None:
     assert whole.usage.completion_tokens == NUM_TOKENS
 
 
+def tokens_of(answer: Any) -> list[int]:
+    return answer.choices[0].model_extra["token_ids"]
+
+
+def logprobs_of(answer: Any) -> list[float]:
+    return [token.logprob for token in answer.choices[0].logprobs.content]
+
+
 def test_answers_are_the_models_own_alone_and_in_a_crowd(
     service: Service, reference: Reference
 ) -> None:
@@ -181,14 +189,11 @@ def test_answers_are_the_models_own_alone_and_in_a_crowd(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False
         )
         expected.append(reference.greedy(prompt))
-
-    def tokens_of(answer: Any) -> list[int]:
-        return answer.choices[0].model_extra["token_ids"]
-
     asked: dict[str, Any] = {
         "model": "tiny",
         "max_tokens": NUM_TOKENS,
         "temperature": 0,
+        "logprobs": True,
         "extra_body": {"return_token_ids": True},
     }
     alone = [
@@ -205,13 +210,20 @@ def test_answers_are_the_models_own_alone_and_in_a_crowd(
                 )
             )
 
-    for answer, (ids, gaps) in zip(asyncio.run(crowd()), expected * 4, strict=True):
+    noise, parted = 0.0, []
+    for answer, single, (ids, gaps) in zip(
+        asyncio.run(crowd()), alone * 4, expected * 4, strict=True
+    ):
         found = tokens_of(answer)
-        if found != ids:
-            first = next(
-                i for i, pair in enumerate(zip(found, ids, strict=False)) if pair[0] != pair[1]
-            )
-            assert gaps[first] < 1e-3, "tokens differ where they were not close"
+        same = next((i for i, (a, b) in enumerate(zip(found, ids, strict=False)) if a != b), None)
+        pairs = zip(logprobs_of(answer)[:same], logprobs_of(single)[:same], strict=True)
+        noise = max([noise, *(abs(a - b) for a, b in pairs)])
+        if same is not None:
+            parted.append(gaps[same])
+    # What a crowd changes is rounding: measured here, and tokens part only where it can part them.
+    assert noise < 1e-3
+    assert all(gap <= 2 * max(noise, 1e-6) for gap in parted), (noise, parted)
+    print(f"noise {noise:.2e}, {len(parted)} of {len(expected) * 4} answers parted")
 
 
 def test_the_agent_plays_with_the_real_engine(service: Service) -> None:
