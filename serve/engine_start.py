@@ -8,7 +8,6 @@ writes is overheard while vLLM starts, and its first error is the sentence.
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,16 +24,13 @@ from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 from cast_ray.errors import EngineError
 from cast_ray.stored_directory import localized
 from serve.engine_figures import EngineFigures, logger_of
+from serve.first_error import first_error, one_line
 from serve.wire import EngineOptions
 
 MIN_BATCHED_TOKENS = 8192
 """Prompt tokens of one step, where the model's length does not ask for more."""
 KEPT_BYTES = 2**20
 """Of what vLLM's processes write while they start, from the beginning: the first error counts."""
-SENTENCE_CHARACTERS = 400
-
-_PREFIX = re.compile(r"^\([^)]*pid=\d+\) |^(ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] ?")
-_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?([A-Za-z_]\w*(?:Error|Exception|Interrupt))(?:: (.*))?$")
 
 
 def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
@@ -56,37 +52,11 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
             return AsyncLLM.from_engine_args(engine_arguments(options), stat_loggers=loggers)
         except Exception as error:  # vLLM raises what a broken file makes it raise
             failure = error
-    said = _one_line(f"{type(failure).__name__}: {failure}")
+    said = one_line(f"{type(failure).__name__}: {failure}")
     reason = first_error(heard.decode(errors="replace")) or said
     raise EngineError(
         f"vLLM does not start with the model {options['model_dir']}: {reason}"
     ) from failure
-
-
-def first_error(text: str) -> str:
-    """Return the first exception in what processes wrote, as one line; empty if there is none.
-
-    The first, because those after it are what it led to. Its message may go on over lines that
-    are not indented as a traceback is; the next one is enough for a sentence.
-    """
-    lines = [_without_prefix(line) for line in text.splitlines()]
-    for index, line in enumerate(lines):
-        if found := _EXCEPTION.match(line):
-            name, message = found.groups()
-            following = lines[index + 1].strip() if index + 1 < len(lines) else ""
-            return _one_line(f"{name}: {message or following}")
-    return ""
-
-
-def _without_prefix(line: str) -> str:
-    while found := _PREFIX.match(line):
-        line = line[found.end() :]
-    return line.rstrip()
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SENTENCE_CHARACTERS else f"{line[:SENTENCE_CHARACTERS]}…"
 
 
 @contextmanager

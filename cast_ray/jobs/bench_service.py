@@ -23,7 +23,7 @@ from cast_ray.chat import ChatPieces, ChatTokenizer
 from cast_ray.errors import EngineError
 from cast_ray.games import get_game
 from cast_ray.jobs.bench_processes import cpu_ms_per_turn, cpu_seconds
-from cast_ray.jobs.bench_stream import puzzles_and_tokenizer
+from cast_ray.jobs.bench_stream import MAX_TOKENS, puzzles_and_tokenizer
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.serve_guard import games_with_deadlocks
 from cast_ray.jobs.service_plan import MODEL_APP, SITE_APP, cluster_analyst
@@ -44,7 +44,7 @@ _PORT = 18765
 _NUM_PUZZLES = 256
 _WARM_UP_S = 10.0
 _OWN = ("site", "proxy", "analyst")
-_LIMITS = AnswerLimits(max_answer_tokens=8, prompt_tokens=2048, response_tokens=6144)
+_LIMITS = AnswerLimits(max_answer_tokens=8, prompt_tokens=1024, response_tokens=MAX_TOKENS - 1024)
 _UNLIMITED = GuardSettings(requests_per_minute=10**7, burst=10**6)
 
 

@@ -18,7 +18,7 @@ from solver_actors.pool import RolloutPool
 GROUP_SIZE = 8
 _SEED = 0
 _POLL_S = 0.01
-_MAX_TOKENS = 4096
+MAX_TOKENS = 4096
 
 
 class GroupStream:
@@ -102,7 +102,7 @@ def puzzles_and_tokenizer(
         turn_budget=get_game(game).tiers[tier].turn_budget,
         puzzles=puzzles,
         policy=TrainConfig().policy,
-        max_tokens=_MAX_TOKENS,
+        max_tokens=MAX_TOKENS,
         seed=_SEED,
     )
     return puzzles, folder / "model"

@@ -24,6 +24,7 @@ from cast_ray.jobs.service_plan import (
     ServicePlan,
 )
 from cast_ray.stored_directory import Place
+from serve.first_error import first_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,14 @@ def _run(app_name: str, application: Application, *, route: str | None) -> None:
     try:
         ray_serve.run(application, name=app_name, route_prefix=route)
     except (RuntimeError, RayServeException) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = _reason(app_name) or str(error).strip().splitlines()[0]
         raise EngineError(
             f"the application {app_name} does not come up: {reason}; Serve's logs say more"
         ) from error
+
+
+def _reason(app_name: str) -> str:
+    """Return the error that ended an application's start, as Serve's status tells it."""
+    app = ray_serve.status().applications.get(app_name)
+    said = "\n".join(found.message for found in app.deployments.values()) if app else ""
+    return first_error(said)

@@ -12,7 +12,7 @@ from ray import serve as ray_serve
 
 from cast_ray.errors import EngineError
 from serve.deployment import deploy_engines
-from serve.engine_start import first_error
+from serve.first_error import first_error
 from tests.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.ray
