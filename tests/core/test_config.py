@@ -16,7 +16,12 @@ from cast_ray.errors import ConfigError
 from tests.rooms import FIXED
 
 _CONFIGS = Path(__file__).parents[2] / "configs"
-EXAMPLES = sorted({*_CONFIGS.rglob("*.yaml")} - {*(_CONFIGS / "cluster").iterdir()})
+_OF_OTHERS = ("cluster", "serve")
+"""Folders of files for Ray's own commands."""
+EXAMPLES = sorted(
+    {*_CONFIGS.rglob("*.yaml")}
+    - {path for name in _OF_OTHERS for path in (_CONFIGS / name).iterdir()}
+)
 
 
 def refusal(*overrides: str, file: Path | None = None) -> str:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
 from fastapi.testclient import TestClient
+from ray.serve.schema import ServeDeploySchema
 
 from cast_ray.chat import ChatTokenizer
 from cast_ray.errors import ConfigError
 from cast_ray.generation import Completion, GenerateRequest, Lane
+from cast_ray.jobs.serve_apps import plan_of
 from cast_ray.jobs.serve_guard import KEYS_VARIABLE, api_keys, guard_settings, is_local
 from serve.site.guard import digest_of_key
 from serve.site.sessions import SessionLimits
@@ -173,6 +178,28 @@ def test_a_public_address_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS_VARIABLE, "short")
     with pytest.raises(ConfigError, match="has 5 characters"):
         api_keys()
+
+
+def test_the_serve_file_names_three_applications_with_the_same_arguments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(KEYS_VARIABLE, raising=False)
+    file = yaml.safe_load((Path(__file__).parents[2] / "configs/serve/agent.yaml").read_text())
+    schema = ServeDeploySchema.model_validate(file)
+    assert [app.route_prefix for app in schema.applications] == [None, "/v1", "/"]
+    first, *others = [app.args for app in schema.applications]
+    assert all(other == first for other in others)
+    assert file["http_options"]["host"] == first["host"]
+    build_test_policy(tmp_path / "tiny")
+    plan = plan_of(first | {"model": str(tmp_path / "tiny")})
+    assert (plan.name, plan.max_replicas) == ("agent", 2)
+    for app in schema.applications:
+        module, _, function = app.import_path.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+    with pytest.raises(ConfigError, match="unexpected keyword argument 'modle'"):
+        plan_of({"modle": "x", "host": "127.0.0.1"})
+    with pytest.raises(ConfigError, match=KEYS_VARIABLE):
+        plan_of(first | {"host": "0.0.0.0"})
 
 
 def test_another_sites_name_for_this_machine_is_refused() -> None:
