@@ -20,6 +20,7 @@ import numpy as np
 from ray import serve as ray_serve
 
 from cast_ray.chat import ChatPieces, ChatTokenizer
+from cast_ray.config_file import load_config
 from cast_ray.errors import EngineError
 from cast_ray.games import get_game
 from cast_ray.jobs.bench_processes import cpu_ms_per_turn, cpu_seconds
@@ -27,6 +28,8 @@ from cast_ray.jobs.bench_stream import MAX_TOKENS, puzzles_and_tokenizer
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.serve_guard import games_with_deadlocks
 from cast_ray.jobs.service_plan import MODEL_APP, SITE_APP, cluster_analyst
+from cast_ray.jobs.warm_start import demonstrations, warm_start
+from cast_ray.jobs.workers import start_learner
 from cast_ray.puzzles import Puzzle
 from cast_ray.small_policy import read_chat_pieces
 from serve.simulated_engine import SimulatedDeployment
@@ -43,6 +46,8 @@ GAME, TIER = "sokoban", "id"
 _PORT = 18765
 _NUM_PUZZLES = 256
 _WARM_UP_S = 10.0
+_LESSONS = 60
+"""Updates of the warm start: enough to end an answer, not enough to play well."""
 _OWN = ("site", "proxy", "analyst")
 _LIMITS = AnswerLimits(max_answer_tokens=8, prompt_tokens=1024, response_tokens=MAX_TOKENS - 1024)
 _UNLIMITED = GuardSettings(requests_per_minute=10**7, burst=10**6)
@@ -72,7 +77,8 @@ def bench_service(*, seconds: float = SECONDS, with_real_engine: bool = True) ->
         )
         figures = _measured("simulated", puzzles, model_dir, _simulated_engine, seconds=seconds)
         if with_real_engine:
-            figures |= _measured("real", puzzles, model_dir, _real_engine, seconds=seconds)
+            taught = _taught(model_dir, puzzles, Path(folder) / "taught")
+            figures |= _measured("real", puzzles, taught, _real_engine, seconds=seconds)
     return figures
 
 
@@ -102,6 +108,37 @@ def _measured(
     for error in load.errors[:3]:
         print(error)
     return figures
+
+
+def _taught(model_dir: Path, puzzles: list[Puzzle], place: Path) -> Path:
+    """Return a model that ends its answers, or no game would last longer than one turn."""
+    config = load_config(
+        None,
+        [f"game={GAME}", f"tier={TIER}", f"warm_start.steps={_LESSONS}"]
+        + ["warm_start.careless_steps=0", "resources.learner_ranks=1"],
+    )
+    table = demonstrations(
+        puzzles,
+        config.warm_start,
+        tokenizer=ChatTokenizer(model_dir, read_chat_pieces(model_dir)),
+        turn_budget=get_game(GAME).tiers[TIER].turn_budget,
+        ends_dead=True,
+        seed=config.seed,
+    )
+    with ray_session(num_cpus=2):
+        learner = start_learner(config, model_dir=model_dir)
+        try:
+            warm_start(
+                learner,
+                table,
+                config.warm_start,
+                max_skipped=config.learner.max_skipped_updates,
+                on_step=lambda step, loss: None,
+            )
+            learner.save_model(place)
+        finally:
+            learner.close()
+    return place
 
 
 @contextmanager

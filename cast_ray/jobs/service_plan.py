@@ -26,11 +26,15 @@ from serve.site.app import SiteSettings
 from serve.site.guard import GuardSettings
 from serve.site_deployment import AgentOptions, site_application
 from solver_actors.analyst_actor import RemoteAnalyst, start_analysts
+from solver_actors.kernels import compile_kernels
+from solver_actors.near_analyst import GAMES as NEAR_GAMES
+from solver_actors.near_analyst import NearAnalyst
 
 MODEL_APP, OPENAI_APP, SITE_APP = "cast-ray-model", "cast-ray-openai", "cast-ray-site"
 OPENAI_ROUTE = "/v1"
 _OPENAI_REPLICAS = 4
 _ANALYST_BYTES = 1 << 30
+_NEAR_BYTES = 1 << 28
 _ANALYST_TIMEOUT_S = 30.0
 _ANALYST_CPUS = 0.5
 _ANALYST_START_S = 120.0
@@ -149,11 +153,12 @@ class ServicePlan:
 
 @asynccontextmanager
 async def cluster_analyst() -> AsyncIterator[Analyst]:
-    """Give an analyst whose solvers run in a Ray actor of its own."""
+    """Give an analyst whose searches run in a Ray actor of its own."""
     # A child of the process that asks: it ends with it.
     handles = start_analysts(
         1, num_cpus=_ANALYST_CPUS, max_bytes=_ANALYST_BYTES, games=game_names()
     )
+    compile_kernels(sorted(NEAR_GAMES))  # the first board would wait for them, and all others too
     try:
         async with asyncio.timeout(_ANALYST_START_S):  # its kernels take some seconds to load
             await asyncio.gather(*(handle.counters.remote() for handle in handles))
@@ -161,7 +166,8 @@ async def cluster_analyst() -> AsyncIterator[Analyst]:
         raise RemoteTimeout(
             f"the analyst did not start within {_ANALYST_START_S:g} s; see its log"
         ) from None
-    yield RemoteAnalyst(handles, _ANALYST_TIMEOUT_S)
+    far = RemoteAnalyst(handles, _ANALYST_TIMEOUT_S)
+    yield NearAnalyst(far, max_bytes=_NEAR_BYTES)
     for handle in handles:
         ray.kill(handle)
 

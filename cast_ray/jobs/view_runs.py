@@ -9,6 +9,7 @@ from pathlib import Path
 import uvicorn
 
 from cast_ray.errors import RunDirectoryError
+from cast_ray.games import game_names
 from cast_ray.jobs.serve_guard import (
     api_keys,
     base_url,
@@ -17,6 +18,7 @@ from cast_ray.jobs.serve_guard import (
     guard_settings,
 )
 from serve.site.app import Players, SiteSettings, build_site
+from solver_actors.kernels import compile_kernels
 from solver_actors.local_analyst import LocalAnalyst
 
 _ANALYST_BYTES = 1 << 30
@@ -33,6 +35,7 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
     check_port(host, port)
     if not runs.is_dir():
         raise RunDirectoryError(f"{runs} is no directory: give one with runs, or a run")
+    compile_kernels(game_names())  # the first board would wait for them, and the page with it
     settings = SiteSettings(guard=guard, runs=runs, games_with_deadlocks=games_with_deadlocks())
 
     @asynccontextmanager
