@@ -114,8 +114,13 @@ def _taught(model_dir: Path, puzzles: list[Puzzle], place: Path) -> Path:
     """Return a model that ends its answers, or no game would last longer than one turn."""
     config = load_config(
         None,
-        [f"game={GAME}", f"tier={TIER}", f"warm_start.steps={_LESSONS}"]
-        + ["warm_start.careless_steps=0", "resources.learner_ranks=1"],
+        [
+            f"game={GAME}",
+            f"tier={TIER}",
+            f"warm_start.steps={_LESSONS}",
+            "warm_start.careless_steps=0",
+            "resources.learner_ranks=1",
+        ],
     )
     table = demonstrations(
         puzzles,
