@@ -35,6 +35,7 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
     check_port(host, port)
     if not runs.is_dir():
         raise RunDirectoryError(f"{runs} is no directory: give one with runs, or a run")
+    say("loading the solvers")
     compile_kernels(game_names())  # the first board would wait for them, and the page with it
     settings = SiteSettings(guard=guard, runs=runs, games_with_deadlocks=games_with_deadlocks())
 

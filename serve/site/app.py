@@ -9,8 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import fastapi_offline
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.responses import FileResponse
+from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 
 from cast_ray.analysis import Analyst
@@ -93,9 +94,11 @@ def build_site(
         redoc_url=None,
         responses={"default": {"model": ProblemBody, "description": "Why not."}},
     )
-    app.include_router(router)
+    # The guard looks at the key; here it is only told, so that the documentation asks for it.
+    keyed = [Depends(HTTPBearer(auto_error=False))] if settings.guard.key_digests else []
+    app.include_router(router, dependencies=keyed)
     if settings.runs is not None:
-        app.include_router(run_routes.router_of(settings.runs))
+        app.include_router(run_routes.router_of(settings.runs), dependencies=keyed)
     _add_pages(app)
     add_problem_handlers(app)
     app.add_middleware(Guard, settings=settings.guard)

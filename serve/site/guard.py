@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.site.problems import ApiProblem
 
-_OPEN = ("/web/", "/docs")
-"""The page and its files need no key: whoever opens it is asked for one there."""
+_OPEN = ("/web/", "/docs", "/openapi.json")
+"""The pages and their files need no key: whoever opens them is asked for one there."""
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _MAX_CALLERS = 10_000
 _SECURITY_HEADERS = {

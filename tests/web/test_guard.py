@@ -149,7 +149,7 @@ def test_a_huge_body_disturbs_nobody() -> None:
 def test_keys_are_asked_for_everywhere_but_on_the_pages() -> None:
     settings = guarded(key_digests=(digest_of_key("other" * 5), digest_of_key(KEY)))
     with TestClient(site_app(settings)) as site:
-        for path in ("/api/about", "/api/games", "/openapi.json", "/api/episodes/x"):
+        for path in ("/api/about", "/api/games", "/nothing", "/api/episodes/x"):
             missing = site.get(path)
             assert (missing.status_code, problem(missing)["code"]) == (401, "key_missing")
             assert missing.headers["www-authenticate"] == "Bearer"
@@ -160,6 +160,8 @@ def test_keys_are_asked_for_everywhere_but_on_the_pages() -> None:
         assert site.get("/api/about", headers={"authorization": f"Bearer {KEY}"}).status_code == 200
         for path in ("/", "/docs", "/web/main.js"):
             assert site.get(path).status_code == 200
+        described = site.get("/openapi.json").json()
+        assert described["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
 
 
 def test_a_public_address_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
