@@ -10,6 +10,18 @@ from ray.serve.handle import DeploymentHandle
 
 from cast_ray.errors import RemoteTimeout
 
+ONE_LOOP = {
+    "env_vars": {
+        "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+        "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    }
+}
+"""Runtime environment of a replica whose code never blocks: its requests, those that it makes and
+Serve's own part share one event loop. Two threads fewer take a third off a turn's time."""
+QUICK_PROXY = {"RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}
+"""Environment of the HTTP proxies, so of whoever starts Ray: pieces of a stream come as messages
+and not as objects."""
+
 _PAUSE_S = 0.5
 
 

@@ -17,7 +17,7 @@ from ray.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
 from cast_ray.errors import CastRayError
-from serve.app_handles import wait_for_app
+from serve.app_handles import ONE_LOOP, wait_for_app
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import ApiProblem, add_problem_handlers
 
@@ -134,7 +134,7 @@ def openai_application(
         name="OpenAI",
         max_ongoing_requests=guard.max_requests,
         autoscaling_config={"min_replicas": 1, "max_replicas": max_replicas},
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": 0, "runtime_env": ONE_LOOP},
         graceful_shutdown_timeout_s=120,
     )
     return deployment.bind(model_app=model_app, name=name)

@@ -13,7 +13,7 @@ from ray.serve.deployment import Application
 
 from cast_ray.analysis import Analyst
 from cast_ray.chat import ChatPieces, ChatTokenizer
-from serve.app_handles import wait_for_app
+from serve.app_handles import ONE_LOOP, wait_for_app
 from serve.connect import connect_policy
 from serve.site.agent import Agent, AnswerLimits
 from serve.site.app import Players, SiteSettings, build_site
@@ -70,7 +70,7 @@ def site_application(
         name="Site",
         num_replicas=1,  # a game lives in one process
         max_ongoing_requests=settings.guard.max_requests + 64,  # the guard says no in words
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": 0, "runtime_env": ONE_LOOP},
         health_check_period_s=5,
         graceful_shutdown_timeout_s=60,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -32,6 +33,7 @@ from cast_ray.jobs.warm_start import demonstrations, warm_start
 from cast_ray.jobs.workers import start_learner
 from cast_ray.puzzles import Puzzle
 from cast_ray.small_policy import read_chat_pieces
+from serve.app_handles import QUICK_PROXY
 from serve.simulated_engine import SimulatedDeployment
 from serve.site.agent import AnswerLimits
 from serve.site.app import SiteSettings
@@ -59,6 +61,8 @@ class Load:
 
     turn_seconds: list[float] = field(default_factory=list)
     """From one turn's event to the next one's of the same game."""
+    own_seconds: list[float] = field(default_factory=list)
+    """Of these, without the wait for the policy: rules, judgement, the event's way here."""
     num_turns: int = 0
     num_games: int = 0
     errors: list[str] = field(default_factory=list)
@@ -68,7 +72,8 @@ def bench_service(*, seconds: float = SECONDS, with_real_engine: bool = True) ->
     """Return the overhead of a turn, errors, turns a second and processor time a turn.
 
     ``simulated_overhead_*`` is the time from one turn's event to the next one's at the client,
-    less the simulated engine's stated latency. ``*_own_cpu_ms_per_turn`` adds site, HTTP proxy and
+    less the simulated engine's stated latency; ``*_own_ms_*`` the same time without the wait for
+    the policy, Serve's way to it included. ``*_own_cpu_ms_per_turn`` adds site, HTTP proxy and
     analyst; the engine, the client and Ray's own processes are listed beside it.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -103,6 +108,9 @@ def _measured(
     for percent in (50, 95, 99):
         taken = 1000 * float(np.percentile(load.turn_seconds, percent))
         figures[f"{name}_turn_ms_p{percent}"] = taken
+        figures[f"{name}_own_ms_p{percent}"] = 1000 * float(
+            np.percentile(load.own_seconds, percent)
+        )
         if name == "simulated":
             figures[f"simulated_overhead_ms_p{percent}"] = taken - 1000 * SECONDS_PER_TURN
     for error in load.errors[:3]:
@@ -160,6 +168,7 @@ def _service(model_dir: Path, deploy: Callable[[Path, ChatPieces], None]) -> Ite
         timeout_s=60.0,
         recovery_timeout_s=60.0,
     )
+    os.environ.update(QUICK_PROXY)
     with ray_session(num_cpus=4):
         ray_serve.start(http_options={"host": "127.0.0.1", "port": _PORT})
         deploy(model_dir, pieces)
@@ -220,6 +229,7 @@ async def _loaded(puzzles: list[Puzzle], seconds: float) -> tuple[Load, dict[str
         ]
         await asyncio.sleep(_WARM_UP_S)
         load.turn_seconds.clear()
+        load.own_seconds.clear()
         load.num_turns = load.num_games = 0
         before = cpu_seconds()
         await asyncio.sleep(seconds)
@@ -261,6 +271,7 @@ async def _play_on(
                     if name == "turn":
                         load.num_turns += 1
                         load.turn_seconds.append(now - last)
+                        load.own_seconds.append(now - last - json.loads(data)["seconds"])
                     elif json.loads(data)["end_reason"] == "failed":
                         raise EngineError(data)
                     last = now

@@ -24,6 +24,7 @@ from cast_ray.jobs.service_plan import (
     ServicePlan,
 )
 from cast_ray.stored_directory import Place
+from serve.app_handles import QUICK_PROXY
 from serve.first_error import first_error
 
 
@@ -72,6 +73,8 @@ def serve_model(
     )
     if not os.environ.get("RAY_ADDRESS"):  # else Serve may be listening there already
         check_port(options.host, options.port)
+    for variable, value in QUICK_PROXY.items():
+        os.environ.setdefault(variable, value)
     with ray_session(num_cpus=plan.num_cpus):
         ray_serve.start(http_options={"host": options.host, "port": options.port})
         try:
