@@ -33,6 +33,7 @@ MESSAGES = [
     {"role": "user", "content": "######\n#P___#\n#_X__#\n#__O_#\n######"},
 ]
 NUM_TOKENS = 24
+HUGE = 100 * 2**20
 SETTINGS = (
     "engine.dtype=float32",
     "engine.max_num_seqs=8",
@@ -242,6 +243,37 @@ def test_the_agent_plays_with_the_real_engine(service: Service) -> None:
         boards = {"puzzles": [SOKOBAN] * 20}
         results = http.post("/api/moves", json=boards).json()["results"]
         assert len({result["answer"] for result in results}) == 1
+
+
+def test_huge_bodies_slow_readers_and_those_who_leave_disturb_nobody(service: Service) -> None:
+    """Through Serve's own proxy, which stands before the guard."""
+    address = ("127.0.0.1", int(service.base.rpartition(":")[2]))
+    head = f"Host: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+    body = SOKOBAN | {"player": "agent", "turn_budget": 10, "delay_ms": 100}
+    with service.http as http:
+        ids = [http.post("/api/episodes", json=body).json()["id"] for _ in range(3)]
+        with socket.create_connection(address, timeout=60) as huge:
+            huge.sendall(
+                f"POST /api/solve HTTP/1.1\r\n{head}Content-Type: application/json\r\n"
+                f"Content-Length: {HUGE}\r\n\r\n".encode()
+            )
+            assert b" 413 " in huge.recv(4096).split(b"\r\n")[0]
+        chunked = http.post(
+            "/api/solve",
+            content=(b"x" * 2**20 for _ in range(HUGE // 2**20)),
+            headers={"content-type": "application/json"},
+        )
+        assert chunked.status_code == 413
+        slow = socket.create_connection(address, timeout=60)
+        slow.sendall(f"GET /api/episodes/{ids[0]}/events HTTP/1.1\r\n{head}\r\n".encode())
+        slow.recv(1)
+        with http.stream("GET", f"/api/episodes/{ids[1]}/events") as leaving:
+            next(leaving.iter_lines())
+        for each in ids:
+            events = read_events(http.get(f"/api/episodes/{each}/events").text)
+            assert events[-1][0] == "end"
+            assert events[-1][2]["end_reason"] != "failed"
+        slow.close()
 
 
 def test_a_killed_server_loses_no_turn_that_a_retry_can_save(service: Service) -> None:
