@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,21 +11,18 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from cast_ray.analysis import Analyst
-from cast_ray.errors import CastRayError, PuzzleError
+from cast_ray.errors import CastRayError
 from cast_ray.games import game_names, get_game
-from cast_ray.given_state import state_of
-from cast_ray.puzzles import Puzzle
 from serve.site import schemas
 from serve.site.agent import Agent
+from serve.site.given_puzzle import PUZZLE_KEYS, given_puzzle, made_puzzle, turn_budget_of
 from serve.site.judgement import HIDDEN_FROM_PLAYERS, shown_analysis, shown_board
 from serve.site.problems import ApiProblem, problem_of
 from serve.site.session import Session, SessionOptions
 from serve.site.sessions import Sessions
 
 PING_S = 15.0
-_DEFAULT_TIER = "id"
 _TITLES = {"sokoban": "Sokoban", "minesweeper": "Minesweeper", "rush_hour": "Rush Hour"}
-_PUZZLE_KEYS = ("board", "rows", "cols", "mines", "revealed", "flags", "first_click")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +88,7 @@ async def games() -> schemas.Games:
 @router.post("/boards", tags=["games"])
 async def new_board(request: Request, body: schemas.BoardRequest) -> schemas.NewBoard:
     """Make a new board; game, tier and seed name it in every other call."""
-    puzzle = await _made(_site(request).analyst, body.game, body.tier, body.seed)
+    puzzle = await made_puzzle(_site(request).analyst, body.game, body.tier, body.seed)
     return schemas.NewBoard(
         game=body.game,
         tier=body.tier,
@@ -130,13 +127,13 @@ async def begin_episode(
     """Begin a game. Agent and solver play on their own: follow the events."""
     site = _site(request)
     agent = _agent(site) if body.player == "agent" else None
-    puzzle = await _puzzle(site.analyst, body)
+    puzzle = await given_puzzle(site.analyst, body)
     session = await site.sessions.begin(
         SessionOptions(
             puzzle=puzzle,
             player=body.player,
             model=agent.model if agent else None,
-            turn_budget=body.turn_budget or _turn_budget(puzzle),
+            turn_budget=body.turn_budget or turn_budget_of(puzzle),
             temperature=body.temperature,
             sampling_seed=body.sampling_seed,
             delay_s=body.delay_ms / 1000,
@@ -189,7 +186,7 @@ async def solve(request: Request, body: schemas.SolveRequest) -> schemas.Solved:
         raise ApiProblem(
             422, "field_invalid", "num_mines goes with visible: leave it out", field="num_mines"
         )
-    puzzle = await _puzzle(analyst, body)
+    puzzle = await given_puzzle(analyst, body)
     is_made = body.tier is not None and body.game in HIDDEN_FROM_PLAYERS
     found = await analyst.analyse(
         puzzle.game,
@@ -211,7 +208,7 @@ async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schema
         raise ApiProblem(
             422, "field_invalid", "visible is for minesweeper: use board", field="visible"
         )
-    given = [key for key in ("tier", *_PUZZLE_KEYS) if getattr(body, key) is not None]
+    given = [key for key in ("tier", *PUZZLE_KEYS) if getattr(body, key) is not None]
     if given:
         raise ApiProblem(
             422,
@@ -241,13 +238,13 @@ async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schema
 
 async def _move(site: Site, fields: schemas.PuzzleFields, sampled: schemas.Sampled) -> schemas.Move:
     agent = _agent(site)
-    puzzle = await _puzzle(site.analyst, fields)
+    puzzle = await given_puzzle(site.analyst, fields)
     session = await site.sessions.move(
         SessionOptions(
             puzzle=puzzle,
             player="agent",
             model=agent.model,
-            turn_budget=_turn_budget(puzzle),
+            turn_budget=turn_budget_of(puzzle),
             temperature=sampled.temperature,
             sampling_seed=sampled.sampling_seed,
             max_turns=1,
@@ -263,71 +260,6 @@ def _agent(site: Site) -> Agent:
             409, "no_agent", "no model runs here: start it with cast-ray serve MODEL", field=None
         )
     return site.agent
-
-
-async def _puzzle(analyst: Analyst, fields: schemas.PuzzleFields) -> Puzzle:
-    """Return the board that a request describes.
-
-    Raises:
-        ApiProblem: it is described twice, or not at all, or broken.
-    """
-    _check_game(fields.game)
-    given = {key: getattr(fields, key) for key in _PUZZLE_KEYS}
-    given = {key: value for key, value in given.items() if value is not None}
-    if fields.tier is not None:
-        if given:
-            raise ApiProblem(
-                422,
-                "field_invalid",
-                f"tier and {next(iter(given))} are both given: leave one of them out",
-                field="tier",
-            )
-        return await _made(analyst, fields.game, fields.tier, fields.seed)
-    try:
-        state = state_of({"game": fields.game, **given}).state
-    except PuzzleError as error:
-        raise ApiProblem(422, "board_invalid", str(error), field="board") from None
-    game = get_game(fields.game)
-    return _as_puzzle(fields.game, "", game.encode(state), seed=0)
-
-
-async def _made(analyst: Analyst, game: str, tier: str, seed: int) -> Puzzle:
-    _check_game(game)
-    tiers: Sequence[str] = list(get_game(game).tiers)
-    if tier not in tiers:
-        raise ApiProblem(
-            422,
-            "field_invalid",
-            f"tier of {game} must be one of {', '.join(tiers)}",
-            field="tier",
-        )
-    return _as_puzzle(game, tier, await analyst.new_board(game, tier, seed), seed=seed)
-
-
-def _as_puzzle(game: str, tier: str, board: str, *, seed: int) -> Puzzle:
-    return Puzzle(
-        game=game,
-        tier=tier,
-        puzzle_id="",  # nobody compares it
-        board=board,
-        cost_to_go=None,
-        cost_status="unknown",
-        seed=seed,
-    )
-
-
-def _check_game(name: str) -> None:
-    if name not in game_names():
-        raise ApiProblem(
-            422, "game_unknown", f"game must be one of {', '.join(game_names())}", field="game"
-        )
-
-
-def _turn_budget(puzzle: Puzzle) -> int:
-    """Return the tier's budget; for a board of none that of the standard tier."""
-    tiers = get_game(puzzle.game).tiers
-    default = _DEFAULT_TIER if _DEFAULT_TIER in tiers else next(iter(tiers))
-    return tiers[puzzle.tier or default].turn_budget
 
 
 async def _events(session: Session, after: int) -> AsyncIterator[str]:
