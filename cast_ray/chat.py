@@ -8,6 +8,7 @@ this is exact because every cut lies next to a special token, where tokenizers s
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,22 @@ def cut_chat_template(
     )
 
 
+def tokenizer_digest(model_dir: Path) -> str:
+    """Return by what the tokenizer of a model directory is told from others.
+
+    Raises:
+        ModelError: it has no fast tokenizer.
+    """
+    return hashlib.sha256(_tokenizer_file(model_dir).read_bytes()).hexdigest()[:16]
+
+
+def _tokenizer_file(model_dir: Path) -> Path:
+    path = model_dir / "tokenizer.json"
+    if not path.is_file():
+        raise ModelError(f"{path} does not exist; a fast tokenizer is needed")
+    return path
+
+
 class ChatTokenizer:
     """Turns texts into token ids, piece by piece. Needs neither torch nor transformers."""
 
@@ -96,9 +113,7 @@ class ChatTokenizer:
         Raises:
             ModelError: the file is missing, or the end of a turn is not one token.
         """
-        path = model_dir / "tokenizer.json"
-        if not path.is_file():
-            raise ModelError(f"{path} does not exist; a fast tokenizer is needed")
+        path = _tokenizer_file(model_dir)
         self._tokenizer = Tokenizer.from_file(str(path))
         self._pieces = pieces
         end_id = self._tokenizer.token_to_id(pieces.end_of_turn)

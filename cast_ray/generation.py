@@ -37,6 +37,9 @@ class GenerateRequest:
     min_weight_version: int = 0
     """No token of the answer may be written by older weights; an engine that has only older ones
     answers when it has newer."""
+    tokenizer: str = ""
+    """``chat.tokenizer_digest`` of whoever made ``token_ids``: a served model that has another
+    refuses them; empty = nobody exchanges the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

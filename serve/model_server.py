@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,13 +24,13 @@ from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import CompletionRequest
 
+from cast_ray.chat import tokenizer_digest
 from cast_ray.errors import EngineError
 from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from serve.deployment import ENGINE_ENVIRONMENT
+from serve.engine_start import MIN_BATCHED_TOKENS
 from serve.watchdog import guard_children
 from serve.wire import EngineStats
-
-_MIN_BATCHED_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class ModelServer(LLMServer):
         self._num_requests = self._num_tokens = self._num_refused = self._num_running = 0
         self._progress_at = time.monotonic()
         self._model = llm_config.model_id
+        self._tokenizer = tokenizer_digest(Path(llm_config.model_loading_config.model_source))
         await super().__init__(llm_config, **rest)
 
     async def generate(
@@ -120,6 +122,10 @@ class ModelServer(LLMServer):
         )
 
     async def _answer(self, request: GenerateRequest) -> Completion | Refusal:
+        if request.tokenizer not in ("", self._tokenizer):
+            return Refusal(
+                reason="the model was exchanged for one with another tokenizer; begin a new game"
+            )
         body = CompletionRequest(
             model=self._model,
             prompt=list(request.token_ids),
@@ -223,7 +229,7 @@ def llm_config(options: ModelOptions) -> LLMConfig:
             "tensor_parallel_size": options.tensor_parallel_size,
             # As in training: seeds and prompts in chunks do not go together on CPU.
             "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(options.max_model_len, _MIN_BATCHED_TOKENS),
+            "max_num_batched_tokens": max(options.max_model_len, MIN_BATCHED_TOKENS),
             "enable_prefix_caching": True,
             "enforce_eager": not options.gpus,
             # What the model's files say of sampling holds for no one here.

@@ -23,7 +23,6 @@ from serve.site.problems import ApiProblem, add_problem_handlers
 
 logger = logging.getLogger(__name__)
 
-ROUTE = "/v1"
 _MODEL_TIMEOUT_S = 60.0
 """Until the model's application is known, not until it is ready."""
 MAX_CHOICES = 16
@@ -108,7 +107,7 @@ async def _answered(work: Awaitable[Response]) -> Response:
 def openai_application(
     *, model_app: str, name: str, guard: GuardSettings, max_replicas: int
 ) -> Application:
-    """Return the application for ``ROUTE``.
+    """Return the application, whose route is the ``/v1`` of OpenAI's clients.
 
     Args:
         model_app: name of the application of ``model_application``.

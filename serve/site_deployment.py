@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -12,7 +12,8 @@ from ray import serve as ray_serve
 from ray.serve.deployment import Application
 
 from cast_ray.analysis import Analyst
-from cast_ray.chat import ChatPieces, ChatTokenizer
+from cast_ray.chat import ChatPieces, ChatTokenizer, tokenizer_digest
+from cast_ray.generation import Completion, GenerateRequest, Lane
 from serve.app_handles import ONE_LOOP, wait_for_app
 from serve.connect import connect_policy
 from serve.site.agent import Agent, AnswerLimits
@@ -90,9 +91,16 @@ async def _connected(options: AgentOptions) -> Agent:
         timeout_s=options.timeout_s,
         recovery_timeout_s=options.recovery_timeout_s,
     )
+    model_dir = Path(options.model_dir)
+    tokenizer = tokenizer_digest(model_dir)
+
+    async def ask(request: GenerateRequest, lane: Lane) -> Completion:
+        # While models are exchanged, any of them may get the request.
+        return await generate(replace(request, tokenizer=tokenizer), lane)
+
     return Agent(
         model=options.model,
-        tokenizer=ChatTokenizer(Path(options.model_dir), options.pieces),
-        generate=generate,
+        tokenizer=ChatTokenizer(model_dir, options.pieces),
+        generate=ask,
         limits=options.limits,
     )

@@ -10,7 +10,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -186,10 +186,10 @@ class Session:
                 )
             end_reason = await self._watch(self._step(best))
 
-    async def _played_out(self, playing: asyncio.Future | object) -> None:
+    async def _played_out(self, playing: Awaitable[None]) -> None:
         """Let a player play, and end the game as it did."""
         try:
-            await playing  # type: ignore[misc]
+            await playing
         except CastRayError as error:
             self.problem = problem_of(error)
             await self._end(FAILED)

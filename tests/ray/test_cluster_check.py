@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from cast_ray.jobs.ray_session import ray_session
+from tests.ports import free_port
 
 pytestmark = pytest.mark.ray
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ class Cluster:
         command = [str(_RAY), "start", "--block", "--disable-usage-stats"]
         command += ["--address", self.address, "--num-cpus", "1"]
         command += ["--object-store-memory", str(_STORE_BYTES)]
-        command += ["--dashboard-agent-listen-port", str(_free_port())]
+        command += ["--dashboard-agent-listen-port", str(free_port())]
         if hidden:
             mounts = " && ".join(f"mount -t tmpfs none {folder}" for folder in hidden)
             command = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", *command]
@@ -111,12 +111,6 @@ def _raylet_of(pid: int) -> int:
     return int(raylet)
 
 
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 def _can_hide() -> bool:
     if shutil.which("unshare") is None or os.geteuid() != 0:
         return False
@@ -128,7 +122,7 @@ def _can_hide() -> bool:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # Ray's sockets have names of 107 characters at most: pytest's own folders are too deep.
     place = Path(tempfile.mkdtemp(prefix="cr-", dir="/tmp"))
-    port = _free_port()
+    port = free_port()
     env = {
         **os.environ,
         "HOME": str(tmp_path_factory.mktemp("home")),
@@ -141,11 +135,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     options = {
         "--port": port,
         "--include-dashboard": "false",
-        "--dashboard-agent-listen-port": _free_port(),
+        "--dashboard-agent-listen-port": free_port(),
         "--temp-dir": place,
         "--num-cpus": 4,  # what a run of the default configuration begins with
         "--object-store-memory": _STORE_BYTES,
-        "--ray-client-server-port": _free_port(),
+        "--ray-client-server-port": free_port(),
     }
     words = [str(word) for option in options.items() for word in option]
     command = [str(_RAY), "start", "--head", "--block", "--disable-usage-stats", *words]
@@ -223,7 +217,7 @@ def test_run_is_refused_with_all_that_a_node_lacks(
 
 
 def test_store_that_cannot_be_reached_is_said_once_for_all_nodes(cluster: Cluster) -> None:
-    nobody = f"127.0.0.1:{_free_port()}"
+    nobody = f"127.0.0.1:{free_port()}"
     uri = f"s3://bucket/run?endpoint_override={nobody}&scheme=http"
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     with cluster.worker(**keys):
@@ -278,7 +272,7 @@ def test_whoever_is_not_let_in_is_told_in_one_sentence(cluster: Cluster, tmp_pat
 
 
 def test_address_of_nobody_is_told_at_once(cluster: Cluster) -> None:
-    nobody = f"127.0.0.1:{_free_port()}"
+    nobody = f"127.0.0.1:{free_port()}"
     for words, env in [(["--address", nobody], {}), ([], {"RAY_ADDRESS": nobody})]:
         started = time.monotonic()
         code, output = cluster.doctor(*words, **env)

@@ -11,11 +11,14 @@ import openai
 import pytest
 from ray import serve as ray_serve
 
+from cast_ray.chat import tokenizer_digest
 from cast_ray.config_file import load_config
+from cast_ray.generation import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.serve_guard import guard_settings
 from cast_ray.jobs.service_plan import MODEL_APP, OPENAI_APP, OPENAI_ROUTE, ServicePlan
-from tests.ray.test_model_service import MESSAGES, SETTINGS, free_port
+from tests.ports import free_port
+from tests.ray.test_model_service import MESSAGES, SETTINGS
 from tests.scripted import build_test_policy
 
 pytestmark = pytest.mark.ray
@@ -61,6 +64,21 @@ def plan_of(model_dir: Path) -> ServicePlan:
     )
 
 
+def ask_by_tokens(tokenizer: str) -> Completion | Refusal:
+    request = GenerateRequest(
+        token_ids=(5, 6, 7),
+        max_tokens=2,
+        temperature=0.0,
+        top_p=1.0,
+        seed=0,
+        stop_token_id=NO_STOP_TOKEN,
+        tokenizer=tokenizer,
+    )
+    handle = ray_serve.get_app_handle(MODEL_APP).options(stream=True)
+    [[(_, answer)]] = list(handle.generate.remote([request]))
+    return answer
+
+
 def test_a_model_is_exchanged_without_a_lost_request(tmp_path: Path) -> None:
     for seed in (0, 1):
         build_test_policy(tmp_path / f"seed-{seed}", seed=seed, head_dim=32)
@@ -79,6 +97,8 @@ def test_a_model_is_exchanged_without_a_lost_request(tmp_path: Path) -> None:
             [first] = set(clients.answers)
             ray_serve.run(new.model_application(), name=MODEL_APP, route_prefix=None)
             time.sleep(5)
+            own = ask_by_tokens(tokenizer_digest(new.model_dir))
+            foreign = ask_by_tokens("another")
         finally:
             clients.is_over.set()
             for thread in threads:
@@ -88,3 +108,7 @@ def test_a_model_is_exchanged_without_a_lost_request(tmp_path: Path) -> None:
     assert clients.failures == []
     assert clients.answers[-1] != first
     assert len(set(clients.answers)) == 2
+    # A game that began before the exchange holds tokens: of another tokenizer, they say nothing.
+    assert isinstance(own, Completion)
+    assert isinstance(foreign, Refusal)
+    assert "begin a new game" in foreign.reason

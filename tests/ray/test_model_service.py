@@ -22,6 +22,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.ports import free_port
 from tests.scripted import build_test_policy
 from tests.site import SOKOBAN, read_events
 
@@ -61,12 +62,6 @@ class Service:
         return httpx.Client(
             base_url=self.base, headers={"authorization": f"Bearer {KEY}"}, timeout=120
         )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import pytest
 
 from cast_ray.jobs.code_version import code_version
 from cast_ray.jobs.ray_job import SUBMITTED_BY
+from tests.ports import free_port
 
 pytestmark = pytest.mark.ray
 ROOT = Path(__file__).parents[2]
@@ -90,17 +90,11 @@ def _sending(
     return ["-c", SEND, name, command, *words, *pairs]
 
 
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     # Ray's sockets have names of 107 characters at most: pytest's own folders are too deep.
     place = Path(tempfile.mkdtemp(prefix="cr-", dir="/tmp"))
-    port = _free_port()
+    port = free_port()
     env = {
         **os.environ,
         "HOME": str(tmp_path_factory.mktemp("home")),
@@ -115,11 +109,11 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
         "--port": 0,
         "--dashboard-host": "127.0.0.1",
         "--dashboard-port": port,
-        "--dashboard-agent-listen-port": _free_port(),
+        "--dashboard-agent-listen-port": free_port(),
         "--temp-dir": place,
         "--num-cpus": 2,
         "--object-store-memory": 100 * 2**20,
-        "--ray-client-server-port": _free_port(),
+        "--ray-client-server-port": free_port(),
     }
     words = [str(word) for option in options.items() for word in option]
     log = (place / "head.log").open("w")
@@ -253,7 +247,7 @@ def test_whoever_is_not_let_in_is_told_in_one_line(head: Head, tmp_path: Path) -
     assert (code, output.count("\n")) == (2, 1)
     assert "asks for a token" in output
     # --address wins over the environment, where Ray's own client does it the other way round.
-    nobody = f"http://127.0.0.1:{_free_port()}"
+    nobody = f"http://127.0.0.1:{free_port()}"
     code, output = head.submit("--list", "--address", nobody)
     assert (code, output.count("\n")) == (2, 1)
     assert f"nothing answers at {nobody}" in output

@@ -15,7 +15,7 @@ from cast_ray.games.minesweeper_start import start_state
 from cast_ray.generation import GenerateRequest
 from serve.site.guard import digest_of_key
 from solver_actors.sokoban import solve_sokoban
-from tests.browser import DESKTOP, PATIENCE_MS, PHONE, Visit, chromium, visit
+from tests.browser import DESKTOP, PATIENCE_MS, Visit, visit
 from tests.scripted import GAME, build_test_policy
 from tests.site import RUSH_HOUR, SOKOBAN, guarded, served, site_app
 
@@ -39,24 +39,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     tokenizer = build_test_policy(tmp_path_factory.mktemp("policy"))
     app = site_app(tokenizer=tokenizer, answer=_best_or_losing(tokenizer), max_answer_tokens=64)
     with served(app) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def desktop(browser: Browser, address: str) -> Iterator[Visit]:
-    with visit(browser, address, **DESKTOP) as found:
-        yield found
-
-
-@pytest.fixture
-def phone(browser: Browser, address: str) -> Iterator[Visit]:
-    with visit(browser, address, color_scheme="dark", **PHONE) as found:
         yield found
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from solver_actors.oracle import Oracle
 from tests.browsed_run import DETOUR, write_run
-from tests.browser import DESKTOP, PATIENCE_MS, PHONE, Visit, chromium, visit
+from tests.browser import PATIENCE_MS, Visit
 from tests.site import FREE, served, site_app
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -26,24 +26,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_run(root / "deeper" / "second", oracle, seed=11)
     write_run(root / "broken", oracle).config.write_text("no_such_setting: 1\n")
     with served(site_app(replace(FREE, runs=root))) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def desktop(browser: Browser, address: str) -> Iterator[Visit]:
-    with visit(browser, address, **DESKTOP) as found:
-        yield found
-
-
-@pytest.fixture
-def phone(browser: Browser, address: str) -> Iterator[Visit]:
-    with visit(browser, address, color_scheme="dark", **PHONE) as found:
         yield found
 
 
