@@ -17,6 +17,7 @@ import typer
 
 from cast_ray.cli_data import data_app
 from cast_ray.cli_doctor import doctor
+from cast_ray.cli_eval import evaluate, transfer
 from cast_ray.cli_serve import serve, view
 from cast_ray.cli_submit import submit
 from cast_ray.config import TrainConfig
@@ -25,7 +26,7 @@ from cast_ray.errors import CastRayError, RunInterrupted
 from cast_ray.jobs.named_runs import local_run_dir, readable, stored_config
 from cast_ray.jobs.ray_job import greeting, is_ray_job, require_run_dir
 from cast_ray.kernel_cache import use_kernel_cache
-from cast_ray.uris import child_uri, is_uri, name_of
+from cast_ray.uris import child_uri, is_uri
 
 app = typer.Typer(
     name="cast-ray",
@@ -36,6 +37,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # joins the lines of a paragraph in --help
 )
 app.add_typer(data_app, name="data")
+app.command("eval")(evaluate)
+app.command()(transfer)
 app.command()(submit)
 app.command()(doctor)
 app.command()(serve)
@@ -110,41 +113,6 @@ def _drive(config: TrainConfig, *, resume: bool) -> None:
     except KeyboardInterrupt:
         typer.echo("cast-ray: stopped; go on with --resume and the same run_dir", err=True)
         raise typer.Exit(130) from None
-
-
-@app.command("eval")
-def evaluate(
-    model: Annotated[str, typer.Option(help="Model directory or run directory, or its URI.")],
-    games: Annotated[str, typer.Option(help="GAME[:TIER],… e.g. sokoban:mini,sokoban:id")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Configuration values as key=value.")
-    ] = None,
-    attempts: Annotated[int, typer.Option(help="Attempts at each board.", min=1)] = 4,
-    limit: Annotated[int, typer.Option(help="Boards of each game and tier.", min=1)] = 200,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory of the results; new. Default: evaluations/….")
-    ] = None,
-) -> None:
-    """Play held-out boards and report the share solved, Avg@k, with 95% intervals."""
-    from cast_ray.jobs.evaluate_model import GameTier, evaluate_model, markdown_table
-    from cast_ray.progress import TrainProgress
-
-    config = load_config(stored_config(model), overrides or [])
-    name = name_of(model) if is_uri(model) else Path(model).name
-    place = out or Path("evaluations") / f"{name}-{_now()}"
-    which = [GameTier.parse(text) for text in games.split(",")]
-    with TrainProgress() as progress:
-        results = evaluate_model(
-            model if is_uri(model) else Path(model),
-            which,
-            config,
-            attempts=attempts,
-            limit=limit,
-            out=place,
-            progress=progress,
-        )
-    typer.echo(markdown_table(results, attempts=attempts))
-    typer.echo(f"\nresults in {place}")
 
 
 @app.command()
@@ -266,7 +234,8 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            help="asynchronous, gym, learner, rollout, scaling, simulated, solve, solvers, sync"
+            help="asynchronous, evaluation, gym, learner, rollout, scaling, service, simulated, "
+            "solve, solvers, sync"
         ),
     ],
     plot: Annotated[
@@ -276,10 +245,11 @@ def bench(
     """Measure a speed on this machine; the last line is one JSON object.
 
     asynchronous: seconds of a step with rollouts beside the learner, and one after the other.
-
+    evaluation: turns a second of an evaluation, beside vLLM alone on the same tokens.
     gym: steps a second of the numeric Gymnasium environments, on one core.
     rollout: turns a second through the whole path, beside vLLM alone with the same token work.
     scaling: turns a second of 1, 2, 4 and 8 simulated nodes, and what the processes use.
+    service: overhead of a turn over HTTP, 64 games at once, simulated and real engine.
     simulated: 4,096 episodes on an engine of stated slots and latency: slots filled, CPU, memory.
     solve: seconds for 10,000 states of all games in play, from 1,000 puzzles, with --q.
     sync: seconds from the learner's weights to an engine's, 1 GB, beside a plain copy of the bytes.

@@ -199,6 +199,10 @@ class EvaluationConfig:
     """Attempts at each held-out board: Avg@k."""
     temperature: float = 0.6
     top_p: float = 0.95
+    tokens_per_turn: bool = False
+    """Whether in ``cast-ray eval`` ``rollout.response_tokens`` hold for each turn (the paper's
+    appendix on ALFWorld and WebShop) and not for the episode, which then is as long as the model's
+    longest conversation."""
 
     def __post_init__(self) -> None:
         require(self.every >= 0, "evaluation.every", ">= 0", self.every)

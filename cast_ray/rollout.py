@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from cast_ray.chat import ChatTokenizer, Conversation
-from cast_ray.env import TextEnv, TurnResult
+from cast_ray.environment import Environment, EnvironmentTurn
+from cast_ray.environments import make_environment
 from cast_ray.errors import TrajectoryError
-from cast_ray.games import get_game
-from cast_ray.games.base import Effect, Game
+from cast_ray.games.base import Effect
 from cast_ray.generation import Generate, GenerateRequest, Lane
 from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.trajectory import NOT_THE_POLICY, Trajectory
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,7 @@ class PlayedTurn:
     """One turn as it was just played, for whoever watches."""
 
     board: str
-    """``Game.encode`` of the state before."""
+    """Text of the state before, as in ``EnvironmentTurn``."""
     board_after: str
     answer: str
     action: str
@@ -83,6 +87,7 @@ class _Record:
     effects: list[str] = field(default_factory=list)
     feedback: str = ""
     """On the latest turn."""
+    reward: float = 0.0
     turn_seeds: list[int] = field(default_factory=list)
     weight_versions: list[tuple[int, ...]] = field(default_factory=list)
     """One entry a turn, with a version for each token of its answer."""
@@ -106,22 +111,44 @@ async def play_episode(
     Raises:
         TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
     """
+    environment = make_environment(spec.puzzle, turn_budget=spec.turn_budget, is_dead=is_dead)
+    try:
+        return await _play(spec, environment, tokenizer, generate, sampling, watch)
+    finally:
+        environment.close()
+
+
+async def beside_the_loop(
+    environment: Environment, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+) -> _T:
+    """Call a method of an environment, on a thread if others would have to wait for it."""
+    if environment.is_slow:
+        return await asyncio.to_thread(call, *args, **kwargs)
+    return call(*args, **kwargs)
+
+
+async def _play(
+    spec: EpisodeSpec,
+    environment: Environment,
+    tokenizer: ChatTokenizer,
+    generate: Generate,
+    sampling: Sampling,
+    watch: Watch | None,
+) -> Trajectory:
     started = time.perf_counter()
-    game = get_game(spec.puzzle.game)
-    env = TextEnv(game, turn_budget=spec.turn_budget, is_dead=is_dead)
-    first = env.reset(game.decode(spec.puzzle.board))
-    prompt = tokenizer.opening(game.rules, first)
+    first = await beside_the_loop(environment, environment.start)
+    prompt = tokenizer.opening(environment.rules, first)
     if len(prompt) > sampling.prompt_tokens:
         raise TrajectoryError(
             f"the opening prompt of puzzle {spec.puzzle.puzzle_id} has {len(prompt)} tokens; raise "
             f"rollout.prompt_tokens ({sampling.prompt_tokens})"
         )
     talk = Conversation.start(prompt)
-    record = _Record(states=[spec.puzzle.board])
+    record = _Record(states=[environment.state()])
     lane = Lane(group=spec.group)
     while not record.end_reason:
         seconds_before = record.seconds_generation
-        await _play_turn(spec, talk, record, game, env, tokenizer, generate, lane, sampling)
+        await _play_turn(spec, talk, record, environment, tokenizer, generate, lane, sampling)
         if watch is not None:
             turn = _latest_turn(talk, record, record.seconds_generation - seconds_before)
             record.end_reason = await watch(turn) or record.end_reason
@@ -133,8 +160,7 @@ async def _play_turn(
     spec: EpisodeSpec,
     talk: Conversation,
     record: _Record,
-    game: Game[Any],
-    env: TextEnv[Any],
+    environment: Environment,
     tokenizer: ChatTokenizer,
     generate: Generate,
     lane: Lane,
@@ -169,8 +195,8 @@ async def _play_turn(
         record.feedback = ""
         record.end_reason = "truncated"
         return
-    turn = env.step(answer)
-    _note_turn(record, turn, game)
+    turn = await beside_the_loop(environment, environment.step, answer)
+    _note_turn(record, turn)
     if is_cut_off and not turn.end_reason:
         record.end_reason = "token_budget"
     elif not turn.end_reason:
@@ -182,12 +208,13 @@ async def _play_turn(
             talk.append_observation(observation)
 
 
-def _note_turn(record: _Record, turn: TurnResult[Any], game: Game[Any]) -> None:
+def _note_turn(record: _Record, turn: EnvironmentTurn) -> None:
     record.actions.append(turn.action)
     record.effects.append(turn.effect.value)
-    record.states.append(game.encode(turn.state))
+    record.states.append(turn.state)
     record.feedback = turn.feedback
     record.end_reason = turn.end_reason
+    record.reward = turn.reward
 
 
 def _latest_turn(talk: Conversation, record: _Record, seconds: float) -> PlayedTurn:
@@ -238,7 +265,7 @@ def _trajectory(
         actions=tuple(record.actions),
         effects=tuple(record.effects),
         states=tuple(record.states),
-        reward=1.0 if record.end_reason == "solved" else 0.0,
+        reward=record.reward,
         end_reason=record.end_reason,
         seconds_generation=record.seconds_generation,
         seconds_environment=seconds_environment,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cast_ray.environments import BENCHMARKS
 from cast_ray.games import get_game
 from cast_ray.trajectory import ROLLOUT_SCHEMA, TeacherTurns, check_schema, with_costs
 from solver_actors.solver import Solver
@@ -110,6 +111,10 @@ class Oracle:
         costs = [np.zeros(0)] * len(visited)
         taught = [TeacherTurns.unasked(len(of_row)) for of_row in effects]
         for (game, _), rows in alike.items():
+            if game in BENCHMARKS:  # nobody solves them: unknown, not zero
+                for row in rows:
+                    costs[row] = np.full(len(visited[row]), np.nan)
+                continue
             found, states, solver = self._costs(
                 game, [board for row in rows for board in visited[row]]
             )

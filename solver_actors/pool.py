@@ -36,7 +36,7 @@ from solver_actors.actors import EnvironmentActor, OracleActor
 from solver_actors.members import Member, Members
 from solver_actors.places import Places
 from solver_actors.pool_counters import ActorCounters
-from solver_actors.solvers import get_solver_entry
+from solver_actors.solvers import has_deadlocks
 from solver_actors.teacher import SoftTeacher
 
 logger = logging.getLogger(__name__)
@@ -323,7 +323,7 @@ class RolloutPool:
         # The same puzzle always meets the same oracle: its table is there.
         oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
         solver = None
-        if self._deadlock_ends_episode and get_solver_entry(first.puzzle.game).has_deadlocks:
+        if self._deadlock_ends_episode and has_deadlocks(first.puzzle.game):
             solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
         member.num_groups += 1
         rollout = member.actor.play_group.remote(group, pending.sampling, solver)

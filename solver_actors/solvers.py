@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from cast_ray.environments import BENCHMARKS
 from cast_ray.errors import ConfigError
 from cast_ray.games import get_plugin
 from solver_actors.measures import measure_minesweeper, measure_rush_hour, measure_sokoban
@@ -80,3 +81,12 @@ def get_solver_entry(game: str) -> SolverEntry:
             "solver_actors.solvers.SolverEntry"
         )
     return entry
+
+
+def has_deadlocks(game: str) -> bool:
+    """Return whether an episode has to ask a solver if it is over; of a benchmark there is none.
+
+    Raises:
+        ConfigError: there is no such game or benchmark.
+    """
+    return game not in BENCHMARKS and get_solver_entry(game).has_deadlocks

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cast_ray.errors import ConfigError
 from cast_ray.jobs.bench_asynchronous import bench_asynchronous
+from cast_ray.jobs.bench_evaluation import bench_evaluation
 from cast_ray.jobs.bench_gym import bench_gym
 from cast_ray.jobs.bench_learner import bench_learner
 from cast_ray.jobs.bench_rollout import bench_rollout
@@ -20,6 +21,7 @@ from cast_ray.jobs.scaling_plot import check_plot, plot_scaling
 
 BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "asynchronous": bench_asynchronous,
+    "evaluation": bench_evaluation,
     "gym": bench_gym,
     "learner": bench_learner,
     "rollout": bench_rollout,

@@ -35,6 +35,7 @@ from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.jobs.warm_start import build_initial_model
 from cast_ray.jobs.workers import start_pool
 from cast_ray.puzzles import Puzzle
+from cast_ray.rollout import Sampling
 from serve.deployment import ENGINE_ENVIRONMENT, deploy_engines
 from serve.recorded import Conversation
 from serve.wire import EngineOptions
@@ -68,7 +69,7 @@ class BareActor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sides:
+class Sides:
     """What is compared."""
 
     pool: RolloutPool
@@ -79,7 +80,7 @@ class _Sides:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Round:
+class Round:
     """One side's round."""
 
     seconds: float
@@ -98,7 +99,7 @@ def bench_rollout(*, num_rounds: int = NUM_ROUNDS) -> dict[str, float]:
     ``…_ratio`` is the median over rounds of the path's speed over the bare engine's right after it.
     """
     figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder, _sides(Path(folder)) as sides:
+    with tempfile.TemporaryDirectory() as folder, rollout_sides(Path(folder)) as sides:
         for num_tokens in ANSWER_LENGTHS:
             # The first round of each warms up.
             rounds = [_round(sides, num_tokens, number) for number in range(num_rounds + 1)][1:]
@@ -123,7 +124,7 @@ def _median(values: Any) -> float:  # Any: an iterable of floats
 
 
 @contextmanager
-def _sides(folder: Path) -> Iterator[_Sides]:
+def rollout_sides(folder: Path) -> Iterator[Sides]:
     config = load_config(
         None,
         [
@@ -171,7 +172,7 @@ def _sides(folder: Path) -> Iterator[_Sides]:
         )
         collector = RolloutCollector(pool)
         try:
-            yield _Sides(pool=pool, collector=collector, bare=bare, folder=folder, puzzles=puzzles)
+            yield Sides(pool=pool, collector=collector, bare=bare, folder=folder, puzzles=puzzles)
         finally:
             collector.close()
             pool.close()
@@ -198,29 +199,38 @@ def _engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
     )
 
 
-def _round(sides: _Sides, num_tokens: int, number: int) -> tuple[_Round, _Round]:
+def _round(sides: Sides, num_tokens: int, number: int) -> tuple[Round, Round]:
     """Measure the path, then the bare engine on what the path has played."""
     cpu, started = cpu_seconds(), time.perf_counter()
     table = _play(sides, num_tokens, number)
     seconds = time.perf_counter() - started
     num_turns = sum(map(len, table["effects"].to_pylist()))
-    path = _Round(
+    path = Round(
         seconds=seconds,
         num_turns=num_turns,
         cpu=cpu_ms_per_turn(cpu, cpu_seconds(), num_turns),
     )
-    talks = [_conversation(row, num_tokens) for row in table.to_pylist()]
+    sampling = training_sampling(TrainConfig())
+    return path, bare_round(
+        sides, table, replace(sampling, max_answer_tokens=num_tokens), num_concurrent=NUM_CONCURRENT
+    )
+
+
+def bare_round(sides: Sides, table: pa.Table, sampling: Sampling, *, num_concurrent: int) -> Round:
+    """Measure the bare engine on what the path has played, so many conversations at a time."""
+    talks = [_conversation(row, sampling) for row in table.to_pylist()]
     cpu = cpu_seconds()
-    replay = sides.bare.replay.remote(talks, num_concurrent=NUM_CONCURRENT)
-    bare = _Round(
-        seconds=float(ray.get(replay, timeout=_ROUND_TIMEOUT_S)),
+    replay = sides.bare.replay.remote(talks, num_concurrent=num_concurrent)
+    seconds = float(ray.get(replay, timeout=_ROUND_TIMEOUT_S))
+    num_turns = sum(len(talk.seeds) for talk in talks)
+    return Round(
+        seconds=seconds,
         num_turns=num_turns,
         cpu=cpu_ms_per_turn(cpu, cpu_seconds(), num_turns),
     )
-    return path, bare
 
 
-def _play(sides: _Sides, num_tokens: int, number: int) -> pa.Table:
+def _play(sides: Sides, num_tokens: int, number: int) -> pa.Table:
     """Play a round's episodes, a new group for each that ends, and return them."""
     sampling = replace(
         training_sampling(TrainConfig()), max_answer_tokens=num_tokens, truncated="execute"
@@ -245,13 +255,12 @@ def _played(ticket: Ticket) -> pa.Table:
     return pa.Table.from_batches(ticket.batches)
 
 
-def _conversation(row: dict[str, Any], num_tokens: int) -> Conversation:  # Any: a row of Arrow
+def _conversation(row: dict[str, Any], sampling: Sampling) -> Conversation:  # Any: a row of Arrow
     starts, ends, tokens = row["turn_starts"], row["turn_ends"], row["token_ids"]
-    sampling = training_sampling(TrainConfig())
     return Conversation(
         first=GenerateRequest(
             token_ids=tuple(tokens[: starts[0]]),
-            max_tokens=num_tokens,
+            max_tokens=sampling.max_answer_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=row["turn_seeds"][0],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from cast_ray.config import TrainConfig
-from cast_ray.games import get_game
+from cast_ray.environments import tiers_of
 from cast_ray.metrics import Success, success_rate
 from cast_ray.puzzles import Puzzle
 from cast_ray.rollout import EpisodeSpec, Sampling
@@ -43,7 +43,7 @@ def episode_groups(
                 episode=episode,
                 attempt=0,
                 puzzle=puzzle,
-                turn_budget=get_game(puzzle.game).tiers[puzzle.tier].turn_budget,
+                turn_budget=tiers_of(puzzle.game)[puzzle.tier].turn_budget,
                 seed=derive_seed(seed, purpose, step, group, episode),
                 min_weight_version=min_weight_version,
             )

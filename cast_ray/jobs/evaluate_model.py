@@ -1,170 +1,248 @@
-"""``cast-ray eval``: Avg@k of a model on the held-out boards of one or more games."""
+"""``cast-ray eval``: Avg@k of models on held-out puzzles, and how they played."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence, Set
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from cast_ray.attempts import Attempt, read_attempts, write_attempts
 from cast_ray.config import TrainConfig
-from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
-from cast_ray.files import refusals_named
-from cast_ray.games import get_game
-from cast_ray.jobs import evaluate
-from cast_ray.jobs.boards import make_boards, read_boards
-from cast_ray.jobs.placement import reserved_cpus, wait_for_places
-from cast_ray.jobs.ray_session import ray_session
-from cast_ray.jobs.workers import Workers
-from cast_ray.metrics import Success
+from cast_ray.errors import ConfigError
+from cast_ray.evaluation_tables import markdown_tables, results_document
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.jobs.endpoint import Patience, Prices
+from cast_ray.jobs.evaluate_endpoint import play_with_endpoint
+from cast_ray.jobs.evaluate_engine import Play, play_with_engines
+from cast_ray.jobs.evaluate_players import play_with_player
+from cast_ray.jobs.evaluated_model import EvaluatedModel, Kind, model_directory
+from cast_ray.jobs.evaluation_boards import (
+    GameTier,
+    evaluation_puzzles,
+    seen_in_training,
+)
+from cast_ray.jobs.evaluation_directory import EvaluationDirectory
+from cast_ray.jobs.judged_attempts import attempts_of_trajectories
 from cast_ray.progress import TrainProgress
 from cast_ray.puzzles import Puzzle
-from cast_ray.run_directory import RunDirectory, write_table
-from cast_ray.stored_directory import Place, below, has_file, is_whole
-from cast_ray.stored_run import is_run, readable_copy
+from cast_ray.report.case_study import write_case_study
+from cast_ray.stored_directory import Place
+from solver_actors.judge import Judge
+from solver_actors.oracle import Oracle
+from solver_actors.players import is_privileged
 
-DEFAULT_TIER = "id"
+_ORACLE_BYTES = 2**30
+_CASES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GameTier:
-    """One column of the result table."""
+class Evaluation:
+    """What is evaluated on what."""
 
-    game: str
-    tier: str
-
-    @classmethod
-    def parse(cls, text: str) -> GameTier:
-        """Read ``GAME`` or ``GAME:TIER``; without a tier it is ``id``, or the first there is.
-
-        Raises:
-            ConfigError: there is no such game or tier.
-        """
-        name, _, tier = text.partition(":")
-        tiers = get_game(name).tiers
-        tier = tier or (DEFAULT_TIER if DEFAULT_TIER in tiers else next(iter(tiers)))
-        if tier not in tiers:
-            raise ConfigError(f"{name} has the tiers {', '.join(tiers)}; got {tier!r}")
-        return cls(game=name, tier=tier)
-
-    def __str__(self) -> str:
-        return f"{self.game}:{self.tier}"
+    models: tuple[EvaluatedModel, ...]
+    games: tuple[GameTier, ...]
+    attempts: int
+    """At each puzzle (Avg@k)."""
+    limit: int | None
+    """Puzzles of each game or benchmark and tier; None = 200 of a game, all of a benchmark."""
+    patience: Patience
+    """With endpoints."""
+    prices: Prices
 
 
-def evaluate_model(
-    model: Place,
-    games: Sequence[GameTier],
-    config: TrainConfig,
-    *,
-    attempts: int,
-    limit: int,
-    out: Path,
-    progress: TrainProgress,
-) -> dict[str, Success]:
-    """Play held-out boards with a model and write trajectories, JSON and a Markdown table.
+def evaluate(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
+    """Play what is left to play, write all results, and return them as Markdown tables.
 
     Args:
-        model: model directory, or run directory (its ``model/`` is taken), or the URI of one.
-        games: what to play.
-        config: engine, sampling and puzzle settings.
-        attempts: episodes a board (Avg@k).
-        limit: boards a game.
-        out: directory of the results; must not exist yet.
+        plan: what is evaluated.
+        out: new directory, or one of the same evaluation, which is gone on with.
         progress: shown to the user.
 
     Raises:
-        ModelError, RunDirectoryError: the model is missing, or ``out`` would be overwritten.
+        CastRayError: bad input, a directory of another evaluation, or a part that failed. What has
+            been played stays, and the same command goes on.
     """
-    model_dir = model_directory(model)
-    if out.exists():
-        raise RunDirectoryError(f"{out} exists already; give another --out")
-    seen = seen_in_training(model)
-    boards = {
-        str(which): evaluation_boards(which, config, limit=limit, seen=seen) for which in games
-    }
-    with refusals_named(out):
-        out.mkdir(parents=True)
-    results: dict[str, Success] = {}
-    with ray_session(num_cpus=reserved_cpus(config)):
-        wait_for_places(config, say=progress.phase, with_learner=False)
-        progress.phase("starting the engine")
-        run_id = f"eval-{datetime.now(UTC).strftime('%H%M%S%f')}"
-        workers = Workers.start(config, run_id=run_id, model_dir=model_dir)
-        try:
-            for name, puzzles in boards.items():
-                progress.phase(f"playing {name}")
-                table = workers.collector.play(
-                    evaluate.episode_groups(
-                        puzzles, attempts=attempts, step=0, seed=config.seed, purpose="evaluation"
-                    ),
-                    evaluate.evaluation_sampling(config),
-                    timeout_s=config.rollout.timeout_s,
-                    on_group=progress.rollout,
-                )
-                write_table(out / f"{name.replace(':', '-')}.parquet", table)
-                results[name] = evaluate.success_of(table, seed=config.seed)
-                progress.evaluation(name, results[name])
-        finally:
-            workers.close()
-    _write_results(out, model, attempts, results)
-    return results
+    puzzles = _puzzles(plan)
+    directory = EvaluationDirectory.open(out, _description(plan, puzzles))
+    if not directory.attempts.is_file():
+        attempts = [
+            attempt
+            for number in range(len(plan.models))
+            for attempt in _play(plan, number, puzzles, directory, progress)
+        ]
+        write_attempts(directory.attempts, attempts)
+    return write_results(plan, directory)
 
 
-def markdown_table(results: dict[str, Success], *, attempts: int) -> str:
-    """Return the results as a table, in percent with 95% intervals over boards."""
-    lines = [
-        f"| game:tier | Avg@{attempts} | 95% interval | attempts |",
-        "| --- | --- | --- | --- |",
-    ]
-    lines += [
-        f"| {name} | {100 * result.success:.1f} | {100 * result.low:.1f} to "
-        f"{100 * result.high:.1f} | {result.n} |"
-        for name, result in results.items()
-    ]
-    return "\n".join(lines)
-
-
-def evaluation_boards(
-    which: GameTier, config: TrainConfig, *, limit: int, seen: Set[str]
-) -> list[Puzzle]:
-    """Return puzzles of a game and tier, none of them seen in training up to symmetry."""
-    is_own = (which.game, which.tier) == (config.game, config.tier)
-    settings = replace(
-        config.puzzles,
-        num_held_out=limit,
-        num_train=1,
-        file=config.puzzles.file if is_own else "",  # the file has the run's own tier alone
+def write_results(plan: Evaluation, directory: EvaluationDirectory) -> str:
+    """Write tables and pages of attempts that are stored; return the tables."""
+    attempts = read_attempts(directory.attempts)
+    labels = [model.label for model in plan.models]
+    seed = plan.models[0].configs[0].seed
+    document = results_document(
+        attempts, labels=labels, games=[str(which) for which in plan.games], seed=seed
     )
-    return make_boards(which.game, which.tier, settings, exclude=seen).held_out
-
-
-def seen_in_training(model: Place) -> set[str]:
-    """Return the ids of the puzzles that a run trained and validated on; none for a mere model."""
-    if not is_run(model):
-        return set()
-    boards = read_boards(RunDirectory.existing(readable_copy(model, rooms=["puzzles"])).puzzles)
-    return {puzzle.puzzle_id for puzzle in (*boards.train, *boards.validation)}
-
-
-def model_directory(model: Place) -> Place:
-    if is_run(model):
-        trained = below(model, "model")
-        if not is_whole(trained):
-            raise ModelError(f"{model} has no trained model yet; finish it with cast-ray train")
-        return trained
-    if not has_file(model, "config.json"):
-        raise ModelError(
-            f"{model} is neither a model directory (config.json) nor a run directory (config.yaml)"
+    document["sources"] = {model.label: list(model.sources) for model in plan.models}
+    peeking = [
+        model.label
+        for model in plan.models
+        if model.kind is Kind.PLAYER
+        and any(is_privileged(model.name, which.game) for which in plan.games)
+    ]
+    document["privileged"] = peeking
+    text = markdown_tables(document)
+    if peeking:
+        text += f"\n\nPrivileged in Minesweeper, where it sees the mines: {', '.join(peeking)}."
+    with refusals_named(directory.path):
+        with written_aside(directory.results) as aside:
+            aside.write_text(json.dumps(document, indent=2) + "\n")
+        with written_aside(directory.tables) as aside:
+            aside.write_text(text + "\n")
+    if len(labels) > 1:
+        first, second = (
+            [attempt for attempt in attempts if attempt.model == label] for label in labels[:2]
         )
-    return model
+        write_case_study(directory.case_study, first, second, limit=_CASES)
+    return text
 
 
-def _write_results(out: Path, model: Place, attempts: int, results: dict[str, Success]) -> None:
-    document = {
-        "model": str(model),
-        "attempts": attempts,
-        "results": {name: asdict(result) for name, result in results.items()},
+def _play(
+    plan: Evaluation,
+    number: int,
+    puzzles: Mapping[GameTier, list[Puzzle]],
+    directory: EvaluationDirectory,
+    progress: TrainProgress,
+) -> list[Attempt]:
+    model = plan.models[number]
+    if model.kind is Kind.ENGINE:
+        return _play_with_engines(plan, number, puzzles, directory, progress)
+    found: list[Attempt] = []
+    for which, chosen in puzzles.items():
+        progress.phase(f"{model.label}: playing {which}")
+        if model.kind is Kind.ENDPOINT:
+            found += play_with_endpoint(
+                model,
+                chosen,
+                attempts=plan.attempts,
+                patience=plan.patience,
+                prices=plan.prices,
+                journals=directory.journal(number, which.file_name),
+                on_attempt=progress.rollout,
+            )
+            continue
+        config = model.configs[0]
+        found += play_with_player(
+            model.name,
+            chosen,
+            label=model.label,
+            turn_budget=which.turn_budget,
+            attempts=plan.attempts,
+            seed=config.seed,
+            deadlock_ends_episode=config.rollout.deadlock_ends_episode,
+            on_puzzle=progress.rollout,
+        )
+    return found
+
+
+def _play_with_engines(
+    plan: Evaluation,
+    number: int,
+    puzzles: Mapping[GameTier, list[Puzzle]],
+    directory: EvaluationDirectory,
+    progress: TrainProgress,
+) -> list[Attempt]:
+    model = plan.models[number]
+    judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
+    found: list[Attempt] = []
+    for run, (place, config) in enumerate(zip(model.places, model.configs, strict=True)):
+        plays = [
+            Play.of(
+                which,
+                chosen,
+                attempts=plan.attempts,
+                seed=config.seed,
+                folder=directory.groups(number, run, which.file_name),
+            )
+            for which, chosen in puzzles.items()
+        ]
+        label = model.label if len(model.sources) == 1 else f"{model.label}, run {run + 1}"
+        tables = play_with_engines(
+            model_directory(place), plays, config, label=label, progress=progress
+        )
+        for table in tables.values():
+            found += attempts_of_trajectories(table, judge, model=model.label, run=run)
+    return found
+
+
+def _puzzles(plan: Evaluation) -> dict[GameTier, list[Puzzle]]:
+    """Return the same puzzles for all models, none of which any of them was trained on."""
+    trained = [model for model in plan.models if model.kind is Kind.ENGINE]
+    seen = {
+        puzzle for model in trained for place in model.places for puzzle in seen_in_training(place)
     }
-    (out / "results.json").write_text(json.dumps(document, indent=2) + "\n")
-    (out / "results.md").write_text(markdown_table(results, attempts=attempts) + "\n")
+    config = (trained or plan.models)[0].configs[0]
+    found = {
+        which: evaluation_puzzles(which, config, limit=plan.limit, seen=seen)
+        for which in plan.games
+    }
+    for which, puzzles in found.items():
+        num_seen = sum(puzzle.puzzle_id in seen for puzzle in puzzles)
+        if num_seen:  # a data set of one run may hold what another was trained on
+            raise ConfigError(
+                f"{num_seen} held-out puzzles of {which} were trained on by one of the models: "
+                "evaluate them one by one, or give puzzles.file= to generate others"
+            )
+    return found
+
+
+def _description(plan: Evaluation, puzzles: Mapping[GameTier, list[Puzzle]]) -> dict[str, Any]:
+    """Return all that decides what comes out."""
+    return {
+        "models": [
+            {
+                "label": model.label,
+                "sources": list(model.sources),
+                "weights": [_digest_of_weights(place) for place in model.places]
+                if model.kind is Kind.ENGINE
+                else [],
+                "values": [_values(config) for config in model.configs],
+            }
+            for model in plan.models
+        ],
+        "attempts": plan.attempts,
+        "puzzles": {
+            str(which): hashlib.sha256(
+                " ".join(puzzle.puzzle_id + puzzle.board for puzzle in chosen).encode()
+            ).hexdigest()[:16]
+            for which, chosen in puzzles.items()
+        },
+        "num_puzzles": {str(which): len(chosen) for which, chosen in puzzles.items()},
+    }
+
+
+def _values(config: TrainConfig) -> dict[str, Any]:
+    """Return the values of a configuration that change what a model answers."""
+    return {
+        "seed": config.seed,
+        "temperature": config.evaluation.temperature,
+        "top_p": config.evaluation.top_p,
+        "max_answer_tokens": config.rollout.max_answer_tokens,
+        "prompt_tokens": config.rollout.prompt_tokens,
+        "response_tokens": config.rollout.response_tokens,
+        "truncated": config.rollout.truncated,
+        "deadlock_ends_episode": config.rollout.deadlock_ends_episode,
+        "dtype": config.engine.dtype,
+    }
+
+
+def _digest_of_weights(place: Place) -> str:
+    """Return by what a local model's weights are told from others; empty for one at a URI."""
+    directory = model_directory(place)
+    if not isinstance(directory, Path):
+        return ""
+    files = sorted(directory.glob("*.safetensors"))
+    told = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]

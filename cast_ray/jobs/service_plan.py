@@ -16,7 +16,7 @@ from cast_ray.chat import ChatPieces
 from cast_ray.config import TrainConfig
 from cast_ray.errors import RemoteTimeout
 from cast_ray.games import game_names
-from cast_ray.jobs.evaluate_model import model_directory
+from cast_ray.jobs.evaluated_model import model_directory
 from cast_ray.jobs.serve_guard import games_with_deadlocks
 from cast_ray.jobs.workers import conversation_limit
 from cast_ray.small_policy import read_chat_pieces

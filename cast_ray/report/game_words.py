@@ -77,6 +77,7 @@ _GAMES = {
         mean_advantage="Slides gained by a turn; 1 would be optimal play.",
         failures="",
     ),
+    "webshop": GameWords(lost="bought something else"),
 }
 
 

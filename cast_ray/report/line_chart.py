@@ -13,7 +13,8 @@ from cast_ray.report.svg import join, path, tag
 
 _MOST_MARKERS = 50
 _LABEL_HEIGHT = 15
-_LETTER = 6.7  # mean width of a label's letter
+_LETTER = 6.7  # mean width of a tick's letter
+_NAME_LETTER = 7.8  # of a line's name, which is bold
 _MARKERS = {
     "a": "M0-3.6A3.6 3.6 0 1 1 0 3.6A3.6 3.6 0 1 1 0-3.6z",
     "b": "M-3.3-3.3H3.3V3.3H-3.3z",
@@ -107,7 +108,7 @@ def _frame(
     values = [y for line in lines for _, y in line.points]
     top = 36 if infinite else 12
     y = value_scale(values, start=height - 34, end=top, from_zero=from_zero)
-    label_width = max(len(line.label) for line in lines) * _LETTER if len(lines) > 1 else 0
+    label_width = max(len(line.label) for line in lines) * _NAME_LETTER if len(lines) > 1 else 0
     left = 16 + _LETTER * max(len(text) for text in (infinite, *map(write, y.ticks)))
     x = count_scale(
         [x for line in lines for x, _ in line.points],

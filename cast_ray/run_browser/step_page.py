@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from cast_ray.costs import ToldCost, told_cost
 from cast_ray.games.base import Effect
-from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.play_quality import max_regret
 from cast_ray.run_browser.step_file import read_rows
 from cast_ray.trajectory import costs_of
 
@@ -131,37 +130,6 @@ def page_of(step: int, rows: StepRows, wanted: StepFilter) -> StepPage:
         total=len(found),
         trajectories=tuple(found[start : start + max(wanted.limit, 0)]),
     )
-
-
-def turn_regrets(costs: Sequence[float], effects: Sequence[str], *, game: str) -> list[int | None]:
-    """Return ``[T]`` moves that each turn wasted, told from the stored costs alone.
-
-    In a game of unit moves the best action lowers a finite cost by exactly one, so the cost after
-    the action taken, less that after the best one, is ``after - before + 1``.
-
-    Args:
-        costs: ``[T + 1]``; inf = infinite, NaN = unknown.
-        effects: ``[T]`` values of ``Effect``.
-        game: name of the game.
-
-    Returns:
-        None for a turn that changed nothing (what it named is no scored action), where a cost is
-        infinite or unknown, and in Minesweeper, where K is privileged and regret not defined.
-    """
-    if game == Minesweeper.name:
-        return [None] * len(effects)
-    return [
-        int(after - before) + 1
-        if effect == Effect.CHANGED and math.isfinite(before) and math.isfinite(after)
-        else None
-        for before, after, effect in zip(costs[:-1], costs[1:], effects, strict=True)
-    ]
-
-
-def max_regret(costs: Sequence[float], effects: Sequence[str], *, game: str) -> int | None:
-    """Return the largest of ``turn_regrets``; None where there is none."""
-    known = [regret for regret in turn_regrets(costs, effects, game=game) if regret is not None]
-    return max(known, default=None)
 
 
 _FIGURES: dict[str, Callable[[TrajectoryRow], float | None]] = {

@@ -11,8 +11,8 @@ from cast_ray.costs import ToldCost, told_cost
 from cast_ray.errors import CastRayError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.games.base import Game
+from cast_ray.play_quality import turn_regrets
 from cast_ray.run_browser.step_file import read_row
-from cast_ray.run_browser.step_page import turn_regrets
 from cast_ray.trajectory import costs_of
 from cast_ray.visible_board import VisibleBoard, visible_board
 
@@ -57,7 +57,7 @@ class StoredTurn:
     cost_before: ToldCost
     cost_after: ToldCost
     regret: int | None
-    """As ``step_page.turn_regrets`` tells it from the costs."""
+    """As ``play_quality.turn_regrets`` tells it from the costs."""
     num_tokens: int
     """That the policy wrote, its end-of-turn token included."""
     advantages: TurnAdvantages

@@ -9,6 +9,7 @@ from typing import Any
 from cast_ray.analysis import Analysis
 from cast_ray.games import get_game
 from cast_ray.games.base import Game
+from cast_ray.play_quality import reveal_risk
 from cast_ray.rollout import PlayedTurn
 from cast_ray.visible_board import visible_board
 from serve.site import schemas
@@ -110,12 +111,5 @@ def regret(before: Analysis, action: str) -> int | None:
 def excess_risk(before: Analysis, action: str) -> float | None:
     """Return how much likelier a mine was in the revealed cell than in the safest one."""
     mines = before.mine_probabilities
-    words = action.split()
-    if mines is None or len(words) != 3 or words[0] != "reveal":
-        return None
-    row, col = int(words[1]), int(words[2])
-    if row >= len(mines) or col >= len(mines[0]):
-        return None
-    taken = mines[row][col]
-    hidden = [chance for line in mines for chance in line if chance is not None]
-    return None if taken is None else taken - min(hidden)
+    risk = None if mines is None else reveal_risk(mines, action)
+    return None if risk is None else risk.excess

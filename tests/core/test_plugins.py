@@ -17,7 +17,7 @@ from cast_ray.games import GAMES, game_names, get_game, get_plugin
 from cast_ray.games.plugins import forget_plugins
 from cast_ray.generators import GENERATORS, get_generator
 from cast_ray.jobs.boards import make_boards
-from cast_ray.jobs.evaluate_model import GameTier
+from cast_ray.jobs.evaluation_boards import GameTier
 from cast_ray.jobs.solve import solve_file
 from lights_out.solver import LIGHTS_OUT
 from solver_actors.oracle import Oracle

@@ -26,9 +26,9 @@ from cast_ray.errors import (
     TrajectoryUnknown,
 )
 from cast_ray.games import get_game
+from cast_ray.play_quality import max_regret, turn_regrets
 from cast_ray.run_browser import RunBrowser, StepFilter, TrajectoryRow
 from cast_ray.run_browser.read_cache import ReadCache
-from cast_ray.run_browser.step_page import max_regret, turn_regrets
 from cast_ray.run_directory import RunDirectory, write_table
 from cast_ray.trajectory import BATCH_SCHEMA, costs_of
 from solver_actors.oracle import Oracle

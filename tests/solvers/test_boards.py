@@ -17,7 +17,7 @@ from cast_ray.jobs.boards import Boards, make_boards, write_boards
 from cast_ray.jobs.build_progress import BuildProgress
 from cast_ray.jobs.build_puzzles import BuildSettings, build_data_set
 from cast_ray.jobs.chunk_workers import this_process
-from cast_ray.jobs.evaluate_model import GameTier, evaluation_boards, seen_in_training
+from cast_ray.jobs.evaluation_boards import GameTier, evaluation_boards, seen_in_training
 from cast_ray.puzzles import Puzzle, puzzle_id_of, read_puzzles, write_puzzles
 from cast_ray.run_directory import RunDirectory
 

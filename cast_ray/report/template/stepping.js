@@ -1,9 +1,7 @@
-// Shows one turn of the games large, and steps through them with the arrow keys. Without this
-// script nothing is missing: every board stands in the columns below.
-(() => {
-  const section = document.getElementById("game");
-  if (!section) return;
-  const stage = document.getElementById("stage");
+// Shows one turn of a section's games large, and steps through them with the arrow keys. Without
+// this script nothing is missing: every board stands in the columns below.
+function stepThrough(section) {
+  const stage = section.querySelector(".stage");
   const boards = stage.querySelector(".stage-boards");
   const slider = stage.querySelector("input");
   const output = stage.querySelector("output");
@@ -50,4 +48,4 @@
   );
   stage.hidden = false;
   show(0);
-})();
+}

@@ -1,0 +1,21 @@
+// Shows one puzzle at a time, the one that the address names. Without this script all stand below
+// each other, and the links lead to them.
+(() => {
+  const cases = [...document.querySelectorAll(".case")];
+  const links = [...document.querySelectorAll(".picker a")];
+
+  function choose() {
+    const named = cases.find((section) => `#${section.id}` === location.hash);
+    const chosen = named ?? cases[0];
+    cases.forEach((section, number) => {
+      section.hidden = section !== chosen;
+      if (section === chosen) links[number].setAttribute("aria-current", "true");
+      else links[number].removeAttribute("aria-current");
+    });
+    if (named) named.scrollIntoView();
+  }
+
+  cases.forEach(stepThrough);
+  window.addEventListener("hashchange", choose);
+  choose();
+})();
