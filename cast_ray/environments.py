@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic
 
+from cast_ray.benchmarks.alfworld import Alfworld
 from cast_ray.benchmarks.webshop import Webshop
 from cast_ray.env import SOLVED, TextEnv
 from cast_ray.environment import Benchmark, BenchmarkTier, Environment, EnvironmentTurn
@@ -13,7 +14,7 @@ from cast_ray.games import game_names, get_game
 from cast_ray.games.base import Game, StateT, Tier
 from cast_ray.puzzles import Puzzle
 
-BENCHMARKS: dict[str, Benchmark] = {one.name: one for one in (Webshop(),)}
+BENCHMARKS: dict[str, Benchmark] = {one.name: one for one in (Alfworld(), Webshop())}
 
 
 class GameEnvironment(Generic[StateT]):

@@ -198,13 +198,8 @@ def transfer_table(found: Mapping[tuple[str, str | None], Mapping[str, Success]]
     Raises:
         ConfigError: a method is there both trained and not.
     """
+    check_agents(list(found))
     methods = list(dict.fromkeys(method for method, _ in found))
-    for method in methods:
-        if (method, None) in found and sum(one == method for one, _ in found) > 1:
-            raise ConfigError(
-                f"{method!r} stands both with and without a game: give METHOD=MODEL for a model "
-                "that is not trained, or METHOD/GAME=MODEL for every game"
-            )
     benchmarks = list(dict.fromkeys(name for results in found.values() for name in results))
     games = list(dict.fromkeys([*_PAPER_GAMES, *(game for _, game in found if game is not None)]))
     partial = [_is_partial(found, method, games) for method in methods]
@@ -226,6 +221,16 @@ def transfer_table(found: Mapping[tuple[str, str | None], Mapping[str, Success]]
     if any(partial):
         table += f"\n\n{_PARTIAL} of fewer agents than the table has games"
     return table
+
+
+def check_agents(agents: Sequence[tuple[str, str | None]]) -> None:
+    """Raise ConfigError where a method stands both with a game and without one."""
+    for method, _ in agents:
+        if (method, None) in agents and sum(one == method for one, _ in agents) > 1:
+            raise ConfigError(
+                f"{method!r} stands both with and without a game: give METHOD=MODEL for a model "
+                "that is not trained, or METHOD/GAME=MODEL for every game"
+            )
 
 
 _Found = Mapping[tuple[str, str | None], Mapping[str, Success]]

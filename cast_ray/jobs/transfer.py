@@ -8,7 +8,7 @@ from pathlib import Path
 from cast_ray.attempts import read_attempts
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation_figures import success_of
-from cast_ray.evaluation_tables import transfer_table
+from cast_ray.evaluation_tables import check_agents, transfer_table
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import check_game_name
 from cast_ray.jobs.endpoint import Patience, Prices
@@ -42,12 +42,16 @@ def parse_transfer(
                 f"{text!r} is not of the form METHOD=MODEL or METHOD/GAME=MODEL, "
                 "e.g. CAST/sokoban=runs/a"
             )
-        source_of(label)
         labels.append(label)
         models.append(model)
+    check_agents([source_of(label) for label in labels])
+    tiers = parse_games(benchmarks)
+    names = [which.game for which in tiers]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"--benchmarks {benchmarks}: give one tier of each, the table has one")
     return Evaluation(
         models=tuple(parse_models(models, overrides, labels=labels)),
-        games=tuple(parse_games(benchmarks)),
+        games=tuple(tiers),
         attempts=attempts,
         limit=limit,
         patience=patience,

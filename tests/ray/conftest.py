@@ -20,13 +20,6 @@ from tests.learner_double import (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_other_ray() -> None:
-    """End a Ray that nobody asked for: threads that Serve leaves behind may start one anew."""
-    if ray.is_initialized():
-        ray.shutdown()
-
-
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
     """Start Ray on this machine; end only what was started here."""

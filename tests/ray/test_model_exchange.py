@@ -76,6 +76,7 @@ def ask_by_tokens(tokenizer: str) -> Completion | Refusal:
     )
     handle = ray_serve.get_app_handle(MODEL_APP).options(stream=True)
     [[(_, answer)]] = list(handle.generate.remote([request]))
+    handle.shutdown()  # or its thread starts a Ray of its own when this one ends
     return answer
 
 
