@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
-from cast_ray.errors import EnvironmentSetupError
+from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 
 
 @contextmanager
@@ -34,6 +36,28 @@ def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
                 fsync(path.parent)
         finally:
             aside.unlink(missing_ok=True)
+
+
+def lock_directory(directory: Path, refusal: str) -> TextIO:
+    """Return what keeps other processes out of a directory while it lives, at most as long as this
+    process, however it ends.
+
+    Args:
+        directory: that exists.
+        refusal: one sentence for whoever comes second.
+
+    Raises:
+        RunDirectoryError: another process has it.
+        EnvironmentSetupError: the file system refused something.
+    """
+    with refusals_named(directory):
+        lock = open(directory / ".lock", "w")  # noqa: SIM115  handed out
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise RunDirectoryError(refusal) from None
+    return lock
 
 
 def fsync(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import shutil
@@ -18,7 +17,7 @@ from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config, save_config
 from cast_ray.config_resources import ResourcesConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import lock_directory, refusals_named, written_aside
 from cast_ray.stored_directory import Place
 from cast_ray.trajectory import BATCH_SCHEMA, check_schema
 
@@ -172,15 +171,11 @@ class RunDirectory:
         Raises:
             RunDirectoryError: another process trains here.
         """
-        with refusals_named(self.path):
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115  held while this object lives
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunDirectoryError(
-                f"another process trains in {self.path}: wait for its end, or give another "
-                "run_dir=PATH"
-            ) from None
+        self._lock = lock_directory(
+            self.path,
+            f"another process trains in {self.path}: wait for its end, or give another "
+            "run_dir=PATH",
+        )
 
     def note_start(self, run_id: str) -> list[str]:
         """Write down the id of a driver that begins here; return those before it, oldest first."""

@@ -6,13 +6,12 @@ is written down before anything is played.
 
 from __future__ import annotations
 
-import fcntl
 import json
 from pathlib import Path
 from typing import Any
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import lock_directory, refusals_named, written_aside
 
 _FORMAT = 1
 
@@ -87,14 +86,10 @@ class EvaluationDirectory:
             )
 
     def _keep_others_out(self) -> None:
-        with refusals_named(self.path):
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115  held while this object lives
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunDirectoryError(
-                f"another process evaluates in {self.path}: wait for its end, or give another --out"
-            ) from None
+        self._lock = lock_directory(
+            self.path,
+            f"another process evaluates in {self.path}: wait for its end, or give another --out",
+        )
 
 
 def _brief(value: Any) -> str:

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from cast_ray.attempts import Attempt
 from cast_ray.errors import ConfigError
+from cast_ray.evaluation_sections import title_of
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
 from cast_ray.report import phrasing
@@ -56,7 +57,7 @@ def write_case_study(
 
 def _render(cases: Cases) -> str:
     environment = page_templates()
-    environment.filters.update(cost=phrasing.cost, end_reason=phrasing.end_reason, title=_title)
+    environment.filters.update(cost=phrasing.cost, end_reason=phrasing.end_reason, title=title_of)
     environment.tests.update(infinite=math.isinf, unknown=math.isnan)
     environment.globals.update(count=phrasing.count, draw_board=draw_board)
     script = _script(environment)
@@ -126,7 +127,3 @@ def _rules(game: str) -> str:
         return get_game(game).rules
     except ConfigError:
         return ""
-
-
-def _title(name: str) -> str:
-    return name.replace("_", " ").title()
