@@ -1,4 +1,4 @@
-"""A browser for all tests of the page, and visits to what a module calls ``address``."""
+"""A browser for each module's tests of the page, and visits to what a module calls ``address``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from tests.browser import DESKTOP, PHONE, Visit, chromium, visit
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop would be in the way of other tests'
 def browser() -> Iterator[Browser]:
     with chromium() as found:
         yield found
