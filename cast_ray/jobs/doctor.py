@@ -69,10 +69,11 @@ class Finding:
 
 def diagnose() -> list[Finding]:
     """Look at everything a run needs on this machine and return what was found."""
+    installed = installed_versions()
     return [
         check_python(sys.version_info[:2]),
-        *check_packages(pinned_versions(), installed_versions()),
-        check_cuda_add_ons(installed_versions(), is_cpu_torch=has_cpu_torch()),
+        *check_packages(pinned_versions(installed), installed),
+        check_cuda_add_ons(installed, is_cpu_torch=has_cpu_torch()),
         check_plugin(),
         check_shared_memory(_SHARED_MEMORY),
         *(check_disk(place) for place in (Path.cwd(), Path(tempfile.gettempdir()))),

