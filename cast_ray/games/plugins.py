@@ -31,6 +31,9 @@ class GamePlugin:
     """Return the start state of a random puzzle of a tier; the generator decides all of it."""
     solver: Any
     """A ``solver_actors.solvers.SolverEntry``; Any because games know no solvers."""
+    numeric: Any = None
+    """A ``cast_ray.gymnasium_envs.rules.NumericRules``, for value networks: of kernels, or made by
+    ``cast_ray.gymnasium_envs.plain.plain_rules``; None = the game has no boards of numbers."""
 
 
 def plugin_names(builtin: Collection[str]) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from typing import Any
 import gymnasium
 
 from cast_ray.errors import ConfigError
-from cast_ray.games import get_game
+from cast_ray.games import GAMES, check_game_name, get_game, get_plugin
+from cast_ray.games.base import Tier
 from cast_ray.gymnasium_envs.minesweeper import MINESWEEPER_RULES
 from cast_ray.gymnasium_envs.numeric import NumericEnv
 from cast_ray.gymnasium_envs.rules import NumericRules
@@ -75,12 +76,48 @@ def make_text_env(
     )
 
 
+def get_numeric_rules(game: str) -> NumericRules[Any]:
+    """Return what numeric environments and value networks know of a game.
+
+    Raises:
+        ConfigError: there is no such game, or it has no numeric face.
+    """
+    if game in NUMERIC_RULES:
+        return NUMERIC_RULES[game]
+    check_game_name(game)
+    rules = None if game in GAMES else get_plugin(game).numeric
+    if not isinstance(rules, NumericRules):
+        raise ConfigError(
+            f"{game} has no boards of numbers: give its GamePlugin a NumericRules as numeric "
+            "(docs/add_a_game.md); the built-in games have one"
+        )
+    return rules
+
+
+def widest_tier(game: str, tier: str) -> Tier:
+    """Return the tier with the most actions among those with boards of one tier's size.
+
+    A network of its arrays plays every board of that size: a board of fewer vehicles leaves the
+    other actions masked.
+
+    Raises:
+        ConfigError: there is no such game or tier, or the game has no numeric face.
+    """
+    rules, tiers = get_numeric_rules(game), get_game(game).tiers
+    if tier not in tiers:
+        raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {tier!r}")
+    size = (tiers[tier].rows, tiers[tier].cols)
+    alike = [one for one in tiers.values() if (one.rows, one.cols) == size]
+    return max(alike, key=lambda one: len(rules.actions(one)))
+
+
 def make_numeric_env(
     game: str,
     *,
     tier: str = "id",
     puzzles: Sequence[Puzzle] = (),
     is_dead: Callable[[Any], bool] | None = None,
+    arrays_tier: Tier | None = None,
 ) -> NumericEnv[Any]:
     """Return the numeric environment of a game; arguments as for ``NumericEnv``.
 
@@ -88,11 +125,11 @@ def make_numeric_env(
         ConfigError: the game has no numeric face, or there is no such tier.
         PuzzleError: a puzzle is broken, decided, or not of the tier's size.
     """
-    if game not in NUMERIC_RULES:
-        raise ConfigError(
-            f"game must be one of {', '.join(NUMERIC_RULES)} for a numeric environment, "
-            f"got {game!r}"
-        )
     return NumericEnv(
-        get_game(game), NUMERIC_RULES[game], tier=tier, puzzles=puzzles, is_dead=is_dead
+        get_game(game),
+        get_numeric_rules(game),
+        tier=tier,
+        puzzles=puzzles,
+        is_dead=is_dead,
+        arrays_tier=arrays_tier,
     )

@@ -36,6 +36,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         tier: str = "id",
         puzzles: Sequence[Puzzle] = (),
         is_dead: Callable[[StateT], bool] | None = None,
+        arrays_tier: Tier | None = None,
     ) -> None:
         """Set up an environment of one tier.
 
@@ -47,6 +48,8 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
                 seed, which costs more than the episode.
             is_dead: as for ``TextEnv``. A state is decoded for it after every turn, which costs
                 more than the turn.
+            arrays_tier: whose symbols and actions the arrays have, of the same size
+                (``widest_tier``); None = of ``tier``.
 
         Raises:
             ConfigError: there is no such tier.
@@ -56,20 +59,22 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         self._rules = rules
         self._play = rules.play
         self._is_dead = is_dead
+        self._arrays_tier = arrays_tier
         self._starts = Starts(
             game, tier=tier, puzzles=puzzles, size=rules.size, prepare=self._prepare
         )
         level = self._starts.tier
-        self.actions = rules.actions(level)
+        self.actions = rules.actions(arrays_tier or level)
         """``[A]`` what the numbers mean, in the spelling of the text environment."""
         self._num_actions = len(self.actions)
         self._turn_budget = level.turn_budget
         self._steps_left = 0
         self._arrays: tuple[np.ndarray, ...] = ()
         size = (level.rows, level.cols)
+        num_symbols = rules.num_symbols(arrays_tier or level)
         self.observation_space = spaces.Dict(
             {
-                "cells": spaces.Box(0, rules.num_symbols(level) - 1, size, np.uint8),
+                "cells": spaces.Box(0, num_symbols - 1, size, np.uint8),
                 "action_mask": spaces.MultiBinary(self._num_actions),
             }
         )
@@ -135,7 +140,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         return self._rules.board(self._arrays)
 
     def _prepare(self, state: StateT, tier: Tier) -> tuple[tuple[np.ndarray, ...], str]:
-        return self._rules.load(state, tier), self._game.encode(state)
+        return self._rules.load(state, self._arrays_tier or tier), self._game.encode(state)
 
     def _end_reason(self) -> str:
         """Return why an undecided episode ends after this turn; empty if it goes on."""

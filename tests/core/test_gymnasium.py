@@ -243,7 +243,7 @@ def test_any_game_has_a_text_face_and_says_where_it_has_no_numeric_one(
     monkeypatch.setitem(GAMES, PluginGame.name, PluginGame())
     env = make_text_env(PluginGame.name)
     assert env.reset(options={"board": "P_X_O"})[1]["board"] == "P_X_O"
-    with pytest.raises(ConfigError, match="for a numeric environment, got 'warehouse'"):
+    with pytest.raises(ConfigError, match="warehouse has no boards of numbers"):
         make_numeric_env(PluginGame.name)
 
 

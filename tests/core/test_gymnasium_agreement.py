@@ -20,10 +20,17 @@ from cast_ray.games import get_game
 from cast_ray.games.base import Game, Status
 from cast_ray.games.sokoban import SYMBOLS
 from cast_ray.generators import get_generator
-from cast_ray.gymnasium_envs import NUMERIC_RULES, make_numeric_env, make_text_env
+from cast_ray.gymnasium_envs import (
+    NUMERIC_RULES,
+    get_numeric_rules,
+    make_numeric_env,
+    make_text_env,
+    widest_tier,
+)
 from cast_ray.gymnasium_envs.numeric import NumericEnv
 from cast_ray.gymnasium_envs.text import GameTextEnv
 from cast_ray.puzzles import Puzzle
+from lights_out.solver import LIGHTS_OUT
 from tests.rooms import FIXED, rooms
 
 NUM_STEPS = 5_000
@@ -34,6 +41,7 @@ CELLS = {
     "sokoban": SYMBOLS,
     "rush_hour": ".xABCDEFGHIJKLMNOPQRSTUVWXYZ",
     "minesweeper": "012345678.F*",
+    "lights_out": ".o",
 }
 """The symbols in the order of their numbers."""
 
@@ -122,7 +130,8 @@ def faces_of(game: Game[Any], boards: list[str]) -> SideBySide:  # Any: any game
         )
         for board in boards
     ]
-    numeric = NumericEnv(game, NUMERIC_RULES[game.name], puzzles=puzzles)
+    rules = LIGHTS_OUT.numeric if game.name == "lights_out" else get_numeric_rules(game.name)
+    numeric = NumericEnv(game, rules, puzzles=puzzles)
     return SideBySide(game, numeric, GameTextEnv(game))
 
 
@@ -167,9 +176,13 @@ def random_field(seed: int, *, rows: int, cols: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("game", "tier"), [(game, tier) for game in NUMERIC_RULES for tier in get_game(game).tiers]
+    ("game", "tier", "wide"),
+    [
+        *((game, tier, False) for game in NUMERIC_RULES for tier in get_game(game).tiers),
+        ("rush_hour", "id", True),  # the actions of nine vehicles on boards of seven
+    ],
 )
-def test_faces_agree_on_every_turn_of_random_play(game: str, tier: str) -> None:
+def test_faces_agree_on_every_turn_of_random_play(game: str, tier: str, wide: bool) -> None:
     rules, rng = get_game(game), np.random.default_rng(0)
     boards = [rules.encode(get_generator(game)(rules.tiers[tier], rng)) for _ in range(64)]
     puzzles = [
@@ -184,7 +197,9 @@ def test_faces_agree_on_every_turn_of_random_play(game: str, tier: str) -> None:
         )
         for board in boards
     ]
-    numeric = make_numeric_env(game, tier=tier, puzzles=puzzles)
+    arrays_tier = widest_tier(game, tier) if wide else None
+    numeric = make_numeric_env(game, tier=tier, puzzles=puzzles, arrays_tier=arrays_tier)
+    assert len(numeric.actions) == len(NUMERIC_RULES[game].actions(rules.tiers[tier])) + 16 * wide
     faces = SideBySide(rules, numeric, make_text_env(game, tier=tier))
     faces.play(num_steps=NUM_STEPS, seed=1)
     assert {"changed", "turn_budget"} <= faces.counts.keys()
@@ -219,3 +234,17 @@ def test_faces_agree_on_fields_opened_at_random(seed: int, rows: int, cols: int)
     assume(game.status(game.decode(board)) is Status.PLAYING)
     sized = with_tier(game, rows=rows, cols=cols, num_pieces=1)
     faces_of(sized, [board]).play(num_steps=NUM_TURNS, seed=seed)
+
+
+def test_faces_agree_in_a_game_that_brings_no_kernel() -> None:
+    game = LIGHTS_OUT.game
+    tier, rng = game.tiers["id"], np.random.default_rng(0)
+    boards = [game.encode(LIGHTS_OUT.generate(tier, rng)) for _ in range(20)]
+    faces = faces_of(game, boards)
+    faces.play(num_steps=1_000, seed=0)
+    assert {"changed", "turn_budget"} <= faces.counts.keys()
+    before_the_last = game.apply(game.decode("\n".join(["." * 7] * 7)), "press 6 6").state
+    faces = faces_of(game, [game.encode(before_the_last)])
+    faces.reset(seed=0)
+    assert faces.step(faces.numbers["press 6 6"])
+    assert faces.counts["solved"] == 1

@@ -133,7 +133,7 @@ class LightsOut:
 
     def actions(self, state: LightsOutState) -> tuple[str, ...]:
         """Return the press of every cell, row by row."""
-        return tuple(f"press {row} {col}" for row in range(state.rows) for col in range(state.cols))
+        return presses(state.rows, state.cols)
 
     def scored_actions(self, state: LightsOutState) -> tuple[str, ...]:
         """Return the press of every cell, row by row: each of them changes the board."""
@@ -142,6 +142,17 @@ class LightsOut:
     def canonical(self, state: LightsOutState) -> str:
         """Return the smallest text over the 8 symmetries of the square."""
         return min(map(self.encode, symmetric_forms(state)))
+
+
+def presses(rows: int, cols: int) -> tuple[str, ...]:
+    """Return the press of every cell, row by row."""
+    return tuple(f"press {row} {col}" for row in range(rows) for col in range(cols))
+
+
+def lights_as_numbers(state: LightsOutState) -> np.ndarray:
+    """Return ``[rows, cols]`` uint8 cells: 1 lit, 0 dark."""
+    bits = [state.lights >> cell & 1 for cell in range(state.rows * state.cols)]
+    return np.array(bits, np.uint8).reshape(state.rows, state.cols)
 
 
 def switched_by(cell: int, *, rows: int, cols: int) -> int:

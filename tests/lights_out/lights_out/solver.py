@@ -13,7 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from cast_ray.games.plugins import GamePlugin
-from lights_out.game import LightsOut, LightsOutState, generate_lights_out, switched_by
+from cast_ray.gymnasium_envs.plain import plain_rules
+from lights_out.game import (
+    LightsOut,
+    LightsOutState,
+    generate_lights_out,
+    lights_as_numbers,
+    presses,
+    switched_by,
+)
 from solver_actors.solvers import SolverEntry
 
 _GAME = LightsOut()
@@ -95,5 +103,11 @@ LIGHTS_OUT = GamePlugin(
     solver=SolverEntry(
         build=lambda state: LightsOutSolver(state.rows, state.cols),
         layout_key=lambda state: (state.rows, state.cols),
+    ),
+    numeric=plain_rules(
+        LightsOut(),
+        cells=lights_as_numbers,
+        num_symbols=lambda tier: 2,
+        actions=lambda tier: presses(tier.rows, tier.cols),
     ),
 )
