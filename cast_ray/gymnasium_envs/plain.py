@@ -1,7 +1,7 @@
 """The arrays of a game without a kernel: its own rules, asked in Python.
 
-Slow beside a kernel (16 µs a turn of Lights Out, where kernels take 1 to 2), and enough to train a value network: the
-network costs more than the turn.
+Slow beside a kernel (16 µs a turn of Lights Out, where kernels take 1 to 2), and enough to train a
+value network: the network costs more than the turn.
 """
 
 from __future__ import annotations
