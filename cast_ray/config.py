@@ -213,6 +213,27 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValueNetOracleConfig:
+    """The value network of ``oracle: value_net`` (paper, app:dqn)."""
+
+    path: str = ""
+    """Directory of the network, as ``cast-ray value-net train`` writes it (RUN/value_net)."""
+    scale: float = 2.0
+    """A turn earns so many times what it adds to the value."""
+    failure: float = -1.5
+    """The value of a lost state, below all that the network says; that of a won one is 1."""
+
+    def __post_init__(self) -> None:
+        require(self.scale > 0, "value_net.scale", "> 0", self.scale)
+        require(
+            self.failure < -1,
+            "value_net.failure",
+            "< -1, the least return of play at 0.01 a step and discount 0.99",
+            self.failure,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncConfig:
     """The checks after every weight update."""
 
@@ -243,6 +264,8 @@ class TrainConfig:
     """Every random choice of the run follows from it (the boards from puzzles.seed)."""
     game: str = "sokoban"
     tier: str = "mini"
+    oracle: Literal["exact", "value_net"] = "exact"
+    """Who says how far the goal is: the game's exact solver, or a value network."""
     steps: int = 15
     """Steps of reinforcement learning; one step = puzzles_per_step x group_size episodes."""
     max_staleness: int = 0
@@ -256,6 +279,7 @@ class TrainConfig:
     puzzles: PuzzleConfig = field(default_factory=PuzzleConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+    value_net: ValueNetOracleConfig = field(default_factory=ValueNetOracleConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
@@ -291,6 +315,16 @@ class TrainConfig:
             tensor_parallel_size=self.engine.tensor_parallel_size,
             max_staleness=self.max_staleness,
         )
+        if (self.oracle == "value_net") != bool(self.value_net.path):
+            found.append(
+                "oracle=value_net and value_net.path=DIRECTORY go together, got oracle="
+                f"{self.oracle} and value_net.path={self.value_net.path or '(empty)'}"
+            )
+        if self.resources.gpus_per_oracle_actor and self.oracle == "exact":
+            found.append(
+                "resources.gpus_per_oracle_actor is for oracle=value_net: exact solvers compute "
+                "on the CPU"
+            )
         for name in ("temperature", "top_p"):
             if getattr(rollout, name) != 1:
                 found.append(

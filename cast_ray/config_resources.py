@@ -53,6 +53,8 @@ class ResourcesConfig:
     oracle_actors: int = 1
     """Processes that solve puzzles and remember the solutions."""
     cpus_per_oracle_actor: float = 0.5
+    gpus_per_oracle_actor: float = 0.0
+    """1 or a part of one, on which a value network computes (``oracle: value_net``); 0 = on CPU."""
     share_gpu: bool = False
     """Engine and learner take turns on one GPU: the engine sleeps while the learner works."""
     wait_for_nodes_s: float = -1.0
@@ -84,6 +86,8 @@ class ResourcesConfig:
             "0 or 1 (a part of one with resources.share_gpu)",
             gpus,
         )
+        oracle_gpus = self.gpus_per_oracle_actor
+        require(0 <= oracle_gpus <= 1, "resources.gpus_per_oracle_actor", "0 to 1", oracle_gpus)
         wait = self.wait_for_nodes_s
         require(wait >= 0 or wait == -1, "resources.wait_for_nodes_s", ">= 0, or -1", wait)
 

@@ -12,7 +12,13 @@ from cast_ray import advantages
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.base import Effect
 from cast_ray.games.minesweeper import Minesweeper, num_safe_cells
-from cast_ray.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema, costs_of
+from cast_ray.trajectory import (
+    BATCH_SCHEMA,
+    SCORED_SCHEMA,
+    check_schema,
+    costs_of,
+    estimates_of,
+)
 
 Array = advantages.Array
 
@@ -106,20 +112,30 @@ def add_advantages(
 
 
 def shifted_advantages(
-    costs: Array, effects: Sequence[str], *, game: str, puzzle: str, rescue: str
+    costs: Array,
+    effects: Sequence[str],
+    *,
+    game: str,
+    puzzle: str,
+    rescue: str,
+    are_estimates: bool = False,
 ) -> Array:
     """Return ``[T]`` shifted advantages of one trajectory (paper, eq:shifted_solver_advantage).
 
     Args:
-        costs: ``[T + 1]`` as in ``advantages.shifted_solver_advantage``.
+        costs: ``[T + 1]`` as in ``advantages.shifted_solver_advantage``, or a value network's.
         effects: ``[T]`` values of ``Effect``.
         game: name of the game.
         puzzle: text of a state of the puzzle.
         rescue: ``cost`` or ``zero``.
+        are_estimates: the costs are a value network's: ``advantages.estimated_advantage``.
     """
+    has_effect = np.array([effect == Effect.CHANGED for effect in effects], dtype=bool)
+    if are_estimates:
+        return advantages.estimated_advantage(costs, has_effect)
     return advantages.shifted_solver_advantage(
         costs,
-        np.array([effect == Effect.CHANGED for effect in effects], dtype=bool),
+        has_effect,
         rescue=rescue,
         win_from_infinite=win_from_infinite(game, puzzle),
     )
@@ -135,16 +151,18 @@ def win_from_infinite(game: str, puzzle: str) -> float:
 
 def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
     """Return ``[B]`` shifted advantages of every turn, in row order."""
-    columns = ["game", "puzzle", "cost_to_go", "cost_status", "effects"]
+    columns = ["game", "puzzle", "cost_to_go", "cost_status", "cost_estimates", "effects"]
     parts: list[Array] = [np.zeros(0)]
     for row in scored.select(columns).to_pylist():
+        estimates = estimates_of(row)
         parts.append(
             shifted_advantages(
-                costs_of(row),
+                costs_of(row) if estimates is None else estimates,
                 row["effects"],
                 game=row["game"],
                 puzzle=row["puzzle"],
                 rescue=rescue,
+                are_estimates=estimates is not None,
             )
         )
     return np.concatenate(parts)

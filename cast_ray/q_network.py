@@ -90,8 +90,7 @@ class QNetwork(nn.Module):
         self.shape = shape
         num_cells = shape.rows * shape.cols
         self.symbols = nn.Embedding(shape.num_symbols, shape.d_model)
-        self.places = nn.Parameter(0.02 * torch.randn(num_cells + 1, shape.d_model))
-        """The last one stands for the board as a whole; the encoder's output is read there."""
+        self.places = nn.Parameter(torch.randn(num_cells, shape.d_model))
         # Not nn.TransformerEncoder: it begins with copies of one layer.
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(
@@ -106,7 +105,9 @@ class QNetwork(nn.Module):
             for _ in range(shape.num_layers)
         )
         self.norm = nn.LayerNorm(shape.d_model)
-        self.output = nn.Linear(shape.d_model, shape.output_size)
+        # Of all cells side by side: an action belongs to a place. Read from one token for the whole
+        # board, or from the mean of all, the same costs were learned ten times more slowly.
+        self.output = nn.Linear(num_cells * shape.d_model, shape.output_size)
         self.head = nn.Linear(shape.output_size, len(shape.actions))
 
     def forward(self, cells: Tensor) -> Tensor:
@@ -115,12 +116,11 @@ class QNetwork(nn.Module):
         Args:
             cells: ``[B, rows, cols]`` symbol numbers of any integer type.
         """
-        embedded = self.symbols(cells.flatten(1).long())
-        board = torch.zeros_like(embedded[:, :1])
-        hidden = torch.cat([embedded, board], dim=1) + self.places
+        hidden = self.symbols(cells.flatten(1).long()) + self.places
         for layer in self.layers:
             hidden = layer(hidden)
-        return self.head(nn.functional.gelu(self.output(self.norm(hidden[:, -1]))))
+        output = self.output(self.norm(hidden).flatten(1))
+        return self.head(nn.functional.gelu(output))
 
 
 def masked_q(q: Tensor, mask: Tensor) -> Tensor:

@@ -83,6 +83,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.initial_model = path / "initial_model"
         self.start_model = path / "start_model"
+        self.value_net = path / "value_net"
         self.model = path / "model"
         self.recoveries = path / "recoveries.jsonl"
         self.starts = path / "starts.txt"

@@ -1,7 +1,8 @@
 """Trajectories as data: one Arrow schema that widens in three stages, one row a trajectory.
 
     ROLLOUT_SCHEMA   what was played: tokens, turns, states, reward
-    SCORED_SCHEMA    + the solver's cost of every visited state, the teacher's word on every turn
+    SCORED_SCHEMA    + the solver's cost of every visited state, or a value network's estimate of
+                     it, and the teacher's word on every turn
     BATCH_SCHEMA     + outcome, turn and token advantages
 
 Letters: ``T`` turns, ``L`` tokens of the whole conversation. Nothing is guessed back that was once
@@ -69,9 +70,12 @@ SCORED_SCHEMA = pa.schema(
         pa.field("cost_status", pa.list_(pa.string()), nullable=False),
         pa.field("teacher_logprobs", pa.list_(pa.float64()), nullable=False),
         pa.field("teacher_actions", pa.list_(pa.string()), nullable=False),
+        pa.field("cost_estimates", pa.list_(pa.float64()), nullable=False),
     ]
 )
 """``cost_to_go``, ``cost_status``: ``[T + 1]``, null where the status is not ``exact``.
+``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), null where
+no network was asked; with a network the costs themselves are unknown.
 ``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken, null
 where it is unknown or no teacher was asked; ``teacher_actions``: ``[T]`` an action drawn from that
 teacher in the same state, else empty."""
@@ -156,7 +160,11 @@ class TeacherTurns:
 
 
 def with_costs(
-    rollout: pa.RecordBatch, costs: np.ndarray, teacher: TeacherTurns | None = None
+    rollout: pa.RecordBatch,
+    costs: np.ndarray,
+    teacher: TeacherTurns | None = None,
+    *,
+    are_estimates: bool = False,
 ) -> pa.RecordBatch:
     """Return the batch widened by the cost of every visited state, and the teacher's columns.
 
@@ -164,10 +172,13 @@ def with_costs(
         rollout: ``ROLLOUT_SCHEMA``.
         costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown.
         teacher: of all turns; None = no teacher was asked.
+        are_estimates: the costs are a value network's, and the exact ones unknown.
 
     Raises:
         TrajectoryError: the number of costs is not the number of states.
     """
+    unknown = np.full(len(costs), np.nan)
+    costs, estimates = (unknown, costs) if are_estimates else (costs, unknown)
     starts = rollout.column("states").offsets.to_numpy()
     starts = starts - starts[0]  # a slice of a batch keeps the batch's
     if len(costs) != starts[-1]:
@@ -186,6 +197,7 @@ def with_costs(
         pa.ListArray.from_arrays(offsets, status),
         pa.ListArray.from_arrays(turn_offsets, pa.array(said.logprobs, from_pandas=True)),
         pa.ListArray.from_arrays(turn_offsets, pa.array(said.actions, pa.string())),
+        pa.ListArray.from_arrays(offsets, pa.array(estimates, from_pandas=True)),
     ]
     return pa.RecordBatch.from_arrays([*rollout.columns, *lists], schema=SCORED_SCHEMA)
 
@@ -194,6 +206,12 @@ def costs_of(row: dict[str, Any]) -> np.ndarray:
     """Return ``[T + 1]`` costs of one row as float64: ``inf`` = infinite, NaN = unknown."""
     stored = zip(row["cost_to_go"], row["cost_status"], strict=True)
     return np.array([cost_as_float(cost, status) for cost, status in stored])
+
+
+def estimates_of(row: dict[str, Any]) -> np.ndarray | None:
+    """Return ``[T + 1]`` a value network's estimates of one row; None if no network was asked."""
+    estimates = np.array(row["cost_estimates"], dtype=np.float64)  # a null becomes NaN
+    return None if np.isnan(estimates).all() else estimates
 
 
 def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:

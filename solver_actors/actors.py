@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import pyarrow as pa
@@ -19,9 +19,11 @@ from cast_ray.trajectory import to_rollout_batch
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
 from solver_actors.process_figures import process_figures
-from solver_actors.solver import Solver
+from solver_actors.solver import ProvesLoss, Solver
 from solver_actors.teacher import SoftTeacher
+from solver_actors.value_scale import ValueNetOracle
 
+_NETWORK_TIMEOUT_S = 120.0
 _NICENESS = 5
 """An engine on the same cores goes first: games that are ready while it computes can wait, and it
 cannot. On two cores, with eight tokens an answer, 0.92 instead of 0.89 of bare vLLM's speed."""
@@ -31,18 +33,50 @@ cannot. On two cores, with eight tokens an answer, 0.92 instead of 0.89 of bare 
 class OracleActor:
     """One oracle; the pool sends a puzzle always to the same one."""
 
-    def __init__(self, *, max_bytes: int, game: str, teacher: SoftTeacher | None) -> None:
+    def __init__(
+        self, *, max_bytes: int, game: str, teacher: SoftTeacher | None, is_exact: bool = True
+    ) -> None:
+        """Set up an oracle.
+
+        Args:
+            max_bytes: bound of its solvers.
+            game: whose kernels are compiled before it is ready.
+            teacher: judges every turn; None = nobody does.
+            is_exact: False = a value network comes with every question.
+        """
         os.nice(_NICENESS)
-        compile_kernels([game])
+        if is_exact:
+            compile_kernels([game])
         self._compilations = CompilationCounter()
         self._oracle = Oracle(max_bytes=max_bytes, teacher=teacher)
+        self._has_network = is_exact
+        self._max_bytes, self._teacher = max_bytes, teacher
 
     def solver(self, game: str, board: str) -> Solver:
         """Return the layout's solver; its arrays are shared through the object store."""
         return self._oracle.solver(game, board)
 
-    def score(self, rollout: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a group widened by its costs and by what the teacher says."""
+    def score(
+        self, rollout: pa.RecordBatch, value_net: Sequence[ray.ObjectRef[ValueNetOracle]] = ()
+    ) -> pa.RecordBatch:
+        """Return a group widened by its costs and by what the teacher says.
+
+        Args:
+            rollout: ``ROLLOUT_SCHEMA``.
+            value_net: none or one; fetched once. It comes with each question, because what an
+                actor is made with may be gone when Ray starts it again.
+        """
+        if not self._has_network:
+            # Here and not above: torch takes a process two seconds and 300 MB.
+            from solver_actors.value_net import value_net_entry
+
+            (network,) = ray.get(list(value_net), timeout=_NETWORK_TIMEOUT_S)
+            self._oracle = Oracle(
+                max_bytes=self._max_bytes,
+                teacher=self._teacher,
+                estimator=value_net_entry(network),
+            )
+            self._has_network = True
         return self._oracle.score(rollout)
 
     def counters(self) -> dict[str, float]:
@@ -88,7 +122,7 @@ class EnvironmentActor:
         self,
         specs: list[EpisodeSpec],
         sampling: Sampling,
-        solver: Solver | None,
+        solver: ProvesLoss | None,
     ) -> pa.RecordBatch:
         """Play the episodes of one group concurrently; return them as one record batch.
 

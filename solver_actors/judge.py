@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cast_ray.environments import BENCHMARKS
 from cast_ray.games import get_game
 from cast_ray.games.base import Effect
 from cast_ray.games.minesweeper import Minesweeper
@@ -13,6 +12,7 @@ from cast_ray.play_quality import RevealRisk, reveal_risk
 from solver_actors.analyst import mine_probabilities_of
 from solver_actors.minesweeper import MinesweeperSolver
 from solver_actors.oracle import Oracle
+from solver_actors.solvers import has_solver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Judge:
         self._risks: dict[tuple[str, str], RevealRisk | None] = {}
 
     def costs(self, game: str, states: Sequence[str]) -> tuple[float, ...]:
-        """Return ``[T + 1]`` costs of an attempt's states; NaN = unknown, as in any benchmark."""
-        if game in BENCHMARKS:
+        """Return ``[T + 1]`` costs of an attempt's states; NaN = unknown: nobody solves it."""
+        if not has_solver(game):
             return (float("nan"),) * len(states)
         return tuple(self._oracle.cost_to_go(game, states).tolist())
 

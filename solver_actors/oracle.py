@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cast_ray.environments import BENCHMARKS
 from cast_ray.games import get_game
 from cast_ray.trajectory import ROLLOUT_SCHEMA, TeacherTurns, check_schema, with_costs
-from solver_actors.solver import Solver
-from solver_actors.solvers import get_solver_entry
+from solver_actors.solver import ProvesLoss, Solver
+from solver_actors.solvers import SolverEntry, get_solver_entry, has_deadlocks, has_solver
 from solver_actors.teacher import PuzzleTeacher, SoftTeacher
+from solver_actors.value_scale import LossAtSight, sees_losses
 
 
 @dataclass(slots=True)
@@ -47,13 +47,22 @@ class _Kept:
 class Oracle:
     """Costs of states of any game, from solvers cached by exact layout."""
 
-    def __init__(self, *, max_bytes: int, teacher: SoftTeacher | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        teacher: SoftTeacher | None = None,
+        estimator: SolverEntry | None = None,
+    ) -> None:
         """Start without any solver.
 
         Args:
             max_bytes: most bytes of solvers that are kept; the one in use always is.
             teacher: says how ``score`` is to judge every turn; None = not at all.
+            estimator: makes the solvers from a value network (``value_net.value_net_entry``), whose
+                costs are estimates; None = the games' own, exact ones.
         """
+        self._estimator = estimator
         self._max_bytes = max_bytes
         self._teacher = teacher
         self._kept: OrderedDict[tuple[str, Hashable], _Kept] = OrderedDict()
@@ -63,9 +72,18 @@ class Oracle:
         """Return the solver of a board's layout, built on first use."""
         return self.solver_of(game, get_game(game).decode(board))
 
+    def prover(self, game: str, board: str) -> ProvesLoss[Any] | None:
+        """Return what proves states of a board's layout lost; None where nothing can or need.
+
+        A value network proves nothing: with one, what is lost at sight is all that is known.
+        """
+        if self._estimator is not None:
+            return LossAtSight(game, board) if sees_losses(game) else None
+        return self.solver(game, board) if has_deadlocks(game) else None
+
     def solver_of(self, game: str, state: Any) -> Solver:
         """Return the solver of a state's layout. Any: each game has a state type of its own."""
-        entry = get_solver_entry(game)
+        entry = self._estimator or get_solver_entry(game)
         key = (game, entry.layout_key(state))
         self._keep_within_bound()
         if key in self._kept:
@@ -83,6 +101,8 @@ class Oracle:
     def cost_to_go(self, game: str, boards: Sequence[str]) -> np.ndarray:
         """Return ``[len(boards)]`` costs of states of one layout; inf = infinite, NaN = unknown.
 
+        With a value network its estimates, which are finite.
+
         A text that occurs more than once is read and solved once.
 
         Args:
@@ -94,6 +114,7 @@ class Oracle:
     def score(self, rollout: pa.RecordBatch) -> pa.RecordBatch:
         """Return one group's trajectories widened by the cost of every visited state.
 
+        A value network's are estimates and stored as such; the cost itself is then unknown.
         With a teacher also by what it says about every turn.
         Trajectories that begin in the same state go to its solver together.
 
@@ -111,7 +132,7 @@ class Oracle:
         costs = [np.zeros(0)] * len(visited)
         taught = [TeacherTurns.unasked(len(of_row)) for of_row in effects]
         for (game, _), rows in alike.items():
-            if game in BENCHMARKS:  # nobody solves them: unknown, not zero
+            if self._estimator is None and not has_solver(game):  # unknown, not zero
                 for row in rows:
                     costs[row] = np.full(len(visited[row]), np.nan)
                 continue
@@ -131,7 +152,10 @@ class Oracle:
             self.counters.seconds_scoring += time.perf_counter() - started
         self._keep_within_bound()  # the teacher may have made a solver grow
         return with_costs(
-            rollout, np.concatenate([*costs, np.zeros(0)]), TeacherTurns.concatenated(taught)
+            rollout,
+            np.concatenate([*costs, np.zeros(0)]),
+            TeacherTurns.concatenated(taught),
+            are_estimates=self._estimator is not None,
         )
 
     def _costs(self, game: str, boards: Sequence[str]) -> tuple[np.ndarray, dict[str, Any], Solver]:

@@ -1,4 +1,4 @@
-"""Where a pool's actors run: reservations of CPUs, spread over the nodes and kept over restarts."""
+"""Where a pool's actors run: what is reserved for them, over the nodes, kept over restarts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ class Places:
     """The bundles, in order."""
 
     @classmethod
-    def reserve(cls, name: str, *, count: int, num_cpus: float) -> Places:
+    def reserve(cls, name: str, *, count: int, num_cpus: float, num_gpus: float = 0.0) -> Places:
         """Ask for places on as many nodes as there are, and return at once; actors wait for theirs.
 
         Args:
             name: of the placement group.
             count: places, all of them given together.
-            num_cpus: of each.
+            num_cpus, num_gpus: of each.
         """
-        group = placement_group([{"CPU": num_cpus}] * count, strategy="SPREAD", name=name)
+        bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
+        group = placement_group([bundle] * count, strategy="SPREAD", name=name)
         return cls(group, [PlacementGroupSchedulingStrategy(group, i) for i in range(count)])
 
     def give_back(self) -> None:

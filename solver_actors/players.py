@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from cast_ray.environment import Environment
-from cast_ray.environments import BENCHMARKS
 from cast_ray.errors import ConfigError
 from cast_ray.games import get_game
 from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.seeds import derive_seed
 from solver_actors.oracle import Oracle
 from solver_actors.solver import Solver
-from solver_actors.solvers import get_solver_entry
+from solver_actors.solvers import get_solver_entry, has_solver
 from solver_actors.teacher import SoftTeacher, teacher_choice
 
 SOLVER, SOFT_SOLVER, GREEDY, RANDOM = "solver", "soft-solver", "greedy", "random"
@@ -63,7 +62,7 @@ class Player:
 
     def check_plays(self, game: str) -> None:
         """Raise ConfigError where it needs a solver and there is none."""
-        if self._choose is not None and game in BENCHMARKS:
+        if self._choose is not None and not has_solver(game):
             raise ConfigError(
                 f"{game} has no solver that the player {self.name} could follow: use random"
             )

@@ -31,6 +31,7 @@ from ray.exceptions import (
 from cast_ray.chat import ChatPieces
 from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
 from cast_ray.generation import Generate
+from cast_ray.puzzles import Puzzle
 from cast_ray.rollout import EpisodeSpec, Sampling
 from solver_actors.actors import EnvironmentActor, OracleActor
 from solver_actors.members import Member, Members
@@ -38,6 +39,7 @@ from solver_actors.places import Places
 from solver_actors.pool_counters import ActorCounters
 from solver_actors.solvers import has_deadlocks
 from solver_actors.teacher import SoftTeacher
+from solver_actors.value_scale import LossAtSight, ValueNetOracle, sees_losses
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +86,7 @@ class PoolSize:
     groups_per_environment_actor: int = 64
     oracle_actors: int = 1
     cpus_per_oracle_actor: float = 0.5
+    gpus_per_oracle_actor: float = 0.0
 
 
 class RolloutPool:
@@ -101,6 +104,7 @@ class RolloutPool:
         make_generate: Callable[[int], Generate],
         deadlock_ends_episode: bool,
         teacher: SoftTeacher | None = None,
+        value_net: ValueNetOracle | None = None,
     ) -> None:
         """Start the actors; nothing waits for them here.
 
@@ -116,8 +120,10 @@ class RolloutPool:
                 Solvers travel to the environment actors for this alone, and of games that have
                 deadlocks alone.
             teacher: judges every turn beside the costs; None = nobody does.
+            value_net: what the oracles ask in the place of exact solvers; None = those.
         """
         self._deadlock_ends_episode = deadlock_ends_episode
+        self._value_net = [] if value_net is None else [ray.put(value_net)]
         self._run_id, self._size = run_id, size
         self._make_environment = functools.partial(
             EnvironmentActor.options,
@@ -131,20 +137,29 @@ class RolloutPool:
             "make_generate": make_generate,
         }
         places = Places.reserve(
-            f"{run_id}-oracles", count=size.oracle_actors, num_cpus=size.cpus_per_oracle_actor
+            f"{run_id}-oracles",
+            count=size.oracle_actors,
+            num_cpus=size.cpus_per_oracle_actor,
+            num_gpus=size.gpus_per_oracle_actor,
         )
         self._places = [places]
         self._oracles: list[Any] = [  # Any: as above
             OracleActor.options(
                 name=f"{run_id}-oracle-{index}",
                 num_cpus=size.cpus_per_oracle_actor,
+                num_gpus=size.gpus_per_oracle_actor,
                 scheduling_strategy=place,
                 max_restarts=_MAX_RESTARTS,
                 max_task_retries=-1,  # asking twice gives the same answer; restarts are bounded
                 # A call to score waits for its rollout: the solvers of groups submitted after it
                 # must not wait behind it, or one group would be played after the other.
                 allow_out_of_order_execution=True,
-            ).remote(max_bytes=oracle_max_bytes, game=game, teacher=teacher)
+            ).remote(
+                max_bytes=oracle_max_bytes,
+                game=game,
+                teacher=teacher,
+                is_exact=not self._value_net,
+            )
             for index, place in enumerate(places.strategies)
         ]
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
@@ -322,10 +337,22 @@ class RolloutPool:
         first = group[0]
         # The same puzzle always meets the same oracle: its table is there.
         oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
-        solver = None
-        if self._deadlock_ends_episode and has_deadlocks(first.puzzle.game):
-            solver = oracle.solver.remote(first.puzzle.game, first.puzzle.board)
         member.num_groups += 1
-        rollout = member.actor.play_group.remote(group, pending.sampling, solver)
-        future: Future[pa.RecordBatch] = oracle.score.remote(rollout).future()
+        rollout = member.actor.play_group.remote(
+            group, pending.sampling, self._prover(first.puzzle, oracle)
+        )
+        future: Future[pa.RecordBatch] = oracle.score.remote(rollout, self._value_net).future()
         future.add_done_callback(lambda ended: self._events.put(_Event(member, ended, pending)))
+
+    def _prover(self, puzzle: Puzzle, oracle: Any) -> object:  # Any: as above
+        """Return what proves states of a puzzle lost, or Ray's promise of it; None = nobody is to.
+
+        A value network proves nothing: with one, what is lost at sight is all that is known.
+        """
+        if not self._deadlock_ends_episode:
+            return None
+        if self._value_net:
+            return LossAtSight(puzzle.game, puzzle.board) if sees_losses(puzzle.game) else None
+        if has_deadlocks(puzzle.game):
+            return oracle.solver.remote(puzzle.game, puzzle.board)
+        return None

@@ -11,12 +11,13 @@ Letters: ``F`` floor cells, ``K`` boxes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from cast_ray.games.sokoban import SokobanLayout
+from cast_ray.games.sokoban import SokobanLayout, SokobanState
 from solver_actors.assignment import IMPOSSIBLE, assign_all, total_cost
 from solver_actors.sokoban_grid import find_neighbors, number_floor
 
@@ -53,6 +54,18 @@ def survey(layout: SokobanLayout, *, with_distances: bool) -> Room:
         is_target=is_target,
         is_live=push_distances(neighbors, targets) < IMPOSSIBLE,
     )
+
+
+def sokoban_loss_at_sight(state: SokobanState) -> Callable[[SokobanState], bool]:
+    """Return a test that proves states of a layout lost by ``is_stuck`` alone."""
+    layout = state.layout
+    room, floor_numbers = survey(layout, with_distances=False), number_floor(layout)
+    holds = np.zeros(len(room.neighbors), np.bool_)
+
+    def is_lost(state: SokobanState) -> bool:
+        return bool(is_stuck(room, floor_numbers[np.array(state.boxes)], holds))
+
+    return is_lost
 
 
 @njit(cache=True)

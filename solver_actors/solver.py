@@ -10,7 +10,15 @@ import numpy as np
 State_contra = TypeVar("State_contra", bound=Hashable, contravariant=True)
 
 
-class Solver(Protocol[State_contra]):
+class ProvesLoss(Protocol[State_contra]):
+    """Knows lost states of one puzzle."""
+
+    def is_dead(self, state: State_contra) -> bool:
+        """Return whether the state is proven lost; an unknown cost is no proof."""
+        ...
+
+
+class Solver(ProvesLoss[State_contra], Protocol[State_contra]):
     """The cost-to-go of every state of one puzzle."""
 
     @property
@@ -28,8 +36,4 @@ class Solver(Protocol[State_contra]):
 
     def best_action(self, state: State_contra) -> str | None:
         """Return the first action of least cost; None at cost 0, inf or unknown."""
-        ...
-
-    def is_dead(self, state: State_contra) -> bool:
-        """Return whether the state is proven lost; an unknown cost is no proof."""
         ...

@@ -14,6 +14,7 @@ from solver_actors.minesweeper import MinesweeperSolver, solve_minesweeper
 from solver_actors.rush_hour import rush_hour_layout_key, solve_rush_hour
 from solver_actors.rush_hour_search import confirm_length
 from solver_actors.sokoban import solve_sokoban
+from solver_actors.sokoban_bounds import sokoban_loss_at_sight
 from solver_actors.solver import Solver
 
 
@@ -36,6 +37,9 @@ class SolverEntry:
     has_deadlocks: bool = True
     """Whether play can come to a state that is proven lost while its own rules let it go on. Where
     it cannot, no episode has to ask a solver whether it is over."""
+    loss_at_sight: Callable[[Any], Callable[[Any], bool]] | None = None
+    """Return, from a state, a quick test that proves states of its layout lost, without a search;
+    None = there is none. Value networks know of lost states by it, and by the game's own rules."""
     measures: Callable[[Any, Any], dict[str, float]] | None = None
     """Return the difficulty of a start state, given its solver; None = the cost says it all."""
     confirm: Callable[[Any, float], None] | None = None
@@ -46,6 +50,7 @@ SOLVERS: dict[str, SolverEntry] = {
     "sokoban": SolverEntry(
         build=solve_sokoban,
         layout_key=lambda state: state.layout,
+        loss_at_sight=sokoban_loss_at_sight,
         measures=measure_sokoban,
     ),
     "minesweeper": SolverEntry(
@@ -70,11 +75,16 @@ def get_solver_entry(game: str) -> SolverEntry:
     """Return how a game is solved.
 
     Raises:
-        ConfigError: there is no such game, or an added one is broken.
+        ConfigError: there is no such game, it has no solver, or an added one is broken.
     """
     if game in SOLVERS:
         return SOLVERS[game]
     entry = get_plugin(game).solver
+    if entry is None:
+        raise ConfigError(
+            f"{game} has no exact solver: train with oracle=value_net (docs/value_network.md), or "
+            "give its GamePlugin a solver"
+        )
     if not isinstance(entry, SolverEntry):
         raise ConfigError(
             f"the solver of {game} is of type {type(entry).__name__}: give its GamePlugin a "
@@ -83,10 +93,21 @@ def get_solver_entry(game: str) -> SolverEntry:
     return entry
 
 
+def has_solver(game: str) -> bool:
+    """Return whether anybody knows costs of a game exactly; of a benchmark nobody does.
+
+    Raises:
+        ConfigError: there is no such game or benchmark, or an added game is broken.
+    """
+    if game in BENCHMARKS:
+        return False
+    return game in SOLVERS or get_plugin(game).solver is not None
+
+
 def has_deadlocks(game: str) -> bool:
-    """Return whether an episode has to ask a solver if it is over; of a benchmark there is none.
+    """Return whether an episode has to ask a solver if it is over.
 
     Raises:
         ConfigError: there is no such game or benchmark.
     """
-    return game not in BENCHMARKS and get_solver_entry(game).has_deadlocks
+    return has_solver(game) and get_solver_entry(game).has_deadlocks

@@ -30,6 +30,8 @@ class SoftTeacher:
     """tau, in the game's moves."""
     rescue: str
     """``cost`` or ``zero``, as in ``advantages.shifted_solver_advantage``."""
+    are_estimates: bool = False
+    """Whether the costs are a value network's, all finite, and may be below 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,12 @@ class PuzzleTeacher:
             action is scored, and where the game is already decided.
         """
         shifted = shifted_advantages(
-            costs, effects, game=self._game, puzzle=boards[0], rescue=self._teacher.rescue
+            costs,
+            effects,
+            game=self._game,
+            puzzle=boards[0],
+            rescue=self._teacher.rescue,
+            are_estimates=self._teacher.are_estimates,
         )
         logprobs = np.full(len(effects), np.nan)
         actions = [""] * len(effects)

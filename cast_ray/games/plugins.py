@@ -29,8 +29,9 @@ class GamePlugin:
     game: Game[Any]
     generate: Callable[[Tier, np.random.Generator], Any]
     """Return the start state of a random puzzle of a tier; the generator decides all of it."""
-    solver: Any
-    """A ``solver_actors.solvers.SolverEntry``; Any because games know no solvers."""
+    solver: Any = None
+    """A ``solver_actors.solvers.SolverEntry``; Any because games know no solvers. None = nobody
+    solves the game: costs are unknown, and a value network has to say how far the goal is."""
     numeric: Any = None
     """A ``cast_ray.gymnasium_envs.rules.NumericRules``, for value networks: of kernels, or made by
     ``cast_ray.gymnasium_envs.plain.plain_rules``; None = the game has no boards of numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ def draw_puzzle(
     source: PuzzleSource,
     attempt: int,
     *,
-    solve: Callable[[Any], float],
+    solve: Callable[[Any], float] | None,
     measure: Callable[[Any], Mapping[str, float]] | None = None,
     known: Set[str] = frozenset(),
 ) -> Puzzle | None:
@@ -74,7 +75,8 @@ def draw_puzzle(
     Args:
         source: game, tier and seed.
         attempt: counted from 0.
-        solve: gives N of a state; ``inf`` = infinite, NaN = unknown.
+        solve: gives N of a state; ``inf`` = infinite, NaN = unknown. None where nobody solves the
+            game: every board is then one of the tier, its cost unknown.
         measure: gives the difficulty of a state that was just solved and is kept.
         known: puzzle ids for which None may be returned unsolved.
     """
@@ -83,8 +85,8 @@ def draw_puzzle(
     state = get_generator(source.game)(level, np.random.default_rng(seed))
     if rules.status(state) is not Status.PLAYING or puzzle_id_of(rules, state) in known:
         return None
-    cost = solve(state)
-    if not level.has_cost(cost):
+    cost = math.nan if solve is None else solve(state)
+    if solve is not None and not level.has_cost(cost):
         return None
     measures = measure(state) if measure else {}
     return make_puzzle(rules, state, tier=level.name, cost=cost, seed=seed, measures=measures)
@@ -96,7 +98,7 @@ def build_puzzles(
     tier: str,
     count: int,
     seed: int,
-    solve: Callable[[Any], float],
+    solve: Callable[[Any], float] | None,
     exclude: Set[str] = frozenset(),
     at_least: int | None = None,
     patience: int = PATIENCE,
@@ -111,7 +113,7 @@ def build_puzzles(
         tier: name of its tier.
         count: number of puzzles.
         seed: seed of the whole set.
-        solve: gives N of a state.
+        solve: as for ``draw_puzzle``.
         exclude: puzzle ids to leave out.
         at_least: so many will do where no more exist; None = ``count``.
         patience: gives up after so many attempts without a new puzzle.

@@ -55,7 +55,7 @@ def make_boards(
         tier=tier,
         count=num_test + (0 if given else config.num_train),
         seed=config.seed,
-        solve=StartSolver(game).cost,
+        solve=StartSolver(game).solve,
         exclude=exclude | {puzzle.puzzle_id for puzzle in given},
         at_least=num_test + (0 if given else 1),
     )

@@ -176,7 +176,7 @@ def _sibling_tests(settings: BuildSettings) -> set[str]:
             tier=tier,
             count=settings.rule.num_test,
             seed=source.seed,
-            solve=StartSolver(source.game).cost,
+            solve=StartSolver(source.game).solve,
             at_least=0,
         )
     }

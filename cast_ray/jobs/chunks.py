@@ -43,7 +43,7 @@ def compute_chunk(source: PuzzleSource, index: int) -> Chunk:
     known: set[str] = set()
     for attempt in range(index * CHUNK_ATTEMPTS, (index + 1) * CHUNK_ATTEMPTS):
         puzzle = draw_puzzle(
-            source, attempt, solve=solver.cost, measure=solver.measures, known=known
+            source, attempt, solve=solver.solve, measure=solver.measures, known=known
         )
         if puzzle is not None:
             known.add(puzzle.puzzle_id)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from cast_ray.config import TrainConfig
+from cast_ray.config import TrainConfig, ValueNetOracleConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import ConfigError, ModelError
 from cast_ray.jobs.named_runs import stored_config
@@ -95,6 +95,13 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         if kind is Kind.ENGINE and stored is None:
             base = _limits(_longest_conversation(source))
         config = load_config(stored, [*(() if stored else base), *overrides])
+        # Whatever taught the model, exact solvers say how well it plays.
+        config = replace(
+            config,
+            oracle="exact",
+            value_net=ValueNetOracleConfig(),
+            resources=replace(config.resources, gpus_per_oracle_actor=0.0),
+        )
         configs.append(_with_tokens_per_turn(config, kind, source))
     return EvaluatedModel(
         label=label or ",".join(_short(source) for source in sources),

@@ -75,7 +75,7 @@ def parts_of(resources: ResourcesConfig, *, with_learner: bool = True) -> list[P
         Part(
             name="oracle actors",
             count=resources.oracle_actors,
-            bundle=bundle_of(resources.cpus_per_oracle_actor),
+            bundle=bundle_of(resources.cpus_per_oracle_actor, resources.gpus_per_oracle_actor),
             keys="resources.oracle_actors",
         ),
     ]

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cast_ray.chat import ChatTokenizer
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
@@ -31,6 +33,7 @@ from cast_ray.jobs.replay_row import (
     ReplayedEpisode,
     ScoredTrajectory,
     cost_mismatches,
+    estimate_mismatches,
     game_mismatches,
     malformed,
     replay_episode,
@@ -39,11 +42,12 @@ from cast_ray.jobs.replay_row import (
 from cast_ray.jobs.replay_teacher import teacher_mismatches
 from cast_ray.jobs.replay_versions import version_mismatches
 from cast_ray.jobs.teacher import teacher_of
+from cast_ray.jobs.value_oracle import estimator_of
 from cast_ray.run_directory import RunDirectory
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
 from solver_actors.oracle import Oracle
-from solver_actors.solvers import get_solver_entry
+from solver_actors.solvers import SolverEntry
 
 _SHOWN_DIFFERENCES = 40
 
@@ -93,7 +97,8 @@ def replay_run(run_dir: Path) -> ReplayReport:
     config = load_config(run.config, [])
     get_game(config.game)  # one that is not installed is named as such, not as a broken puzzle
     model_dir = _model_dir(run)
-    replay = _Replay(config, model_dir, IssuedGroups(run, config))
+    estimator = estimator_of(config, run.value_net)
+    replay = _Replay(config, model_dir, IssuedGroups(run, config), estimator)
     num_files, num_trajectories, num_turns = 0, 0, 0
     differences: list[Difference] = []
     for file in trajectory_files(run, config):
@@ -149,10 +154,19 @@ def _line(difference: Difference) -> str:
 class _Replay:
     """Replays rows of one run, with one solver cache and one tokenizer for all of them."""
 
-    def __init__(self, config: TrainConfig, model_dir: Path | None, issued: IssuedGroups) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        model_dir: Path | None,
+        issued: IssuedGroups,
+        estimator: SolverEntry | None,
+    ) -> None:
         self._config = config
         self._issued = issued
-        self._oracle = Oracle(max_bytes=config.rollout.oracle_cache_mib * 2**20)
+        self._oracle = Oracle(
+            max_bytes=config.rollout.oracle_cache_mib * 2**20, estimator=estimator
+        )
+        self._has_value_net = estimator is not None
         self._tokenizer: ChatTokenizer | None = None
         if model_dir is not None:
             self._tokenizer = ChatTokenizer(model_dir, read_chat_pieces(model_dir))
@@ -196,9 +210,12 @@ class _Replay:
         except PuzzleError as error:
             return [Mismatch.of(None, "puzzle", row.puzzle, error)], None
         costs = self._oracle.cost_to_go(row.game, list(replayed.states))
+        unknown = np.full(len(costs), np.nan)
+        exact, estimates = (unknown, costs) if self._has_value_net else (costs, unknown)
         found = [
             *game_mismatches(row, replayed),
-            *cost_mismatches(row, costs),
+            *cost_mismatches(row, exact),
+            *estimate_mismatches(row, estimates),
             *token_mismatches(row, replayed, self._tokenizer),
             *version_mismatches(row),
             *teacher_mismatches(
@@ -213,11 +230,12 @@ class _Replay:
 
     def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
         rollout = self._config.rollout
-        solver = self._oracle.solver(row.game, row.puzzle)
-        ends_dead = rollout.deadlock_ends_episode and get_solver_entry(row.game).has_deadlocks
+        prover = None
+        if rollout.deadlock_ends_episode:
+            prover = self._oracle.prover(row.game, row.puzzle)
         return replay_episode(
             row,
-            is_dead=solver.is_dead if ends_dead else None,
+            is_dead=None if prover is None else prover.is_dead,
             tokenizer=self._tokenizer,
             response_tokens=rollout.response_tokens,
             truncated=rollout.truncated,

@@ -17,7 +17,7 @@ from cast_ray import advantages
 from cast_ray.config import AdvantageConfig, TrainConfig
 from cast_ray.credit import shifted_advantages
 from cast_ray.jobs.replay_row import Mismatch, ReplayedEpisode, ScoredTrajectory
-from cast_ray.trajectory import costs_of
+from cast_ray.trajectory import costs_of, estimates_of
 
 Array = advantages.Array
 
@@ -61,8 +61,15 @@ def credit_row(
     rescue: str,
 ) -> CreditRow:
     """Return what ``credit_mismatches`` needs of a well-formed row."""
-    shifted = functools.partial(shifted_advantages, game=row.game, puzzle=row.puzzle, rescue=rescue)
-    stored = shifted(costs_of(columns), row.effects)
+    estimates = estimates_of(columns)
+    shifted = functools.partial(
+        shifted_advantages,
+        game=row.game,
+        puzzle=row.puzzle,
+        rescue=rescue,
+        are_estimates=estimates is not None,
+    )
+    stored = shifted(costs_of(columns) if estimates is None else estimates, row.effects)
     is_comparable = len(replayed.effects) == len(row.effects)
     return CreditRow(
         key=key,

@@ -6,6 +6,7 @@ Letters as in ``cast_ray.trajectory``. Entry ``i`` of a ``[T + 1]`` column is re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +27,13 @@ _PER_TURN = (
     "teacher_logprobs", "teacher_actions",
     "shifted_advantages", "solver_advantages", "step_advantages", "turn_advantages",
 )  # fmt: skip
-_PER_STATE = ("states", "cost_to_go", "cost_status")
+_PER_STATE = ("states", "cost_to_go", "cost_status", "cost_estimates")
 _PER_TOKEN = ("loss_mask", "rollout_logprobs", "weight_versions", "token_advantages")
-_MAY_BE_NULL = ("cost_to_go", "teacher_logprobs", "shifted_advantages", "solver_advantages")
+_MAY_BE_NULL = (
+    "cost_to_go", "cost_estimates", "teacher_logprobs", "shifted_advantages", "solver_advantages",
+)  # fmt: skip
+_SAME_ESTIMATE = 1e-4
+"""A network says the same of a board in another batch, up to rounding (about 1e-6)."""
 _SHOWN_CHARACTERS = 120
 
 
@@ -40,6 +45,7 @@ class ScoredTrajectory(Trajectory):
     cost_status: tuple[str, ...]
     teacher_logprobs: tuple[float | None, ...]
     teacher_actions: tuple[str, ...]
+    cost_estimates: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +202,21 @@ def cost_mismatches(row: ScoredTrajectory, costs: np.ndarray) -> Iterator[Mismat
                 "{1} {0}".format(*stored),
                 "{1} {0}".format(*expected),
             )
+
+
+def estimate_mismatches(row: ScoredTrajectory, estimates: np.ndarray) -> Iterator[Mismatch]:
+    """Yield the stored estimates that differ from what the network says of the replayed states.
+
+    Args:
+        row: well-formed.
+        estimates: of the replayed states; NaN = no network was asked.
+    """
+    for index, estimate in enumerate(estimates[: len(row.states)].tolist()):
+        stored = row.cost_estimates[index]
+        found = math.nan if stored is None else stored
+        same = math.isclose(found, estimate, rel_tol=0, abs_tol=_SAME_ESTIMATE)
+        if not same and not (math.isnan(found) and math.isnan(estimate)):
+            yield Mismatch.of(_led_by(index), f"cost_estimates[{index}]", stored, estimate)
 
 
 def token_mismatches(

@@ -14,6 +14,7 @@ from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.jobs.boards import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.jobs.run_at_uri import REACH_S, RunAtUri
+from cast_ray.jobs.value_oracle import check_value_net, keep_value_net
 from cast_ray.progress import TrainProgress
 from cast_ray.run_directory import ResumePoint, RunDirectory
 from cast_ray.small_policy import read_chat_pieces
@@ -100,6 +101,7 @@ def open_run(
         run_id = f"{directory.path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
+        keep_value_net(config, directory.value_net)
         if at_uri:
             at_uri.begin_sending()
         on_failure.pop_all()
@@ -144,6 +146,7 @@ def _create(
         raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {config.tier!r}")
     if config.policy.path:
         read_chat_pieces(localized(config.policy.path, with_weights=False))
+    check_value_net(config)
     boards = make_boards(config.game, config.tier, config.puzzles)
     if not config.puzzles.file and len(boards.train) < config.puzzles.num_train:
         progress.note(

@@ -9,7 +9,7 @@ import socket
 from cast_ray.errors import ConfigError
 from cast_ray.games import game_names
 from serve.site.guard import GuardSettings, digest_of_key
-from solver_actors.solvers import get_solver_entry
+from solver_actors.solvers import has_deadlocks
 
 KEYS_VARIABLE = "CAST_RAY_API_KEYS"
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -58,7 +58,7 @@ def is_local(host: str) -> bool:
 
 def games_with_deadlocks() -> frozenset[str]:
     """Return the games that end where the solver proves them lost."""
-    return frozenset(name for name in game_names() if get_solver_entry(name).has_deadlocks)
+    return frozenset(name for name in game_names() if has_deadlocks(name))
 
 
 def base_url(host: str, port: int) -> str:

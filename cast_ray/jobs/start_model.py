@@ -11,10 +11,12 @@ from cast_ray.checkpoint import make_partial, publish
 from cast_ray.games import get_game
 from cast_ray.jobs import warm_start
 from cast_ray.jobs.run import Run
+from cast_ray.jobs.value_oracle import estimator_of
 from cast_ray.jobs.workers import conversation_limit, start_learner
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.stored_directory import Place, is_whole, localized, written_at
 from cast_ray.uris import is_uri
+from solver_actors.solvers import has_solver
 
 
 def engine_model(run: Run) -> Place:
@@ -83,6 +85,9 @@ def start_model(run: Run, engine_model: Place, ranks_place: PlacementGroup) -> P
         turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
         ends_dead=config.rollout.deadlock_ends_episode,
         seed=config.seed,
+        # Where there is an exact solver it demonstrates, so that runs with other oracles begin
+        # with the same model.
+        estimator=None if has_solver(config.game) else estimator_of(config, directory.value_net),
     )
     progress.phase("starting the learner for the warm start")
     learner = start_learner(config, model_dir=engine_model, place=ranks_place)

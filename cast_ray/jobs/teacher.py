@@ -10,4 +10,8 @@ def teacher_of(config: TrainConfig) -> SoftTeacher | None:
     """Return the teacher that oracles ask about every turn; None where nothing is distilled."""
     if config.distillation.mode == "none":
         return None
-    return SoftTeacher(temperature=config.distillation.temperature, rescue=config.advantage.rescue)
+    return SoftTeacher(
+        temperature=config.distillation.temperature,
+        rescue=config.advantage.rescue,
+        are_estimates=config.oracle == "value_net",
+    )

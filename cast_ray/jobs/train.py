@@ -37,6 +37,7 @@ from cast_ray.jobs.recovering_learner import RecoveringLearner
 from cast_ray.jobs.run import Run, open_run
 from cast_ray.jobs.start_model import engine_model, start_model
 from cast_ray.jobs.training_loop import TrainingLoop
+from cast_ray.jobs.value_oracle import value_net_of
 from cast_ray.jobs.workers import Workers, reserve_learner, start_learner
 from cast_ray.progress import TrainProgress
 from cast_ray.report import write_report
@@ -113,6 +114,7 @@ def _train(run: Run) -> None:
                 run_id=run.run_id,
                 model_dir=first_model,
                 earlier_ids=run.earlier_ids,
+                value_net=value_net_of(config, directory.value_net),
             )
             # Here and not when it is done: Ctrl-C may come while it is waited for.
             parts.callback(_close_started, starting)

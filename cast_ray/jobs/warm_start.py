@@ -22,7 +22,7 @@ from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import build_small_policy
 from solver_actors.oracle import Oracle
-from solver_actors.solvers import get_solver_entry
+from solver_actors.solvers import SolverEntry, get_solver_entry
 
 _CORPUS_PUZZLES = 200
 _WARM_UP_SHARE = 0.1
@@ -77,6 +77,7 @@ def demonstrations(
     turn_budget: int,
     ends_dead: bool,
     seed: int,
+    estimator: SolverEntry | None = None,
 ) -> pa.Table:
     """Return the demonstrations of all steps in the order of training, the careless ones last.
 
@@ -87,10 +88,11 @@ def demonstrations(
         turn_budget: most turns of one.
         ends_dead: whether one ends in a deadlock, if the game has them, as episodes do.
         seed: of boards and mistakes.
+        estimator: a value network, shown in the place of the exact solver; None = that.
     """
     rng = np.random.default_rng(derive_seed(seed, "demonstrations"))
-    oracle = Oracle(max_bytes=2**28)
-    game, entry = get_game(puzzles[0].game), get_solver_entry(puzzles[0].game)
+    oracle = Oracle(max_bytes=2**28, estimator=estimator)
+    game, entry = get_game(puzzles[0].game), estimator or get_solver_entry(puzzles[0].game)
     num_careful = (config.steps - config.careless_steps) * config.trajectories_per_step
     drawn = rng.integers(len(puzzles), size=config.steps * config.trajectories_per_step)
     talks = []

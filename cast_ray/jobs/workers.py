@@ -34,6 +34,7 @@ from serve.readiness import PLACE_TIMEOUT_S
 from serve.weight_carrier import clear_hosts, start_source
 from serve.wire import BROADCAST_BACKEND, EngineStats
 from solver_actors.pool import PoolSize, RolloutPool
+from solver_actors.value_scale import ValueNetOracle
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Workers:
         run_id: str,
         model_dir: Place,
         earlier_ids: Sequence[str] = (),
+        value_net: ValueNetOracle | None = None,
     ) -> Workers:
         """Start engines with the weights of ``model_dir`` as version 0, and the pool.
 
@@ -99,6 +101,7 @@ class Workers:
             run_id: begins all names.
             model_dir: what the engines load first, on their own hosts if it is a URI.
             earlier_ids: of drivers that are gone; what they left behind is removed.
+            value_net: what the oracles ask; None = the exact solvers.
 
         Raises:
             EngineError, RemoteTimeout: the engines did not start.
@@ -116,6 +119,7 @@ class Workers:
             run_id=run_id,
             model_dir=model_dir,
             engine_names=engine_names(run_id, resources.engines),
+            value_net=value_net,
         )
         engines = None
         try:
@@ -252,6 +256,7 @@ def start_pool(
     model_dir: Place,
     engine_names: Sequence[str],
     connect: Callable[..., Generate] = connect_policy,
+    value_net: ValueNetOracle | None = None,
 ) -> RolloutPool:
     """Start a run's environment and oracle actors, which know these engines.
 
@@ -261,6 +266,7 @@ def start_pool(
         model_dir: holds the tokenizer.
         engine_names: of the engines that play, which need not be there yet.
         connect: makes the way to them, inside an actor, as ``connect_policy`` does.
+        value_net: what the oracles ask; None = the exact solvers.
     """
     rollout, engine, resources = config.rollout, config.engine, config.resources
     sharing = clients_of_an_engine(
@@ -275,6 +281,7 @@ def start_pool(
             groups_per_environment_actor=resources.groups_per_environment_actor,
             oracle_actors=resources.oracle_actors,
             cpus_per_oracle_actor=resources.cpus_per_oracle_actor,
+            gpus_per_oracle_actor=resources.gpus_per_oracle_actor,
         ),
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
@@ -291,6 +298,7 @@ def start_pool(
         ),
         deadlock_ends_episode=rollout.deadlock_ends_episode,
         teacher=teacher_of(config),
+        value_net=value_net,
     )
 
 

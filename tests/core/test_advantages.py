@@ -318,7 +318,7 @@ def test_advantage_that_is_not_finite_names_its_trajectory() -> None:
 
 def test_table_of_another_stage_is_refused() -> None:
     rollout = to_rollout_batch([changed(1, group=0, episode=0, reward=0.0)])
-    with pytest.raises(TrajectoryError, match=r"missing columns \['cost_status', 'cost_to_go'"):
+    with pytest.raises(TrajectoryError, match=r"missing columns \['cost_estimates', 'cost_status'"):
         add_advantages(pa.Table.from_batches([rollout]), alpha=0.1)
 
 

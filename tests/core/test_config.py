@@ -122,7 +122,7 @@ def test_unknown_section_is_refused_with_the_sections_that_exist() -> None:
     message = refusal("advantages.alpha=1")
     assert message.startswith("advantages.alpha=1: key advantages: ")
     assert "run_dir, seed, game" in message
-    assert "warm_start, rollout, engine" in message
+    assert "warm_start, value_net, rollout, engine" in message
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,10 @@ from cast_ray.jobs.boards import make_boards
 from cast_ray.jobs.evaluation_boards import GameTier
 from cast_ray.jobs.solve import solve_file
 from lights_out.solver import LIGHTS_OUT
+from solver_actors.judge import Judge
 from solver_actors.oracle import Oracle
-from solver_actors.solvers import SOLVERS, get_solver_entry
+from solver_actors.players import Player
+from solver_actors.solvers import SOLVERS, get_solver_entry, has_solver
 from tests import installed
 
 Install = Callable[..., None]
@@ -169,11 +171,32 @@ def test_broken_game_is_one_sentence_and_leaves_the_others_alone(
 def test_solver_of_another_type_is_refused(install: Install, tmp_path: Path) -> None:
     (tmp_path / "unsolved_game.py").write_text(
         "from dataclasses import replace\nfrom lights_out.solver import LIGHTS_OUT\n"
-        "GAME = replace(LIGHTS_OUT, solver=None)\n"
+        "GAME = replace(LIGHTS_OUT, solver='mine')\n"
     )
     install("my-games", lights_out="unsolved_game:GAME")
-    with pytest.raises(ConfigError, match=r"solver of lights_out is of type NoneType: give"):
+    with pytest.raises(ConfigError, match=r"solver of lights_out is of type str: give"):
         get_solver_entry("lights_out")
+
+
+def test_game_that_nobody_solves_has_boards_of_unknown_cost(
+    install: Install, tmp_path: Path
+) -> None:
+    (tmp_path / "nobody_solves.py").write_text(
+        "from dataclasses import replace\nfrom lights_out.solver import LIGHTS_OUT\n"
+        "GAME = replace(LIGHTS_OUT, solver=None)\n"
+    )
+    install("my-games", lights_out="nobody_solves:GAME")
+    assert not has_solver("lights_out")
+    with pytest.raises(ConfigError, match=r"no exact solver: train with oracle=value_net"):
+        get_solver_entry("lights_out")
+    sizes = PuzzleConfig(num_train=20, num_validation=2, num_held_out=3)
+    boards = make_boards("lights_out", "mini", sizes)
+    found = [*boards.train, *boards.validation, *boards.held_out]
+    assert len({puzzle.puzzle_id for puzzle in found}) == 25
+    assert {(puzzle.cost_to_go, puzzle.cost_status) for puzzle in found} == {(None, "unknown")}
+    assert np.isnan(Judge(Oracle(max_bytes=0)).costs("lights_out", [found[0].board])).all()
+    with pytest.raises(ConfigError, match="has no solver that the player greedy could follow"):
+        Player("greedy", Oracle(max_bytes=0)).check_plays("lights_out")
 
 
 @pytest.mark.usefixtures("lights_out")

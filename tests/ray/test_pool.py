@@ -7,21 +7,29 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import ray
+import torch
 
 from cast_ray.errors import ActorLostError
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.evaluate import episode_groups
+from cast_ray.q_network import QNetwork, shape_for
 from cast_ray.rollout import EpisodeSpec, Sampling
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.trajectory import SCORED_SCHEMA
+from solver_actors.oracle import Oracle
 from solver_actors.pool import PoolSize, RolloutPool
 from solver_actors.solvers import get_solver_entry
 from solver_actors.teacher import SoftTeacher
+from solver_actors.value_net import value_net_entry
+from solver_actors.value_scale import ValueNetOracle, ValueScale
 from tests.scripted import build_test_policy, deadly_engine, scripted_engine, silent_engine
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -51,6 +59,7 @@ def make_pool(model_dir: Path) -> Iterator:
         latency_s: float = 0.0,
         make_engine: Callable = scripted_engine,
         teacher: SoftTeacher | None = None,
+        value_net: ValueNetOracle | None = None,
     ) -> RolloutPool:
         pieces = read_chat_pieces(model_dir)
         pools.append(
@@ -68,6 +77,7 @@ def make_pool(model_dir: Path) -> Iterator:
                 make_generate=functools.partial(make_engine, str(model_dir), pieces, latency_s),
                 deadlock_ends_episode=True,
                 teacher=teacher,
+                value_net=value_net,
             )
         )
         return pools[-1]
@@ -148,6 +158,44 @@ def test_oracle_actors_ask_the_teacher_they_are_given(make_pool) -> None:
         assert len(row["teacher_logprobs"]) == len(row["effects"])
         assert all(value <= 0 for value in row["teacher_logprobs"])
         assert all(row["teacher_actions"])
+
+
+def sokoban_net() -> ValueNetOracle:
+    torch.manual_seed(0)
+    # Over 100 KB: what Ray would keep in its object store if it were an argument.
+    shape = shape_for("sokoban", "mini", d_model=64, num_heads=4, num_layers=2, output_size=64)
+    return ValueNetOracle(network=QNetwork(shape).eval(), scale=ValueScale())
+
+
+def estimates_are_right(table: pa.Table, net: ValueNetOracle) -> bool:
+    """Return whether what is stored is what the network says here, and no cost is known."""
+    oracle = Oracle(max_bytes=2**24, estimator=value_net_entry(net))
+    for row in table.to_pylist():
+        assert set(row["cost_status"]) == {"unknown"}
+        expected = oracle.cost_to_go("sokoban", row["states"])
+        np.testing.assert_allclose(row["cost_estimates"], expected, atol=1e-5)
+    return True
+
+
+def test_oracle_actors_ask_the_value_network_also_after_a_restart(make_pool) -> None:
+    net = sokoban_net()
+    pool = make_pool(value_net=net)
+    assert estimates_are_right(_played(pool, _groups(3)), net)
+    for oracle in pool._oracles:
+        ray.kill(oracle, no_restart=False)
+    assert estimates_are_right(_played(pool, _groups(3)), net)
+
+
+def test_with_a_value_network_a_box_lost_at_sight_ends_the_episode(make_pool) -> None:
+    table = _played(make_pool(value_net=sokoban_net()), _groups(12))
+    ends = Counter(table["end_reason"].to_pylist())
+    assert ends["deadlock"] > 0
+    for row in table.to_pylist():
+        if row["end_reason"] != "deadlock":
+            continue
+        *_, before, after = row["cost_estimates"]
+        assert after == 3.0  # -2 times the value of a loss
+        assert before < after
 
 
 @pytest.mark.parametrize("game", ["minesweeper", "rush_hour"])

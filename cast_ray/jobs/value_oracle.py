@@ -1,0 +1,75 @@
+"""The value network of a run: checked before anything starts, kept in the run's own directory."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from cast_ray.checkpoint import make_partial, publish
+from cast_ray.config import TrainConfig
+from cast_ray.q_network import SHAPE_FILE, WEIGHTS_FILE, check_fits, load_q_network
+from cast_ray.stored_directory import localized
+from solver_actors.solvers import SolverEntry, get_solver_entry
+from solver_actors.value_net import value_net_entry
+from solver_actors.value_scale import ValueNetOracle, ValueScale
+
+
+def check_value_net(config: TrainConfig) -> None:
+    """Raise ModelError unless the value network that a run names can judge its boards.
+
+    Raises:
+        ConfigError: the run names none, and its game has no exact solver.
+    """
+    if config.oracle == "value_net":
+        _load(config, localized(config.value_net.path))
+    else:
+        get_solver_entry(config.game)
+
+
+def keep_value_net(config: TrainConfig, directory: Path) -> None:
+    """Copy a run's value network into its directory: what becomes of the original plays no part.
+
+    Args:
+        config: of the run, checked.
+        directory: where the copy is to be; one that is there stays.
+    """
+    if config.oracle != "value_net" or directory.is_dir():
+        return
+    source, partial = localized(config.value_net.path), make_partial(directory)
+    for name in (SHAPE_FILE, WEIGHTS_FILE):
+        shutil.copyfile(source / name, partial / name)
+    publish(partial, directory)
+
+
+def value_net_of(config: TrainConfig, directory: Path) -> ValueNetOracle | None:
+    """Return what the oracles of a run ask; None = the exact solvers.
+
+    Args:
+        config: of the run.
+        directory: the network's, as ``keep_value_net`` left it.
+
+    Raises:
+        ModelError: it is damaged, or does not fit the run's boards.
+    """
+    return _load(config, directory) if config.oracle == "value_net" else None
+
+
+def estimator_of(config: TrainConfig, directory: Path) -> SolverEntry | None:
+    """Return the same network as what makes solvers, for use in this process; None = it has none.
+
+    Raises:
+        ModelError: as for ``value_net_of``.
+    """
+    value_net = value_net_of(config, directory)
+    return None if value_net is None else value_net_entry(value_net)
+
+
+def _load(config: TrainConfig, directory: Path) -> ValueNetOracle:
+    network = load_q_network(directory)
+    check_fits(network, config.game, config.tier)
+    chosen = config.value_net
+    return ValueNetOracle(
+        network=network,
+        scale=ValueScale(scale=chosen.scale, failure=chosen.failure),
+        device="cuda" if config.resources.gpus_per_oracle_actor else "cpu",
+    )
