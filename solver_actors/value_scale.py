@@ -8,6 +8,9 @@ from typing import Any
 from cast_ray.games import get_game
 from solver_actors.solvers import get_solver_entry, has_solver
 
+_MOST_LAYOUTS = 10_000
+"""Whose tests are kept at a time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueScale:
@@ -49,6 +52,30 @@ class LossAtSight:
     def __reduce__(self) -> tuple[type[LossAtSight], tuple[str, str]]:
         """Send the names alone."""
         return LossAtSight, (self._game, self._board)
+
+
+class LossesAtSight:
+    """The same for states of any layout of a game; small to send."""
+
+    def __init__(self, game: str) -> None:
+        """Name the game, one of ``sees_losses``."""
+        self._game = game
+        self._tests: dict[Any, Any] = {}
+
+    def __call__(self, state: Any) -> bool:
+        """Return whether a state is proven lost, beyond the rules of the game."""
+        entry = get_solver_entry(self._game)
+        assert entry.loss_at_sight is not None, f"{self._game} sees no loss: nobody should ask"
+        layout = entry.layout_key(state)
+        if layout not in self._tests:
+            if len(self._tests) >= _MOST_LAYOUTS:
+                self._tests.clear()
+            self._tests[layout] = entry.loss_at_sight(state)
+        return self._tests[layout](state)
+
+    def __reduce__(self) -> tuple[type[LossesAtSight], tuple[str]]:
+        """Send the name alone."""
+        return LossesAtSight, (self._game,)
 
 
 def sees_losses(game: str) -> bool:

@@ -91,7 +91,7 @@ def naive_targets(network: QNetwork, board: str, *, weight: float) -> dict[str, 
 @pytest.mark.parametrize("weight", [0.0, WEIGHT])
 @pytest.mark.parametrize("game", sorted(TIERS))
 def test_targets_of_a_stage_equal_a_loop_over_the_rules(game: str, weight: float) -> None:
-    states, boards = collected(game)
+    states, boards = collected(game, num_states=300 if game == "rush_hour" else 60)
     network = small_network(game, seed=3)
     targets = stage_targets(network, states, gamma=GAMMA, step_penalty=PENALTY, prior_weight=weight)
     for board, row, mask in zip(boards, targets.tolist(), states.masks.tolist(), strict=True):
@@ -167,7 +167,7 @@ def test_a_tier_with_few_states_ends_the_search_for_more() -> None:
 
 
 def test_same_seed_collects_the_same_states_and_learns_the_same_network() -> None:
-    first, second = collected("rush_hour")[0], collected("rush_hour")[0]
+    first, second = (collected("rush_hour", num_states=100)[0] for _ in range(2))
     assert first.cells.tobytes() == second.cells.tobytes()
     networks = [fitted(first, epochs=2, seed=seed)[0].state_dict() for seed in (5, 5, 6)]
     assert all(torch.equal(networks[0][name], networks[1][name]) for name in networks[0])
@@ -196,7 +196,7 @@ def fitted(
 
 
 def test_regression_reaches_its_targets_and_leaves_the_frozen_network_alone() -> None:
-    states, _ = collected("rush_hour")
+    states, _ = collected("rush_hour", num_states=48)
     before = small_network("rush_hour")
     after, targets, losses = fitted(states, epochs=150)
     assert len(losses) == 150
@@ -210,7 +210,7 @@ def test_regression_reaches_its_targets_and_leaves_the_frozen_network_alone() ->
 
 
 def test_what_illegal_moves_are_given_changes_nothing() -> None:
-    states, _ = collected("rush_hour")
+    states, _ = collected("rush_hour", num_states=48)
     plain, junk = (fitted(states, epochs=2, junk=value)[0] for value in (0.0, 1e6))
     for name, weight in plain.state_dict().items():
         assert torch.equal(weight, junk.state_dict()[name])

@@ -27,7 +27,13 @@ from solver_actors.oracle import Oracle
 from solver_actors.sokoban import solve_sokoban
 from solver_actors.teacher import SoftTeacher
 from solver_actors.value_net import MARGIN, ValueNetSolver, value_net_entry
-from solver_actors.value_scale import LossAtSight, ValueNetOracle, ValueScale, sees_losses
+from solver_actors.value_scale import (
+    LossAtSight,
+    LossesAtSight,
+    ValueNetOracle,
+    ValueScale,
+    sees_losses,
+)
 from tests.made_up_run import play, scripted
 from tests.rooms import FIXED, rooms
 
@@ -259,6 +265,9 @@ def test_loss_at_sight_travels_as_two_names() -> None:
     sent = pickle.dumps(seen)
     assert len(sent) < 200
     assert pickle.loads(sent).is_dead(lost)
+    everywhere = pickle.loads(pickle.dumps(LossesAtSight("sokoban")))
+    assert [everywhere(state) for state in (lost, rules.decode(room), lost)] == [True, False, True]
+    assert not everywhere(rules.decode("P_X_O"))
     assert [game for game in ("sokoban", "rush_hour", "minesweeper") if sees_losses(game)] == [
         "sokoban"
     ]
