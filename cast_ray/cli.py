@@ -20,6 +20,7 @@ from cast_ray.cli_doctor import doctor
 from cast_ray.cli_eval import evaluate, transfer
 from cast_ray.cli_serve import serve, view
 from cast_ray.cli_submit import submit
+from cast_ray.cli_value_net import value_net_app
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import CastRayError, RunInterrupted
@@ -37,6 +38,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # joins the lines of a paragraph in --help
 )
 app.add_typer(data_app, name="data")
+app.add_typer(value_net_app, name="value-net")
 app.command("eval")(evaluate)
 app.command()(transfer)
 app.command()(submit)

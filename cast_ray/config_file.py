@@ -14,6 +14,7 @@ from yaml import YAMLError
 from cast_ray.config import TrainConfig
 from cast_ray.config_learning import ALGORITHMS
 from cast_ray.config_resources import MOVED, PRESETS
+from cast_ray.config_value_net import ValueNetConfig
 from cast_ray.errors import ConfigError
 from cast_ray.files import written_aside
 
@@ -45,12 +46,32 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
             if named is not None and i == named.below:
                 merged = _with_values_of(key, merged, *layers[named.in_layer])
         merged = _merge(merged, layer, origin=origin)
-    try:
-        config = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        raise ConfigError(_one_line(error)) from None
+    config = _to_object(merged)
     assert isinstance(config, TrainConfig)
     return config
+
+
+def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueNetConfig:
+    """Return the same of a value network's training: defaults, file, overrides, checked.
+
+    Raises:
+        ConfigError: as for ``load_config``.
+    """
+    merged: object = OmegaConf.structured(ValueNetConfig)
+    if file is not None:
+        merged = _merge(merged, _read(file), origin=str(file), kind=ValueNetConfig)
+    for override in overrides:
+        merged = _merge(merged, _parse(override), origin=override, kind=ValueNetConfig)
+    config = _to_object(merged)
+    assert isinstance(config, ValueNetConfig)
+    return config
+
+
+def _to_object(merged: object) -> object:
+    try:
+        return OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_one_line(error)) from None
 
 
 def _read(file: Path) -> DictConfig:
@@ -108,8 +129,8 @@ def _with_values_of(key: str, base: object, layer: DictConfig, origin: str) -> o
     return OmegaConf.merge(checked, dict(_VALUES_OF[key][OmegaConf.select(checked, key)]))
 
 
-def save_config(config: TrainConfig, path: Path) -> None:
-    """Write the configuration as resolved, as YAML that ``load_config`` reads back.
+def save_config(config: TrainConfig | ValueNetConfig, path: Path) -> None:
+    """Write the configuration as resolved, as YAML that its loader reads back.
 
     Raises:
         EnvironmentSetupError: the file cannot be written; an older one is still there.
@@ -128,13 +149,13 @@ def config_keys(kind: type = TrainConfig, prefix: str = "") -> Iterable[str]:
             yield prefix + item.name
 
 
-def _merge(base: object, layer: object, *, origin: str) -> object:
+def _merge(base: object, layer: object, *, origin: str, kind: type = TrainConfig) -> object:
     try:
         return OmegaConf.merge(base, layer)
     except OmegaConfBaseException as error:
         key = str(getattr(error, "full_key", None) or origin.partition("=")[0])
         section = key[: key.rfind(".") + 1]
-        below = [name[len(section) :] for name in config_keys() if name.startswith(section)]
+        below = [name[len(section) :] for name in config_keys(kind) if name.startswith(section)]
         # A name with more below it is a section: named once.
         allowed = list(dict.fromkeys(section + name.partition(".")[0] for name in below))
         hint = "" if key in allowed else f" (keys there: {', '.join(allowed)})"

@@ -16,8 +16,8 @@ from cast_ray.errors import ConfigError
 from tests.rooms import FIXED
 
 _CONFIGS = Path(__file__).parents[2] / "configs"
-_OF_OTHERS = ("cluster", "serve")
-"""Folders of files for Ray's own commands."""
+_OF_OTHERS = ("cluster", "serve", "value_net")
+"""Folders of files for Ray's own commands, and of other trainings."""
 EXAMPLES = sorted(
     {*_CONFIGS.rglob("*.yaml")}
     - {path for name in _OF_OTHERS for path in (_CONFIGS / name).iterdir()}

@@ -43,7 +43,12 @@ from cast_ray.jobs.value_net.rl_module import MaskedQModule, epsilon_greedy
 from cast_ray.jobs.value_net.train import train_value_net
 from cast_ray.q_network import load_q_network
 
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # RLlib registers its own environments anew for every algorithm.
+    pytest.mark.filterwarnings("ignore::UserWarning:gymnasium"),
+]
 
 GAMMA, PENALTY, N_STEP = 0.9, 0.03, 3
 BOARD = "..B.....B...AAB......C....DC....D..."

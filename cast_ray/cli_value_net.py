@@ -1,0 +1,64 @@
+"""The command line ``cast-ray value-net …``: a network in the place of the exact solver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cast_ray.config_file import load_value_net_config
+
+value_net_app = typer.Typer(
+    help="Value networks: trained without any solver, to take the exact solver's place.",
+    no_args_is_help=True,
+)
+
+
+@value_net_app.callback()
+def _value_net() -> None:
+    """Keep ``train`` a word of its own while it is the only command."""
+
+
+@value_net_app.command()
+def train(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Configuration values as key=value, e.g. tier=mini dqn.steps=100000"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file; without it the paper's configuration.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with run_dir=PATH where it was left.")
+    ] = False,
+) -> None:
+    """Train a value network: masked Double DQN in RLlib, then two stages of distillation.
+
+    RUN/value_net is what oracle=value_net value_net.path=RUN/value_net asks; RUN/base, RUN/stage1
+    and RUN/stage2 are the networks after each stage, RUN/metrics.jsonl says how they came to be.
+
+    Example: cast-ray value-net train --config configs/value_net/mini.yaml run_dir=runs/my-net
+    """
+    given = list(overrides or [])
+    resolved = load_value_net_config(config, given)
+    if resume and config is None and resolved.run_dir:
+        stored = Path(resolved.run_dir) / "config.yaml"
+        # What the run was started with need not be typed again.
+        resolved = load_value_net_config(stored, given) if stored.is_file() else resolved
+    if not resolved.run_dir:
+        now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        name = f"runs/value-net-{resolved.game}-{resolved.tier}-{now}"
+        resolved = replace(resolved, run_dir=name)
+    # Imported late: RLlib takes seconds that --help and a typing error need not.
+    from cast_ray.jobs.value_net.progress import ValueNetProgress
+    from cast_ray.jobs.value_net.train import train_value_net
+
+    try:
+        with ValueNetProgress() as progress:
+            train_value_net(resolved, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        typer.echo("cast-ray: stopped; go on with --resume and the same run_dir", err=True)
+        raise typer.Exit(130) from None

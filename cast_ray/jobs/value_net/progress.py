@@ -1,0 +1,72 @@
+"""What the terminal shows while a value network is trained: a bar a stage, and what it has come to.
+
+Anywhere else (a file, CI) a stage has about ten plain lines.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+_LINES_A_STAGE = 10
+
+
+class ValueNetProgress:
+    """The progress of one training; a context manager."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """Show nothing yet.
+
+        Args:
+            console: where to write; None = standard output, with bars on a terminal only.
+        """
+        self._console = console or Console(force_terminal=sys.stdout.isatty())
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = None
+        self._stage = ""
+        self._lines = 0
+
+    def __enter__(self) -> ValueNetProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def advance(self, stage: str, done: int, total: int, figures: str) -> None:
+        """Show how far a stage is.
+
+        Args:
+            stage: its name; another one begins a new bar.
+            done: of ``total`` steps or epochs.
+            total: all of them.
+            figures: what it has come to, a few words.
+        """
+        if stage != self._stage:
+            self._stage, self._lines = stage, 0
+            self._task = self._bars.add_task(stage, total=total, figures="")
+        assert self._task is not None
+        self._bars.update(self._task, completed=min(done, total), figures=figures)
+        if self._bars.disable and done * _LINES_A_STAGE >= total * (self._lines + 1):
+            self._lines = done * _LINES_A_STAGE // total
+            self.say(f"{stage} {min(done, total):,}/{total:,}: {figures}")

@@ -1,0 +1,146 @@
+"""A value network held against the exact solver, on boards that it did not learn from.
+
+The states are those that three kinds of play meet on each board: random, the network's own and the
+solver's; each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cast_ray.errors import ConfigError
+from cast_ray.games import get_game
+from cast_ray.games.base import Status
+from cast_ray.metrics import Success, success_rate
+from cast_ray.puzzles import Puzzle
+from cast_ray.q_network import QNetwork, check_fits
+from cast_ray.seeds import derive_seed
+from cast_ray.value_quality import JudgedState, TeacherQuality, teacher_quality
+from solver_actors.solver import Solver
+from solver_actors.solvers import get_solver_entry, has_solver
+from solver_actors.value_net import value_net_entry
+from solver_actors.value_scale import ValueNetOracle, ValueScale
+
+_RANDOM_GAMES = 2
+"""Of each board."""
+Choose = Callable[[Any], str | None]
+"""Returns the action in a state, None = none. Any: each game has a state type of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueNetAnalysis:
+    """How good a teacher a network is, and how well it plays by itself."""
+
+    quality: TeacherQuality
+    greedy: Success
+    """Boards solved by the action of the largest legal Q, within the tier's turns."""
+    look_ahead: Success
+    """Likewise by the action with the largest V after it."""
+    states: tuple[JudgedState, ...]
+
+
+def analyse_value_net(
+    network: QNetwork, puzzles: Sequence[Puzzle], *, tier: str, seed: int = 0
+) -> ValueNetAnalysis:
+    """Return what exact costs say about a network.
+
+    Args:
+        network: of the puzzles' game.
+        puzzles: none of which it has learned from.
+        tier: theirs; any of the size of the network's boards.
+        seed: of random play and of the intervals.
+
+    Raises:
+        ConfigError: nobody solves the game, or there is no such tier.
+        ModelError: the network does not fit the tier, or says something that is no number.
+    """
+    game = network.shape.game
+    if not has_solver(game):
+        raise ConfigError(
+            f"{game} has no exact solver that a value network could be held against: watch how "
+            "its policy does in training instead"
+        )
+    check_fits(network, game, tier)
+    entry, estimator = get_solver_entry(game), value_net_entry(_as_oracle(network))
+    budget = get_game(game).tiers[tier].turn_budget
+    states: list[JudgedState] = []
+    solved: dict[str, list[float]] = {"greedy": [], "look_ahead": []}
+    for number, puzzle in enumerate(puzzles):
+        start = get_game(game).decode(puzzle.board)
+        exact, estimates = entry.build(start), estimator.build(start)
+        rng = np.random.default_rng(derive_seed(seed, "analysis", number))
+        own = {"greedy": estimates.best_action, "look_ahead": _look_ahead(estimates)}
+        met: dict[Any, None] = {}
+        for name, choose in own.items():
+            visited = list(_play(game, start, choose, budget=budget))
+            solved[name].append(float(get_game(game).status(visited[-1]) is Status.WON))
+            met |= dict.fromkeys(visited)
+        others: list[Choose] = [partial(entry.next_action, exact)]
+        others += [_at_random(game, rng)] * _RANDOM_GAMES
+        for choose in others:
+            met |= dict.fromkeys(_play(game, start, choose, budget=budget))
+        states += _judged(game, list(met), exact, estimates, puzzle=number)
+    names = [puzzle.puzzle_id for puzzle in puzzles]
+    return ValueNetAnalysis(
+        quality=teacher_quality(states, seed=seed),
+        greedy=success_rate(names, solved["greedy"], seed=seed),
+        look_ahead=success_rate(names, solved["look_ahead"], seed=seed),
+        states=tuple(states),
+    )
+
+
+def _as_oracle(network: QNetwork) -> ValueNetOracle:
+    return ValueNetOracle(network=network, scale=ValueScale(scale=1.0))
+
+
+def _play(game: str, start: Any, choose: Choose, *, budget: int) -> Iterator[Any]:
+    """Yield the states of one game, the first included."""
+    rules, state = get_game(game), start
+    yield state
+    for _ in range(budget):
+        action = choose(state) if rules.status(state) is Status.PLAYING else None
+        if action is None:
+            return
+        state = rules.apply(state, action).state
+        yield state
+
+
+def _look_ahead(estimates: Solver[Any]) -> Choose:
+    def choose(state: Any) -> str | None:
+        costs = estimates.action_costs(state)
+        return min(costs, key=costs.__getitem__) if costs else None
+
+    return choose
+
+
+def _at_random(game: str, rng: np.random.Generator) -> Choose:
+    def choose(state: Any) -> str | None:
+        actions = get_game(game).scored_actions(state)
+        return actions[rng.integers(len(actions))] if actions else None
+
+    return choose
+
+
+def _judged(
+    game: str, states: Sequence[Any], exact: Solver[Any], estimates: Solver[Any], *, puzzle: int
+) -> Iterator[JudgedState]:
+    """Yield the undecided ones of some states of one layout."""
+    rules = get_game(game)
+    going = [state for state in states if rules.status(state) is Status.PLAYING]
+    costs, values = exact.cost_to_go(going), -estimates.cost_to_go(going)
+    for state, cost, value in zip(going, costs.tolist(), values.tolist(), strict=True):
+        after, estimated = exact.action_costs(state), estimates.action_costs(state)
+        yield JudgedState(
+            puzzle=puzzle,
+            board=rules.encode(state),
+            cost=cost,
+            value=value,
+            actions=tuple(after),
+            costs_after=tuple(after.values()),
+            values_after=tuple(-estimated[action] for action in after),
+        )

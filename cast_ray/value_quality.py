@@ -1,0 +1,155 @@
+"""How good a teacher a value network is, held against exact costs. NumPy and SciPy only.
+
+What credit uses is the change of value by a move, so the figures are of order and sign, not of
+size: V and N are in different units. None stands where a figure is not defined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import rankdata
+
+NUM_RESAMPLES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedState:
+    """An undecided state, as the exact solver and as the network see it."""
+
+    puzzle: int
+    """Number of the puzzle: states of one are alike, so intervals are over puzzles."""
+    board: str
+    cost: float
+    """N, in moves; inf = infinite."""
+    value: float
+    """V."""
+    actions: tuple[str, ...]
+    """``[A]`` the scored ones."""
+    costs_after: tuple[float, ...]
+    """``[A]`` N after each."""
+    values_after: tuple[float, ...]
+    """``[A]`` V after each."""
+
+    @property
+    def network_choice(self) -> int:
+        """Return the place of the action with the largest value after it, the first of equals."""
+        return int(np.argmax(self.values_after))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A figure and the 95% bootstrap interval over puzzles."""
+
+    figure: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherQuality:
+    """What the states of one set of puzzles say."""
+
+    num_states: int
+    num_infinite: int
+    num_unknown: int
+    """Of these, states whose cost is infinite or unknown: they are in no figure."""
+    spearman: Estimate | None
+    """Rank correlation of V with -N."""
+    sign_agreement: Estimate | None
+    """Share of moves that change N by some moves, whose change of V has the sign of progress."""
+    loss_agreement: Estimate | None
+    """Share of moves from a finite N to an infinite one that lower V."""
+    optimal_choice: Estimate | None
+    """Share of states in which the move with the largest value after it is optimal."""
+
+
+def teacher_quality(states: Sequence[JudgedState], *, seed: int) -> TeacherQuality:
+    """Return all figures, with intervals of ``NUM_RESAMPLES`` draws of puzzles."""
+    finite = [state for state in states if math.isfinite(state.cost)]
+    return TeacherQuality(
+        num_states=len(states),
+        num_infinite=sum(math.isinf(state.cost) for state in states),
+        num_unknown=sum(math.isnan(state.cost) for state in states),
+        spearman=_estimate(spearman, finite, seed=seed),
+        sign_agreement=_estimate(sign_agreement, finite, seed=seed),
+        loss_agreement=_estimate(loss_agreement, finite, seed=seed),
+        optimal_choice=_estimate(optimal_choice, finite, seed=seed),
+    )
+
+
+def by_distance(states: Sequence[JudgedState]) -> dict[int, tuple[JudgedState, ...]]:
+    """Return the states of each finite cost, the nearest first."""
+    costs = sorted({int(state.cost) for state in states if math.isfinite(state.cost)})
+    return {cost: tuple(one for one in states if one.cost == cost) for cost in costs}
+
+
+def spearman(states: Sequence[JudgedState]) -> float | None:
+    """Return the rank correlation of V with -N; None where either has one value alone.
+
+    Args:
+        states: of finite cost.
+    """
+    if len({state.cost for state in states}) < 2 or len({state.value for state in states}) < 2:
+        return None
+    near = rankdata([-state.cost for state in states])
+    high = rankdata([state.value for state in states])
+    return float(np.corrcoef(near, high)[0, 1])
+
+
+def sign_agreement(states: Sequence[JudgedState]) -> float | None:
+    """Return the share of right signs among moves that change a finite N to another finite one."""
+    right = [
+        (state.cost > cost) == (value > state.value) and value != state.value
+        for state in states
+        for cost, value in zip(state.costs_after, state.values_after, strict=True)
+        if math.isfinite(cost) and cost != state.cost
+    ]
+    return float(np.mean(right)) if right else None
+
+
+def loss_agreement(states: Sequence[JudgedState]) -> float | None:
+    """Return the share of moves from a finite N to an infinite one that lower V."""
+    right = [
+        value < state.value
+        for state in states
+        for cost, value in zip(state.costs_after, state.values_after, strict=True)
+        if math.isinf(cost)
+    ]
+    return float(np.mean(right)) if right else None
+
+
+def optimal_choice(states: Sequence[JudgedState]) -> float | None:
+    """Return the share of states in which the network's choice is a move of least N after it."""
+    right = [
+        state.costs_after[state.network_choice] == min(state.costs_after)
+        for state in states
+        if state.actions
+    ]
+    return float(np.mean(right)) if right else None
+
+
+def _estimate(
+    figure: Callable[[Sequence[JudgedState]], float | None],
+    states: Sequence[JudgedState],
+    *,
+    seed: int,
+) -> Estimate | None:
+    found = figure(states)
+    if found is None:
+        return None
+    of_puzzle: dict[int, list[JudgedState]] = {}
+    for state in states:
+        of_puzzle.setdefault(state.puzzle, []).append(state)
+    groups = list(of_puzzle.values())
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(NUM_RESAMPLES):
+        again = figure([s for g in rng.integers(len(groups), size=len(groups)) for s in groups[g]])
+        if again is not None:
+            drawn.append(again)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Estimate(figure=found, low=float(low), high=float(high))
