@@ -17,11 +17,6 @@ value_net_app = typer.Typer(
 )
 
 
-@value_net_app.callback()
-def _value_net() -> None:
-    """Keep ``train`` a word of its own while it is the only command."""
-
-
 @value_net_app.command()
 def train(
     overrides: Annotated[
@@ -62,3 +57,35 @@ def train(
     except KeyboardInterrupt:
         typer.echo("cast-ray: stopped; go on with --resume and the same run_dir", err=True)
         raise typer.Exit(130) from None
+
+
+@value_net_app.command()
+def analyse(
+    network: Annotated[Path, typer.Argument(help="Directory of a value network: RUN/value_net.")],
+    tier: Annotated[
+        str, typer.Option(help="Of the boards; without it that of the network's run.")
+    ] = "",
+    boards: Annotated[int, typer.Option(min=2, help="At most so many.")] = 200,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Parquet file of puzzles, instead of those that the run held out."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory; without it analysis-TIER beside the network.")
+    ] = None,
+) -> None:
+    """Say how good a teacher a value network is, by exact costs: figures, a table, a page.
+
+    Example: cast-ray value-net analyse runs/my-net/value_net --tier mini-unseen
+    """
+    from cast_ray.jobs.value_net_analysis import analyse_value_net, puzzles_for, write_analysis
+    from cast_ray.q_network import load_q_network
+
+    puzzles = puzzles_for(network, tier=tier, file=file, limit=boards)
+    loaded, of_tier = load_q_network(network), puzzles[0].tier
+    analysis = analyse_value_net(loaded, puzzles, tier=of_tier)
+    place = out or network.parent / f"analysis-{of_tier}"
+    write_analysis(analysis, place, game=loaded.shape.game, tier=of_tier, num_boards=len(puzzles))
+    for line in analysis.lines():
+        typer.echo(line)
+    typer.echo(f"{place / 'analysis.html'}")

@@ -7,6 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from cast_ray.kernel_cache import use_kernel_cache
 
 # `cast-ray` itself sets the same: one ninja for all (another one compiles DeepSpeed's operator
@@ -18,3 +20,11 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 use_kernel_cache()
 # Who starts the tests in the background has Ctrl-C ignored in all that they start; some send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_torch_thread() -> None:
+    """Compute with one thread: on a busy machine two wait for each other, 100 times longer."""
+    import torch  # not above: what is set there must be set before anything else is imported
+
+    torch.set_num_threads(1)

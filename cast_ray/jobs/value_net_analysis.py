@@ -6,19 +6,28 @@ solver's; each once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from cast_ray.errors import ConfigError
+from cast_ray.config import PuzzleConfig
+from cast_ray.config_file import load_value_net_config
+from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
 from cast_ray.games.base import Status
+from cast_ray.jobs.boards import make_boards, read_boards
 from cast_ray.metrics import Success, success_rate
-from cast_ray.puzzles import Puzzle
-from cast_ray.q_network import QNetwork, check_fits
+from cast_ray.puzzles import Puzzle, read_puzzles
+from cast_ray.q_network import QNetwork, check_fits, load_q_network
+from cast_ray.report.value_net_page import write_value_net_page
 from cast_ray.seeds import derive_seed
 from cast_ray.value_quality import JudgedState, TeacherQuality, teacher_quality
 from solver_actors.solver import Solver
@@ -42,6 +51,24 @@ class ValueNetAnalysis:
     look_ahead: Success
     """Likewise by the action with the largest V after it."""
     states: tuple[JudgedState, ...]
+
+    def lines(self) -> list[str]:
+        """Return the figures in words, for a terminal."""
+        quality = self.quality
+        named = {
+            "Spearman of V with -N": quality.spearman,
+            "signs that agree": quality.sign_agreement,
+            "losing moves that cost": quality.loss_agreement,
+            "best moves that are optimal": quality.optimal_choice,
+        }
+        rates = {"solved by the largest Q": self.greedy, "solved looking ahead": self.look_ahead}
+        figures = {
+            name: (found.figure, found.low, found.high) for name, found in named.items() if found
+        } | {name: (rate.success, rate.low, rate.high) for name, rate in rates.items()}
+        return [
+            f"{name:<28} {figure:.3f}  ({low:.3f} to {high:.3f})"
+            for name, (figure, low, high) in figures.items()
+        ] + [f"{quality.num_states} states; intervals of 95%, over boards"]
 
 
 def analyse_value_net(
@@ -91,6 +118,75 @@ def analyse_value_net(
         greedy=success_rate(names, solved["greedy"], seed=seed),
         look_ahead=success_rate(names, solved["look_ahead"], seed=seed),
         states=tuple(states),
+    )
+
+
+def puzzles_for(directory: Path, *, tier: str, file: Path | None, limit: int) -> list[Puzzle]:
+    """Return boards that a network did not learn from.
+
+    Those of a file; or those that the network's run held out, if they are of this tier; or
+    generated ones that are none of the run's, up to symmetry.
+
+    Args:
+        directory: of the network, in the directory of its run, or anywhere.
+        tier: of the boards; empty = that of the run.
+        file: Parquet file of puzzles.
+        limit: most boards.
+
+    Raises:
+        ConfigError: the network lies in no run and no tier is given.
+        PuzzleError: the file is broken, or holds boards of another game or tier.
+        ModelError: there is no network.
+    """
+    game = load_q_network(directory).shape.game
+    run = directory.parent / "config.yaml"
+    trained = load_value_net_config(run, []) if run.is_file() else None
+    tier = tier or (trained.tier if trained else "")
+    if not tier:
+        raise ConfigError(
+            f"{directory} lies in no run that says which boards it learned from: give --tier, one "
+            f"of {', '.join(get_game(game).tiers)}"
+        )
+    if file is not None:
+        puzzles = read_puzzles(file)
+        wrong = [one for one in puzzles if (one.game, one.tier) != (game, tier)]
+        if wrong or not puzzles:
+            found = f"{wrong[0].game}:{wrong[0].tier}" if wrong else "no puzzle at all"
+            raise PuzzleError(f"{file} must hold puzzles of {game}:{tier}, got {found}")
+        return puzzles[:limit]
+    boards = read_boards(directory.parent / "puzzles") if trained else None
+    if boards and trained and trained.tier == tier:
+        return boards.held_out[:limit]
+    learned = {one.puzzle_id for one in boards.train} if boards else set()
+    sizes = PuzzleConfig(num_train=1, num_validation=1, num_held_out=limit)
+    return make_boards(game, tier, sizes, exclude=learned).held_out
+
+
+def write_analysis(
+    analysis: ValueNetAnalysis, out: Path, *, game: str, tier: str, num_boards: int
+) -> None:
+    """Write ``analysis.json``, ``analysis.parquet`` (a row a state) and ``analysis.html``.
+
+    Raises:
+        EnvironmentSetupError: the file system refused something.
+    """
+    with refusals_named(out):
+        out.mkdir(parents=True, exist_ok=True)
+    play = {"greedy": analysis.greedy, "look_ahead": analysis.look_ahead}
+    figures = {"game": game, "tier": tier, "boards": num_boards, **asdict(analysis.quality)}
+    figures |= {name: asdict(rate) for name, rate in play.items()}
+    with written_aside(out / "analysis.json") as aside:
+        aside.write_text(json.dumps(figures, indent=1) + "\n")
+    with written_aside(out / "analysis.parquet") as aside:
+        pq.write_table(pa.Table.from_pylist([asdict(one) for one in analysis.states]), aside)
+    write_value_net_page(
+        out / "analysis.html",
+        game=game,
+        tier=tier,
+        num_boards=num_boards,
+        quality=analysis.quality,
+        play={"by its largest Q": analysis.greedy, "looking one move ahead": analysis.look_ahead},
+        states=analysis.states,
     )
 
 

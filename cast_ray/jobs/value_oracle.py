@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import torch
+
 from cast_ray.checkpoint import make_partial, publish
 from cast_ray.config import TrainConfig
 from cast_ray.q_network import SHAPE_FILE, WEIGHTS_FILE, check_fits, load_q_network
@@ -61,6 +63,8 @@ def estimator_of(config: TrainConfig, directory: Path) -> SolverEntry | None:
         ModelError: as for ``value_net_of``.
     """
     value_net = value_net_of(config, directory)
+    # Boards come one at a time here, and two threads wait for each other longer than one computes.
+    torch.set_num_threads(1)
     return None if value_net is None else value_net_entry(value_net)
 
 

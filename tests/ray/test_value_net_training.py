@@ -140,6 +140,12 @@ def test_a_legal_action_of_value_zero_is_drawn_as_often_as_the_others() -> None:
     assert counts[:3].min() > 1200  # of 1333 expected; 4 standard deviations are 119
 
 
+def test_the_best_legal_action_is_greedy_whatever_illegal_ones_are_worth() -> None:
+    q = torch.tensor([[9.0, -1.0, -2.0], [9.0, -2.0, 0.0]])
+    mask = torch.tensor([[0, 1, 1], [0, 1, 1]])
+    assert epsilon_greedy(q, mask, epsilon=0.0).tolist() == [1, 2]
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
 def test_a_zero_initialised_head_plays_legal_actions_only(epsilon: float) -> None:
     module = with_q(module_of(epsilon=epsilon), [0.0] * NUM_ACTIONS)
@@ -491,6 +497,11 @@ def test_a_restored_algorithm_has_the_weights_and_the_epsilon_of_the_saved_one(
     assert played_steps[0] == played_steps[1] >= 900
     first.stop()
     second.stop()
+
+
+def test_a_resumed_run_fills_its_replay_before_it_learns() -> None:
+    resumed = build_config(TINY, start_of(), steps_done=500)
+    assert resumed.num_steps_sampled_before_learning_starts == 600
 
 
 def test_tune_searches_over_our_configuration(local_ray: None, tmp_path: Path) -> None:
