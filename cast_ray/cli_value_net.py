@@ -50,10 +50,12 @@ def train(
     # Imported late: RLlib takes seconds that --help and a typing error need not.
     from cast_ray.jobs.value_net.progress import ValueNetProgress
     from cast_ray.jobs.value_net.train import train_value_net
+    from solver_actors.value_scale import LossesAtSight, sees_losses
 
     try:
         with ValueNetProgress() as progress:
-            train_value_net(resolved, resume=resume, progress=progress)
+            is_dead = LossesAtSight(resolved.game) if sees_losses(resolved.game) else None
+            train_value_net(resolved, resume=resume, progress=progress, is_dead=is_dead)
     except KeyboardInterrupt:
         typer.echo("cast-ray: stopped; go on with --resume and the same run_dir", err=True)
         raise typer.Exit(130) from None

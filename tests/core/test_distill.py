@@ -175,10 +175,15 @@ def test_same_seed_collects_the_same_states_and_learns_the_same_network() -> Non
 
 
 def fitted(
-    states: States, *, epochs: int, seed: int = 0, junk: float = 0.0
+    states: States,
+    *,
+    epochs: int,
+    seed: int = 0,
+    junk: float = 0.0,
+    start: QNetwork | None = None,
 ) -> tuple[QNetwork, np.ndarray, list[float]]:
     """Return a fitted network, its targets and the losses; ``junk`` is what illegal moves get."""
-    network = small_network("rush_hour")
+    network = start or small_network("rush_hour")
     targets = stage_targets(network, states, gamma=GAMMA, step_penalty=PENALTY, prior_weight=0.05)
     targets[states.masks == 0] = junk
     losses: list[float] = []
@@ -198,7 +203,7 @@ def fitted(
 def test_regression_reaches_its_targets_and_leaves_the_frozen_network_alone() -> None:
     states, _ = collected("rush_hour", num_states=48)
     before = small_network("rush_hour")
-    after, targets, losses = fitted(states, epochs=150)
+    after, targets, losses = fitted(states, epochs=150, start=before)
     assert len(losses) == 150
     assert losses[-1] < 1e-3 < losses[0]
     wanted = state_values(torch.from_numpy(targets), torch.from_numpy(states.masks)).numpy()
