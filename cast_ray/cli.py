@@ -237,7 +237,7 @@ def bench(
         str,
         typer.Argument(
             help="asynchronous, evaluation, gym, learner, rollout, scaling, service, simulated, "
-            "solve, solvers, sync"
+            "solve, solvers, sync, value-net"
         ),
     ],
     plot: Annotated[
@@ -255,6 +255,7 @@ def bench(
     simulated: 4,096 episodes on an engine of stated slots and latency: slots filled, CPU, memory.
     solve: seconds for 10,000 states of all games in play, from 1,000 puzzles, with --q.
     sync: seconds from the learner's weights to an engine's, 1 GB, beside a plain copy of the bytes.
+    value-net: environment steps a CPU second of the value network's DQN, beside RLlib's own.
     """
     from cast_ray.jobs.bench import run_benchmark
 

@@ -19,6 +19,14 @@ from cast_ray.jobs.bench_solvers import bench_solvers
 from cast_ray.jobs.bench_sync import bench_sync
 from cast_ray.jobs.scaling_plot import check_plot, plot_scaling
 
+
+def _bench_value_net() -> Mapping[str, float]:
+    # Imported late: RLlib takes 3 s and 340 MB that the others need not.
+    from cast_ray.jobs.bench_value_net import bench_value_net
+
+    return bench_value_net()
+
+
 BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "asynchronous": bench_asynchronous,
     "evaluation": bench_evaluation,
@@ -31,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "solve": bench_solve,
     "solvers": bench_solvers,
     "sync": bench_sync,
+    "value-net": _bench_value_net,
 }
 
 
