@@ -10,7 +10,6 @@ from typing import Literal
 
 from cast_ray.config import PuzzleConfig
 from cast_ray.config_learning import require
-from cast_ray.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +141,8 @@ class ValueNetConfig:
     """Threads that it learns with on the CPU."""
     shuffle_vehicles: bool = True
     """Rush Hour: name the vehicles anew in every game, so that a network that learns from boards
-    of few vehicles sees the letters of boards with more. Not the paper's: it does not say."""
+    of few vehicles sees the letters of boards with more. Not the paper's: it does not say. Other
+    games have no vehicles."""
     checkpoint_every: int = 50_000
     """Environment steps between checkpoints of the base network."""
     puzzles: PuzzleConfig = field(default_factory=PuzzleConfig)
@@ -153,7 +153,3 @@ class ValueNetConfig:
     def __post_init__(self) -> None:
         require(self.num_threads >= 1, "num_threads", ">= 1", self.num_threads)
         require(self.checkpoint_every >= 1, "checkpoint_every", ">= 1", self.checkpoint_every)
-        if self.shuffle_vehicles and self.game != "rush_hour":
-            raise ConfigError(
-                f"shuffle_vehicles is for rush_hour, got game={self.game}: set it to false"
-            )

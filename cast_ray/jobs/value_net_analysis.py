@@ -30,6 +30,7 @@ from cast_ray.q_network import QNetwork, check_fits, load_q_network
 from cast_ray.report.value_net_page import write_value_net_page
 from cast_ray.seeds import derive_seed
 from cast_ray.value_quality import JudgedState, TeacherQuality, teacher_quality
+from solver_actors.players import GREEDY, is_privileged
 from solver_actors.solver import Solver
 from solver_actors.solvers import get_solver_entry, has_solver
 from solver_actors.value_net import value_net_entry
@@ -48,8 +49,9 @@ class ValueNetAnalysis:
     quality: TeacherQuality
     greedy: Success
     """Boards solved by the action of the largest legal Q, within the tier's turns."""
-    look_ahead: Success
-    """Likewise by the action with the largest V after it."""
+    look_ahead: Success | None
+    """Likewise by the action with the largest V after it; None in Minesweeper, where that would see
+    the mines."""
     states: tuple[JudgedState, ...]
 
     def lines(self) -> list[str]:
@@ -61,7 +63,9 @@ class ValueNetAnalysis:
             "losing moves that cost": quality.loss_agreement,
             "best moves that are optimal": quality.optimal_choice,
         }
-        rates = {"solved by the largest Q": self.greedy, "solved looking ahead": self.look_ahead}
+        rates = {"solved by the largest Q": self.greedy}
+        if self.look_ahead is not None:
+            rates["solved looking ahead"] = self.look_ahead
         figures = {
             name: (found.figure, found.low, found.high) for name, found in named.items() if found
         } | {name: (rate.success, rate.low, rate.high) for name, rate in rates.items()}
@@ -96,12 +100,15 @@ def analyse_value_net(
     entry, estimator = get_solver_entry(game), value_net_entry(_as_oracle(network))
     budget = get_game(game).tiers[tier].turn_budget
     states: list[JudgedState] = []
+    may_look_ahead = not is_privileged(GREEDY, game)
     solved: dict[str, list[float]] = {"greedy": [], "look_ahead": []}
     for number, puzzle in enumerate(puzzles):
         start = get_game(game).decode(puzzle.board)
         exact, estimates = entry.build(start), estimator.build(start)
         rng = np.random.default_rng(derive_seed(seed, "analysis", number))
-        own = {"greedy": estimates.best_action, "look_ahead": _look_ahead(estimates)}
+        own: dict[str, Choose] = {"greedy": estimates.best_action}
+        if may_look_ahead:
+            own["look_ahead"] = _look_ahead(estimates)
         met: dict[Any, None] = {}
         for name, choose in own.items():
             visited = list(_play(game, start, choose, budget=budget))
@@ -116,7 +123,9 @@ def analyse_value_net(
     return ValueNetAnalysis(
         quality=teacher_quality(states, seed=seed),
         greedy=success_rate(names, solved["greedy"], seed=seed),
-        look_ahead=success_rate(names, solved["look_ahead"], seed=seed),
+        look_ahead=(
+            success_rate(names, solved["look_ahead"], seed=seed) if may_look_ahead else None
+        ),
         states=tuple(states),
     )
 
@@ -172,9 +181,11 @@ def write_analysis(
     """
     with refusals_named(out):
         out.mkdir(parents=True, exist_ok=True)
-    play = {"greedy": analysis.greedy, "look_ahead": analysis.look_ahead}
     figures = {"game": game, "tier": tier, "boards": num_boards, **asdict(analysis.quality)}
-    figures |= {name: asdict(rate) for name, rate in play.items()}
+    play = {"by its largest Q": analysis.greedy}
+    if analysis.look_ahead is not None:
+        play["looking one move ahead"] = analysis.look_ahead
+    figures["solved"] = {name: asdict(rate) for name, rate in play.items()}
     with written_aside(out / "analysis.json") as aside:
         aside.write_text(json.dumps(figures, indent=1) + "\n")
     with written_aside(out / "analysis.parquet") as aside:
@@ -185,7 +196,7 @@ def write_analysis(
         tier=tier,
         num_boards=num_boards,
         quality=analysis.quality,
-        play={"by its largest Q": analysis.greedy, "looking one move ahead": analysis.look_ahead},
+        play=play,
         states=analysis.states,
     )
 

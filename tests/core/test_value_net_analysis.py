@@ -80,6 +80,7 @@ def test_a_teacher_who_knows_n_is_perfect_and_solves_everything(
     assert quality.spearman and quality.sign_agreement and quality.optimal_choice
     assert quality.spearman.figure == pytest.approx(1)
     assert (quality.sign_agreement.figure, quality.optimal_choice.figure) == (1, 1)
+    assert found.look_ahead is not None
     assert (found.greedy.success, found.look_ahead.success) == (1, 1)
 
 
@@ -88,6 +89,7 @@ def test_a_teacher_who_has_it_backwards_solves_nothing(monkeypatch: pytest.Monke
     assert found.quality.spearman and found.quality.sign_agreement
     assert found.quality.spearman.figure == pytest.approx(-1)
     assert found.quality.sign_agreement.figure == 0
+    assert found.look_ahead is not None
     assert (found.greedy.success, found.look_ahead.success) == (0, 0)
 
 
@@ -104,6 +106,7 @@ def test_every_state_is_undecided_distinct_and_has_its_exact_costs(game: str) ->
         assert one.cost == exact.cost_to_go([state])[0]
         assert dict(zip(one.actions, one.costs_after, strict=True)) == exact.action_costs(state)
         assert np.isfinite([one.value, *one.values_after]).all()
+    assert (found.look_ahead is None) == (game == "minesweeper")  # it would see the mines
     assert found.quality.num_infinite == sum(math.isinf(one.cost) for one in found.states)
 
 

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from cast_ray.config_value_net import ValueNetConfig
+from cast_ray.games.rush_hour import RushHour
 from cast_ray.games.rush_hour_board import RED_CAR
 from cast_ray.gymnasium_envs import make_numeric_env, widest_tier
 from cast_ray.gymnasium_envs.numeric import Observation
@@ -57,7 +58,7 @@ def start_settings(
         tier=config.tier,
         boards=tuple(puzzle.board for puzzle in puzzles),
         step_penalty=config.dqn.step_penalty,
-        shuffle_vehicles=config.shuffle_vehicles,
+        shuffle_vehicles=config.shuffle_vehicles and config.game == RushHour.name,
         is_dead=is_dead,
     )
 
