@@ -86,7 +86,7 @@ def write_value_net_page(
             tier=tier,
             num_boards=num_boards,
             quality=quality,
-            headlines=[*_headlines(quality), *_play(play)],
+            headlines=[*_headlines(quality, words_of(game).letter), *_play(play)],
             figures=_figures(finite, game),
             wrong=_most_wrong(finite, game),
         )
@@ -97,19 +97,19 @@ def write_value_net_page(
         aside.write_text(text, encoding="utf-8")
 
 
-def _headlines(quality: TeacherQuality) -> list[_Headline]:
+def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
     rows: list[tuple[str, Estimate | None, Callable[[float], str], str]] = [
         (
-            "Spearman’s correlation of V with −N",
+            f"Spearman’s correlation of V with −{letter}",
             quality.spearman,
-            lambda value: f"{value:.3f}",
+            lambda value: f"{value:.3f}".replace("-", "−"),
             "whether nearer states have larger values",
         ),
         (
             "Signs that agree",
             quality.sign_agreement,
             lambda value: percent(value, digits=1),
-            "of moves that change N: whether progress earns and regress costs",
+            f"of moves that change {letter}: whether progress earns and regress costs",
         ),
         (
             "Losing moves that cost something",

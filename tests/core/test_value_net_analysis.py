@@ -155,7 +155,7 @@ def test_the_command_writes_figures_states_and_a_page(tmp_path: Path) -> None:
     page = (out / "analysis.html").read_text()
     assert "How good a teacher is it?" in page
     assert page.count("<figure>") == 4
-    assert f"{expected.quality.spearman.figure:.3f}" in page
+    assert f"{expected.quality.spearman.figure:.3f}".replace("-", "−") in page
     assert "Spearman of V with -N" in done.output
 
 
