@@ -196,11 +196,15 @@ def theory(
 @app.command()
 def sweep(
     overrides: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(help="key=a,b,… is swept, key=value the same in all trials."),
-    ],
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="YAML file of all trials; without it the quickstart's.")
+    ] = None,
+    arms: Annotated[
+        Path | None,
+        typer.Option(help="YAML file of what is compared: name: [key=value, …], a line each."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the sweep. Default: sweeps/….")
@@ -214,11 +218,12 @@ def sweep(
 
     For example `cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10`: six runs from one start
     model. results.parquet has a row a trial, results.svg their curves and held-out boards. The same
-    command with the same --out goes on with a sweep that was cut off.
+    command with the same --out goes on with a sweep that was cut off. What differs in more than one
+    key goes into a file of --arms, such as configs/arms/rush_hour_oracles.yaml.
     """
     from cast_ray.jobs.sweep_plan import plan_sweep
 
-    plan = plan_sweep(config, overrides)
+    plan = plan_sweep(config, overrides or [], arms=arms)
     if dry_run:
         for trial in plan.trials:
             typer.echo(" ".join(f"{key}={value}" for key, value in trial.values.items()))

@@ -30,13 +30,20 @@ def command(control: Path) -> list[str]:
 
 
 def events(control: Path) -> list[dict[str, Any]]:
-    """Return what has been noted so far: ``what``, ``run``, ``pid``, ``arguments``."""
+    """Return what has been noted so far: ``what``, ``run``, ``pid``, ``directory``,
+    ``arguments``."""
     path = control / "events.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 def _note(control: Path, what: str, run: RunDirectory, arguments: list[str]) -> None:
-    event = {"what": what, "run": run.path.name, "pid": os.getpid(), "arguments": arguments}
+    event = {
+        "what": what,
+        "run": run.path.name,
+        "pid": os.getpid(),
+        "directory": os.getcwd(),
+        "arguments": arguments,
+    }
     with open(control / "events.jsonl", "a") as file:
         file.write(json.dumps(event) + "\n")
 

@@ -71,7 +71,7 @@ def run_sweep(
                 *train,
                 *given,
                 *plan.fixed,
-                *(f"{key}={value}" for key, value in trial.values.items()),
+                *trial.overrides,
                 *start,
                 f"run_dir={out / 'trials' / trial.name}",
             ]
@@ -113,7 +113,10 @@ def trials_that_fit(config: TrainConfig, cluster: Mapping[str, float]) -> int:
 def _begin(plan: SweepPlan, out: Path) -> None:
     """Make the sweep's folder, or see that it is this sweep's."""
     note = out / "sweep.json"
-    text = json.dumps({"fixed": plan.fixed, "grid": plan.grid}, indent=2) + "\n"
+    said = {"fixed": plan.fixed, "grid": plan.grid}
+    if plan.arms:
+        said["arms"] = plan.arms
+    text = json.dumps(said, indent=2) + "\n"
     if note.is_file():
         if note.read_text() != text:
             raise RunDirectoryError(f"{out} holds another sweep: give another --out")
@@ -152,6 +155,7 @@ def _run_trials(
             "name": tune.grid_search(list(jobs)),
             "commands": dict(jobs),
             "log_dir": str((out / "trials").absolute()),
+            "directory": str(Path.cwd()),
             "address": address,
         },
         tune_config=tune.TuneConfig(max_concurrent_trials=at_once),
@@ -204,6 +208,9 @@ def _trial(settings: Mapping[str, Any]) -> None:
     last, seen = 0, None
     if not run.summary.is_file():
         log = folder / f"{name}.log"
+        # Tune's actor works in a folder of its own, where a relative path would mean nothing.
+        if Path(settings["directory"]).is_dir():  # another node need not have it
+            os.chdir(settings["directory"])
         for _ in _training(settings["commands"][name], log, address=settings["address"]):
             found = _version(run.metrics)
             if found != seen:  # once a step, and this looks once a second

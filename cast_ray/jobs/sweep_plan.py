@@ -1,12 +1,19 @@
-"""The trials of a sweep: every combination of the values that were given for some keys."""
+"""The trials of a sweep: every combination of the values that were given for some keys.
+
+What differs in more than one key goes into arms: names, each with its own ``key=value`` list.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
@@ -17,6 +24,8 @@ _SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
 """What the warm start depends on, which all trials share."""
 _OWN = ("run_dir",)
 """What the sweep itself says of each trial."""
+_ARM = "arm"
+"""The key under which a trial's arm stands beside its swept keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +34,9 @@ class Trial:
 
     name: str
     values: dict[str, str]
-    """Its value of each swept key, as written."""
+    """Its arm and its value of each swept key, as written."""
+    overrides: list[str]
+    """What they say to ``cast-ray train``."""
     config: TrainConfig
 
     @property
@@ -41,7 +52,9 @@ class SweepPlan:
     fixed: list[str]
     """``key=value`` of all trials."""
     grid: dict[str, list[str]]
-    """The values of each swept key."""
+    """The values of each swept key, arms first."""
+    arms: dict[str, list[str]]
+    """What each arm says beside the rest; {} = there are none."""
     trials: list[Trial]
     base: TrainConfig
     """Of all trials, but for the swept keys."""
@@ -52,10 +65,18 @@ class SweepPlan:
         return not self.base.policy.path and self.base.warm_start.steps > 0
 
 
-def plan_sweep(file: Path | None, overrides: Sequence[str]) -> SweepPlan:
+def plan_sweep(
+    file: Path | None, overrides: Sequence[str], *, arms: Path | None = None
+) -> SweepPlan:
     """Return the trials of ``key=a,b,…`` overrides; ``key=value`` alone is the same in all.
 
     Commas inside brackets belong to a value: ``learner.betas=[0.9,0.95]`` is one.
+
+    Args:
+        file: the configuration file of all trials; None = the quickstart's values.
+        overrides: of the command line.
+        arms: YAML file of names, each with its list of ``key=value``: what is compared where that
+            differs in more than one key. All combinations are run in each arm.
 
     Raises:
         ConfigError: nothing is swept, a key is not for sweeping, or a trial's configuration is
@@ -63,6 +84,9 @@ def plan_sweep(file: Path | None, overrides: Sequence[str]) -> SweepPlan:
     """
     fixed: list[str] = []
     grid: dict[str, list[str]] = {}
+    overrides_of = {} if arms is None else _read_arms(arms)
+    if overrides_of:
+        grid[_ARM] = list(overrides_of)
     for override in overrides:
         key, _, text = override.partition("=")
         values = _values(text)
@@ -76,11 +100,37 @@ def plan_sweep(file: Path | None, overrides: Sequence[str]) -> SweepPlan:
         grid[key] = values
     if not grid:
         raise ConfigError(
-            "nothing is swept: give two or more values of some key, such as advantage.alpha=0,0.1"
+            "nothing is swept: give two or more values of some key, such as advantage.alpha=0,0.1, "
+            "or a file of --arms"
         )
     base = load_config(file, fixed)
-    _check_keys([*grid, *(text.partition("=")[0] for text in fixed)], grid, base)
-    return SweepPlan(fixed=fixed, grid=grid, base=base, trials=_trials(file, fixed, grid))
+    of_arms = [_key(override) for arm in overrides_of.values() for override in arm]
+    _check_keys([*map(_key, fixed), *grid, *of_arms], {*grid, *of_arms}, base)
+    trials = _trials(file, fixed, grid, overrides_of)
+    return SweepPlan(fixed=fixed, grid=grid, arms=overrides_of, base=base, trials=trials)
+
+
+def _read_arms(file: Path) -> dict[str, list[str]]:
+    """Return each arm's ``key=value`` list, by name."""
+    if not file.is_file():
+        raise ConfigError(f"the file of arms {file} does not exist")
+    try:
+        found = OmegaConf.to_container(OmegaConf.load(file))
+    except (YAMLError, OSError, UnicodeDecodeError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(f"{file} must hold arms, a line each: name: [key=value, …]")
+    for name, arm in found.items():
+        if not isinstance(arm, list) or not all(isinstance(one, str) for one in arm):
+            raise ConfigError(
+                f"{file}, arm {name}: give a list of key=value, such as [algorithm=dapo], or an "
+                f"empty one, not {arm!r}"
+            )
+    return {str(name): arm for name, arm in found.items()}
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
 
 
 def _values(text: str) -> list[str]:
@@ -95,13 +145,13 @@ def _values(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _check_keys(keys: Sequence[str], grid: dict[str, list[str]], base: TrainConfig) -> None:
+def _check_keys(keys: Sequence[str], swept: Collection[str], base: TrainConfig) -> None:
     for key in keys:
         if key in _OWN:
             raise ConfigError(f"{key} is given by the sweep to each trial: use --out for all")
     if base.policy.path:
         return
-    for key in grid:
+    for key in swept:
         if key.startswith(_SHARED):
             raise ConfigError(
                 f"{key} cannot be swept: all trials share one warm start, which depends on it; "
@@ -109,23 +159,36 @@ def _check_keys(keys: Sequence[str], grid: dict[str, list[str]], base: TrainConf
             )
 
 
-def _trials(file: Path | None, fixed: list[str], grid: dict[str, list[str]]) -> list[Trial]:
+def _trials(
+    file: Path | None,
+    fixed: list[str],
+    grid: dict[str, list[str]],
+    overrides_of: dict[str, list[str]],
+) -> list[Trial]:
     trials, refused = [], []
     for values in itertools.product(*grid.values()):
         own = dict(zip(grid, values, strict=True))
-        overrides = [f"{key}={value}" for key, value in own.items()]
+        overrides = [
+            override
+            for key, value in own.items()
+            for override in (overrides_of[value] if key == _ARM else [f"{key}={value}"])
+        ]
         try:
             config = load_config(file, [*fixed, *overrides])
         except ConfigError as error:
-            refused.append(f"{' '.join(overrides)}: {error}")
+            refused.append(f"{_words(own)}: {error}")
             continue
-        trials.append(Trial(name=_name(own), values=own, config=config))
+        trials.append(Trial(name=_name(own), values=own, overrides=overrides, config=config))
     if refused:
         raise ConfigError("; ".join(refused))
     names = {trial.name for trial in trials}
     if len(names) < len(trials):
         raise ConfigError("two trials would have the same name: shorten the values")
     return trials
+
+
+def _words(values: dict[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())
 
 
 def _name(values: dict[str, str]) -> str:

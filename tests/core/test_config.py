@@ -16,7 +16,7 @@ from cast_ray.errors import ConfigError
 from tests.rooms import FIXED
 
 _CONFIGS = Path(__file__).parents[2] / "configs"
-_OF_OTHERS = ("cluster", "serve", "value_net")
+_OF_OTHERS = ("arms", "cluster", "serve", "value_net")
 """Folders of files for Ray's own commands, and of other trainings."""
 EXAMPLES = sorted(
     {*_CONFIGS.rglob("*.yaml")}

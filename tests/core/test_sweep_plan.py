@@ -14,6 +14,8 @@ from cast_ray.cli import app
 from cast_ray.errors import ConfigError, EnvironmentSetupError
 from cast_ray.jobs.sweep_plan import plan_sweep
 
+ARMS = Path(__file__).parents[2] / "configs" / "arms"
+
 
 def test_trials_are_all_combinations_in_the_order_given() -> None:
     plan = plan_sweep(None, ["advantage.alpha=0,0.1", "steps=2", "seed=0,1,2"])
@@ -37,6 +39,56 @@ def test_commas_in_brackets_belong_to_a_value() -> None:
     plan = plan_sweep(None, ["learner.betas=[0.9,0.95],[0.9,0.99]", "steps=1"])
     assert [trial.config.learner.betas for trial in plan.trials] == [(0.9, 0.95), (0.9, 0.99)]
     assert len({trial.name for trial in plan.trials}) == 2
+
+
+def test_each_arm_says_its_own_keys_in_every_combination(tmp_path: Path) -> None:
+    arms = tmp_path / "arms.yaml"
+    arms.write_text("CAST: []\noutcome only: [algorithm=dapo, 'learner.betas=[0.9,0.95]']\n")
+    plan = plan_sweep(None, ["seed=0,1", "steps=2"], arms=arms)
+    assert [trial.name for trial in plan.trials] == [
+        "arm=CAST_seed=0",
+        "arm=CAST_seed=1",
+        "arm=outcome_only_seed=0",
+        "arm=outcome_only_seed=1",
+    ]
+    cast, outcome = plan.trials[0], plan.trials[3]
+    assert cast.overrides == ["seed=0"]
+    assert outcome.overrides == ["algorithm=dapo", "learner.betas=[0.9,0.95]", "seed=1"]
+    assert outcome.values == {"arm": "outcome only", "seed": "1"}
+    assert outcome.setting == {"arm": "outcome only"}
+    assert (cast.config.advantage.alpha > 0, outcome.config.advantage.alpha) == (True, 0)
+    assert outcome.config.learner.betas == (0.9, 0.95)
+    assert len(plan_sweep(None, [], arms=arms).trials) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must hold arms"),
+        ("- steps=3\n", "must hold arms"),
+        ("CAST: [\n", "is not valid YAML"),
+        ("CAST: steps=3\n", "arm CAST: give a list of key=value"),
+        ("CAST: [3]\n", "arm CAST: give a list of key=value"),
+        ("CAST: []\nsmall: [policy.hidden_size=64]\n", "policy.hidden_size cannot be swept"),
+        ("CAST: [run_dir=x]\n", "run_dir is given by the sweep"),
+        ("CAST: [oracle=value_net]\n", "arm=CAST: .*value_net.path"),
+    ],
+)
+def test_what_makes_no_arm_is_said(tmp_path: Path, text: str, words: str) -> None:
+    arms = tmp_path / "arms.yaml"
+    arms.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        plan_sweep(None, [], arms=arms)
+
+
+@pytest.mark.parametrize("file", sorted(ARMS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_arms_that_come_along_can_be_planned(file: Path) -> None:
+    assert len(plan_sweep(None, ["seed=0,1"], arms=file).trials) >= 4
+
+
+def test_arms_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone\.yaml does not exist"):
+        plan_sweep(None, [], arms=tmp_path / "gone.yaml")
 
 
 @pytest.mark.parametrize(

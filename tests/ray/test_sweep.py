@@ -53,6 +53,7 @@ def test_eight_trials_end_in_one_table_and_one_picture_and_the_failed_one_is_run
         if event["run"] != "start":
             taught = f"policy.path={out / 'start' / 'start_model'}"
             assert {taught, "warm_start.steps=0", "steps=2"} <= set(event["arguments"])
+        assert event["directory"] == str(Path.cwd())  # a relative path means the same in a trial
     assert 1 < most_together(control) <= AT_ONCE
 
     table = pl.read_parquet(out / "results.parquet")
