@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 LIGHTS_OUT = Path(__file__).parent / "lights_out"
 """The package of the fourth game, as a user would write it."""
+LIGHTS_OUT_RUN = (
+    "game=lights_out",
+    "tier=mini",
+    "steps=2",
+    "puzzles.num_train=60",
+    "puzzles.num_validation=2",
+    "puzzles.num_held_out=4",
+    "warm_start.steps=40",  # nine first answers in ten then name an action
+    "warm_start.careless_steps=10",
+    "warm_start.trajectories_per_step=8",
+    "rollout.puzzles_per_step=4",
+    "rollout.group_size=4",
+    "evaluation.every=2",
+    "evaluation.held_out_attempts=2",
+)
+"""A run of it that takes a minute."""
 
 
 def install(project: Path, site: Path) -> None:
@@ -49,3 +67,11 @@ def environment_with(*paths: Path) -> dict[str, str]:
     """Return this environment with folders in front of PYTHONPATH, for processes of their own."""
     inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, paths), *inherited])}
+
+
+def cast_ray_with(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line where the packages in ``site`` are installed, Ray's workers included."""
+    command = [str(Path(sys.executable).parent / "cast-ray"), *arguments]
+    environment = environment_with(site, LIGHTS_OUT)
+    environment.pop("RAY_ADDRESS", None)  # a Ray of the test session must not be joined
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)

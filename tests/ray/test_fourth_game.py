@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -16,30 +14,6 @@ from tests import installed
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
-SMALL = (
-    "game=lights_out",
-    "tier=mini",
-    "steps=2",
-    "puzzles.num_train=60",
-    "puzzles.num_validation=2",
-    "puzzles.num_held_out=4",
-    "warm_start.steps=40",  # nine first answers in ten then name an action
-    "warm_start.careless_steps=10",
-    "warm_start.trajectories_per_step=8",
-    "rollout.puzzles_per_step=4",
-    "rollout.group_size=4",
-    "evaluation.every=2",
-    "evaluation.held_out_attempts=2",
-)
-
-
-def _cast_ray(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line where the packages in ``site`` are installed, Ray's workers included."""
-    command = [str(Path(sys.executable).parent / "cast-ray"), *arguments]
-    environment = installed.environment_with(site, installed.LIGHTS_OUT)
-    environment.pop("RAY_ADDRESS", None)  # a Ray of the test session must not be joined
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -51,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(site: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     path = tmp_path_factory.mktemp("runs") / "run"
-    done = _cast_ray(site, "train", *SMALL, f"run_dir={path}")
+    done = installed.cast_ray_with(site, "train", *installed.LIGHTS_OUT_RUN, f"run_dir={path}")
     assert done.returncode == 0, done.stdout + done.stderr
     return RunDirectory(path)
 
@@ -84,7 +58,7 @@ def test_every_state_has_its_exact_cost_and_some_turns_earn_credit(finished: Run
 
 def test_report_and_replay_know_the_game(finished: RunDirectory, site: Path) -> None:
     assert "Lights Out" in finished.report.read_text()
-    replayed = _cast_ray(site, "replay", str(finished.path))
+    replayed = installed.cast_ray_with(site, "replay", str(finished.path))
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert "No difference." in replayed.stdout
     assert f"{2 * 16 + 2 * 8} trajectories" in replayed.stdout
@@ -93,7 +67,7 @@ def test_report_and_replay_know_the_game(finished: RunDirectory, site: Path) -> 
 def test_where_the_package_is_not_installed_the_run_is_refused_in_one_line(
     finished: RunDirectory, tmp_path: Path
 ) -> None:
-    refused = _cast_ray(tmp_path, "replay", str(finished.path))
+    refused = installed.cast_ray_with(tmp_path, "replay", str(finished.path))
     assert refused.returncode == 2
     assert "got 'lights_out'; a game of your own must be installed" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -6,8 +6,6 @@ The network here is not trained: what is shown is that its word, and nobody else
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,25 +23,8 @@ from cast_ray.trajectory import BATCH_SCHEMA, check_schema
 from solver_actors.value_net import value_net_entry
 from solver_actors.value_scale import ValueNetOracle, ValueScale
 from tests import installed
-from tests.installed import write_dist_info
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
-
-SMALL = (
-    "game=lights_out",
-    "tier=mini",
-    "steps=2",
-    "puzzles.num_train=60",
-    "puzzles.num_validation=2",
-    "puzzles.num_held_out=4",
-    "warm_start.steps=40",
-    "warm_start.careless_steps=10",
-    "warm_start.trajectories_per_step=8",
-    "rollout.puzzles_per_step=4",
-    "rollout.group_size=4",
-    "evaluation.every=2",
-    "evaluation.held_out_attempts=2",
-)
 UNSOLVED = """
 from dataclasses import replace
 from lights_out.solver import LIGHTS_OUT
@@ -56,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return where Lights Out is installed without its solver."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "unsolved.py").write_text(UNSOLVED)
-    write_dist_info(folder, "unsolved", {"lights_out": "unsolved:UNSOLVED"})
+    installed.write_dist_info(folder, "unsolved", {"lights_out": "unsolved:UNSOLVED"})
     return folder
 
 
@@ -75,21 +56,13 @@ def network(
     forget_plugins()
 
 
-def cast_ray(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line where the game is installed, Ray's workers included."""
-    command = [str(Path(sys.executable).parent / "cast-ray"), *arguments]
-    environment = installed.environment_with(site, installed.LIGHTS_OUT)
-    environment.pop("RAY_ADDRESS", None)  # a Ray of the test session must not be joined
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
-
-
 @pytest.fixture(scope="module")
 def finished(
     site: Path, network: tuple[QNetwork, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> RunDirectory:
     run_dir, (_, directory) = tmp_path_factory.mktemp("runs") / "run", network
     chosen = ("oracle=value_net", f"value_net.path={directory}", f"run_dir={run_dir}")
-    done = cast_ray(site, "train", *SMALL, *chosen)
+    done = installed.cast_ray_with(site, "train", *installed.LIGHTS_OUT_RUN, *chosen)
     assert done.returncode == 0, done.stdout + done.stderr
     return RunDirectory(run_dir)
 
@@ -121,10 +94,10 @@ def test_the_run_keeps_the_network_and_replays_by_it(
     for name, tensor in made.state_dict().items():
         assert torch.equal(kept[name], tensor)
     shutil.rmtree(directory)  # what becomes of the original plays no part
-    replayed = cast_ray(site, "replay", str(finished.path))
+    replayed = installed.cast_ray_with(site, "replay", str(finished.path))
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert "No difference." in replayed.stdout
-    more = cast_ray(site, "train", "--resume", f"run_dir={finished.path}", "steps=3")
+    more = installed.cast_ray_with(site, "train", "--resume", f"run_dir={finished.path}", "steps=3")
     assert more.returncode == 0, more.stdout + more.stderr
     assert pl.read_parquet(finished.metrics)["step"].to_list() == [1, 2, 3]
 
@@ -133,7 +106,7 @@ def test_another_network_is_found_out_by_replay(finished: RunDirectory, site: Pa
     torch.manual_seed(1)
     other = QNetwork(load_q_network(finished.value_net).shape)
     save_q_network(other, finished.value_net)
-    replayed = cast_ray(site, "replay", str(finished.path))
+    replayed = installed.cast_ray_with(site, "replay", str(finished.path))
     assert replayed.returncode == 1, replayed.stdout + replayed.stderr
     assert "cost_estimates[0]" in replayed.stdout
 
@@ -149,7 +122,9 @@ def test_another_network_is_found_out_by_replay(finished: RunDirectory, site: Pa
 def test_run_without_a_usable_oracle_is_refused_in_one_line(
     site: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    refused = cast_ray(site, "train", *SMALL, *arguments, f"run_dir={tmp_path / 'run'}")
+    refused = installed.cast_ray_with(
+        site, "train", *installed.LIGHTS_OUT_RUN, *arguments, f"run_dir={tmp_path / 'run'}"
+    )
     assert refused.returncode == 2
     assert message in refused.stderr
     assert "Traceback" not in refused.stderr
