@@ -7,7 +7,7 @@ ARGS ?=
 # One ninja for all: two versions would each compile DeepSpeed's operator anew.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup train test check chaos cluster-test golden clean
+.PHONY: help setup train test check chaos cluster-test wheel-test golden clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ chaos: $(READY)  ## Train while everything is killed at random, then audit the r
 
 cluster-test: $(READY)  ## `ray up` over SSH and a run on it, in namespaces of this computer (needs root; 10 minutes)
 	$(BIN)/python -m tests.cluster $(ARGS)
+
+wheel-test: $(READY)  ## Build wheel and sdist, install each alone and use it (4 minutes; ARGS="--extra cpu" trains)
+	$(BIN)/python -m tests.wheel $(ARGS)
 
 golden: $(READY)  ## Write the golden transcripts anew; read the difference before you commit it
 	$(BIN)/python -m tests.golden.make

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from cast_ray.cli_config import config as config_command
 from cast_ray.cli_data import data_app
 from cast_ray.cli_doctor import doctor
 from cast_ray.cli_eval import evaluate, transfer
@@ -41,6 +42,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(value_net_app, name="value-net")
 app.command("eval")(evaluate)
 app.command()(transfer)
+app.command("config")(config_command)
 app.command()(submit)
 app.command()(doctor)
 app.command()(serve)
@@ -292,6 +294,17 @@ def main() -> None:
         app()
     except CastRayError as error:
         print(f"cast-ray: {error}", file=sys.stderr)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        from cast_ray.jobs.surroundings import installed_versions, is_for_training
+
+        if is_for_training(installed_versions()):
+            raise
+        print(
+            f"cast-ray: this needs {error.name}, which comes with an extra: python -m pip install "
+            "'cast-ray[cpu]', or 'cast-ray[gpu]' beside an NVIDIA driver",
+            file=sys.stderr,
+        )
         sys.exit(2)
     except OSError as error:
         if error.filename is None:

@@ -53,12 +53,19 @@ class PolicyConfig:
     path: str = ""
     """Hugging Face model directory; empty = build a small Qwen3 with its own tokenizer."""
     vocab_size: int = 768
+    """Tokens of the small model, whose tokenizer is learned from game texts."""
     hidden_size: int = 128
+    """Width of its residual stream."""
     intermediate_size: int = 384
+    """Width of its MLPs."""
     num_layers: int = 4
+    """Its layers."""
     num_heads: int = 2
+    """Its query heads."""
     num_kv_heads: int = 2
+    """Its key and value heads."""
     head_dim: int = 32
+    """Width of a head; vLLM's CPU kernels want a multiple of 32."""
     sliding_window: int = 128
     """Tokens that a layer looks back, about a turn and a half of Sokoban; 0 = the whole game. A
     state says all that matters, and so small a policy learns faster without its past."""
@@ -91,6 +98,7 @@ class WarmStartConfig:
     """The last so many steps follow a careless demonstrator: the policy then knows good moves and
     often plays others, which a short run can mend. What it never saw, it learns slowly."""
     careless_mistake_probability: float = 0.8
+    """Its chance of a random move."""
 
     def __post_init__(self) -> None:
         require(self.steps >= 0, "warm_start.steps", ">= 0", self.steps)
@@ -117,6 +125,7 @@ class RolloutConfig:
     """How a step's trajectories are played."""
 
     puzzles_per_step: int = 16
+    """Puzzles of one step, each played by a group."""
     group_size: int = 8
     """Episodes of each puzzle (the paper's G)."""
     temperature: float = 1.0
@@ -158,7 +167,9 @@ class EngineConfig:
     """vLLM."""
 
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Precision of the engine; the learner computes in its own (learner.dtype)."""
     kv_cache_gib: int = 1
+    """Memory of one engine for keys and values, on CPU."""
     max_num_seqs: int = 256
     """Most requests that run together in one engine."""
     max_model_len: int = 0
@@ -175,8 +186,11 @@ class EngineConfig:
     learner broadcasts the tensors to all workers (NCCL on GPUs, Gloo on CPU). Either way each
     layer is checked, and an engine that is started again reads the file."""
     start_timeout_s: float = 300.0
+    """Longest wait for an engine to be ready."""
     request_timeout_s: float = 120.0
+    """Longest wait for one answer of an engine that is up."""
     update_timeout_s: float = 60.0
+    """Longest wait for an engine to have new weights."""
 
     def __post_init__(self) -> None:
         require(
@@ -195,10 +209,13 @@ class EvaluationConfig:
     every: int = 5
     """Validate each so many steps (the paper: 20); 0 = never."""
     validation_attempts: int = 4
+    """Attempts at each validation board."""
     held_out_attempts: int = 4
     """Attempts at each held-out board: Avg@k."""
     temperature: float = 0.6
+    """Of validation and the held-out boards; training samples at 1."""
     top_p: float = 0.95
+    """Of the same."""
     tokens_per_turn: bool = False
     """Whether in ``cast-ray eval`` ``rollout.response_tokens`` hold for each turn (the paper's
     appendix on ALFWorld and WebShop) and not for the episode, which then is as long as the model's
@@ -263,7 +280,9 @@ class TrainConfig:
     seed: int = 0
     """Every random choice of the run follows from it (the boards from puzzles.seed)."""
     game: str = "sokoban"
+    """A built-in game or one that an installed package adds (docs/add_a_game.md)."""
     tier: str = "mini"
+    """Size and difficulty of the boards; each game names its own."""
     oracle: Literal["exact", "value_net"] = "exact"
     """Who says how far the goal is: the game's exact solver, or a value network."""
     steps: int = 15
@@ -275,7 +294,9 @@ class TrainConfig:
     driver_restarts: int = 5
     """How often in a row, without a step between, a dead driver is started again; 0 = never."""
     checkpoint_every: int = 5
+    """Write a checkpoint each so many steps, and after the last one."""
     checkpoints_kept: int = 2
+    """How many of the newest checkpoints are kept."""
     puzzles: PuzzleConfig = field(default_factory=PuzzleConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)

@@ -89,8 +89,9 @@ def _read(file: Path) -> DictConfig:
 def _parse(override: str) -> DictConfig:
     if "=" not in override:
         raise ConfigError(f"{override!r} is not of the form key=value")
+    nothing = "''" if override.endswith("=") else ""  # YAML would read none at all as null
     try:
-        return OmegaConf.from_dotlist([override])
+        return OmegaConf.from_dotlist([override + nothing])
     except YAMLError as error:
         raise ConfigError(f"{override}: the value is not valid YAML: {_one_line(error)}") from None
 

@@ -50,7 +50,9 @@ class LearnerConfig:
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW (the paper: 0.9, 0.999; a short run needs the shorter memory)."""
     weight_decay: float = 0.01
+    """AdamW's."""
     max_grad_norm: float = 1.0
+    """A longer gradient is scaled down to this norm."""
     mini_batches: int = 2
     """Optimizer updates per step, each on whole groups."""
     tokens_per_micro_batch: int = 4096
@@ -68,6 +70,7 @@ class LearnerConfig:
     """How often in a run lost ranks are started again, from the newest checkpoint and the
     trajectories since."""
     timeout_s: float = 600.0
+    """Longest wait for the learner's answer: an update, a checkpoint, new weights."""
 
     def __post_init__(self) -> None:
         for name in ("mini_batches", "tokens_per_micro_batch", "num_threads"):
@@ -97,13 +100,18 @@ class AdvantageConfig:
     """Weight of the solver's signal (the paper: 0.1; a short run of a small policy wants more);
     0 = the outcome alone."""
     transform: Literal["asinh", "identity", "signed_log"] = "asinh"
+    """What compresses a turn's credit first (eq:asinh); the others are ablations."""
     normalisation: Literal["rms", "none"] = "rms"
+    """Divide by the RMS over all turns of the step (eq:rms_norm), or by nothing."""
     rescue: Literal["cost", "zero"] = "cost"
     """Credit of a turn from an infinite cost to a finite one (Minesweeper: a guess that came out
     well): the cost it leads to, the number of safe cells if it wins; or nothing."""
     std: Literal["population", "sample"] = "population"
+    """Deviation of the group's rewards: over n (the paper), or over n - 1."""
     delta: float = 1e-6
+    """Added to that deviation."""
     epsilon: float = 1e-8
+    """Added to the RMS."""
     step_weight: float = 0.0
     """Weight of GiGPO's step advantage: turns of a group that saw the same board."""
     step_discount: float = 0.95
@@ -136,7 +144,9 @@ class ObjectiveConfig:
     """Mean over all tokens in the loss, or over each trajectory's tokens and then over
     trajectories."""
     clip_low: float = 0.2
+    """The ratio counts down to 1 - clip_low."""
     clip_high: float = 0.28
+    """The ratio counts up to 1 + clip_high."""
     dual_clip: float = 3.0
     """Largest multiple of -A in the loss where the advantage A is negative; 0 = off."""
     kl_coefficient: float = 0.0
@@ -151,6 +161,7 @@ class ObjectiveConfig:
     ratio, at most the cap; leave tokens out whose ratio is beyond the cap or its inverse; nothing
     (the paper)."""
     rollout_correction_cap: float = 2.0
+    """Largest such weight."""
 
     def __post_init__(self) -> None:
         require(0 < self.clip_low < 1, "objective.clip_low", "between 0 and 1", self.clip_low)

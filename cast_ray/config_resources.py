@@ -34,12 +34,14 @@ class ResourcesConfig:
     min_engines: int = 0
     """The run begins with so many; 0 = with all."""
     cpus_per_engine: float = 1.0
+    """What Ray reserves for one engine."""
     gpus_per_engine: float = 0.0
     """As many as engine.tensor_parallel_size; with ``share_gpu`` a part of one; 0 = on CPU."""
     learner_ranks: int = 2
     """Processes that share each update. On CPU two of one thread beat one of two: small layers
     leave a second thread idle (an update of the warm start: 0.56 s against 0.73 s)."""
     cpus_per_learner_rank: float = 1.0
+    """For one learner rank."""
     gpus_per_learner_rank: float = 0.0
     """1, or with ``share_gpu`` a part of one; 0 trains on the CPU."""
     environment_actors: int = 1
@@ -47,12 +49,14 @@ class ResourcesConfig:
     min_environment_actors: int = 0
     """The run begins with so many; 0 = with all."""
     cpus_per_environment_actor: float = 0.5
+    """For one environment actor."""
     groups_per_environment_actor: int = 64
     """Most groups that one plays at a time; the others wait for whoever is free, also for one that
     joins. 64 groups of 8 keep two engines of 256 requests busy."""
     oracle_actors: int = 1
     """Processes that solve puzzles and remember the solutions."""
     cpus_per_oracle_actor: float = 0.5
+    """For one oracle actor."""
     gpus_per_oracle_actor: float = 0.0
     """1 or a part of one, on which a value network computes (``oracle: value_net``); 0 = on CPU."""
     share_gpu: bool = False

@@ -17,9 +17,13 @@ class ValueNetShapeConfig:
     """The size of the network; what it reads and answers follows from game and tier."""
 
     d_model: int = 128
+    """Width of the encoder."""
     num_heads: int = 8
+    """Its attention heads."""
     num_layers: int = 3
+    """Its layers."""
     output_size: int = 512
+    """Numbers that all cells together are read out to, before the Q-values."""
 
     def __post_init__(self) -> None:
         for name in ("d_model", "num_heads", "num_layers", "output_size"):
@@ -42,10 +46,13 @@ class DqnConfig:
     steps: int = 3_000_000
     """Environment steps."""
     step_penalty: float = 0.01
+    """The reward is 1 for a win, less this for every step."""
     n_step: int = 3
     """Rewards that a target adds up before it asks the target network."""
     gamma: float = 0.99
+    """Discount a step."""
     lr: float = 1e-4
+    """Adam's learning rate."""
     batch_size: int = 256
     """Transitions of one update."""
     replay_ratio: float = 4.0
@@ -55,8 +62,9 @@ class DqnConfig:
     learning_starts: int = 10_000
     """Steps played before the first update."""
     epsilon_start: float = 1.0
+    """Chance of a random legal action at the beginning."""
     epsilon_end: float = 0.1
-    """Chance of a random legal action; stays high, because teachers judge bad play too."""
+    """The same at the end; stays high, because teachers judge bad play too."""
     epsilon_steps: int = 1_000_000
     """Steps from the first to the second, linearly."""
     target_update_every: int = 10_000
@@ -105,14 +113,16 @@ class PotentialConfig:
     epochs: int = 150
     """Of each stage."""
     first_lr: float = 1e-3
+    """Peak learning rate of the first stage; cosine decay to zero."""
     second_lr: float = 5e-4
-    """Peak learning rates; cosine decay to zero."""
+    """Peak learning rate of the second stage; cosine decay to zero."""
     num_states: int = 50_000
     """Most distinct states that are learned from."""
     epsilon: float = 0.5
     """Chance of a random move in the half of the games that collect them; the others are random
     altogether."""
     batch_size: int = 512
+    """States of one update."""
     prior_weight: float = 0.05
     """What one occupied cell between red car and exit costs in the second stage."""
 
@@ -134,7 +144,9 @@ class ValueNetConfig:
     seed: int = 0
     """Every random choice follows from it (the boards from puzzles.seed)."""
     game: str = "rush_hour"
+    """A game with numeric rules."""
     tier: str = "id"
+    """Size and difficulty of the boards that it learns on."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the network learns."""
     num_threads: int = 1

@@ -24,6 +24,7 @@ from cast_ray.jobs.surroundings import (
     has_cpu_torch,
     installed_versions,
     is_compiled,
+    is_for_training,
     is_writable,
     kernel_caches,
     operator_path,
@@ -67,20 +68,33 @@ class Finding:
     """What to do; empty when all is well. With ``ok`` it is advice, not a need."""
 
 
+_CORE_ONLY = Finding(
+    name="training",
+    ok=True,
+    detail="not installed; games, solvers and data sets work without",
+    remedy="python -m pip install 'cast-ray[cpu]', or 'cast-ray[gpu]' beside an NVIDIA driver",
+)
+
+
 def diagnose() -> list[Finding]:
     """Look at everything a run needs on this machine and return what was found."""
     installed = installed_versions()
-    return [
+    core = [
         check_python(sys.version_info[:2]),
         *check_packages(pinned_versions(installed), installed),
+        check_kernels(solver_sources(), kernel_caches()),
+        *(check_disk(place) for place in (Path.cwd(), Path(tempfile.gettempdir()))),
+    ]
+    if not is_for_training(installed):
+        return [*core, _CORE_ONLY]
+    return [
+        *core,
         check_cuda_add_ons(installed, is_cpu_torch=has_cpu_torch()),
         check_plugin(),
         check_shared_memory(_SHARED_MEMORY),
-        *(check_disk(place) for place in (Path.cwd(), Path(tempfile.gettempdir()))),
         check_memory(available_memory()),
         *(check_tool(tool) for tool in ("g++", "ninja")),
         check_learner_operator(operator_path(), is_cpu_torch=has_cpu_torch()),
-        check_kernels(solver_sources(), kernel_caches()),
         *check_left_overs(_SHARED_MEMORY),
         *_check_orphans(),
         *_check_ray_authentication(os.environ),
@@ -94,11 +108,13 @@ def fix() -> list[str]:
         EnvironmentSetupError: a mending failed; the message holds its last words.
     """
     done = []
-    broken = _broken_add_ons(installed_versions()) if has_cpu_torch() else []
+    installed = installed_versions()
+    broken = _broken_add_ons(installed) if has_cpu_torch() else []
     if broken:
         _run("-m", "pip", "uninstall", "-y", *broken)
         done.append(f"Uninstalled {', '.join(broken)}.")
-    if not check_learner_operator(operator_path(), is_cpu_torch=has_cpu_torch()).ok:
+    operator = check_learner_operator(operator_path(), is_cpu_torch=has_cpu_torch())
+    if is_for_training(installed) and not operator.ok:
         _run("-c", _BUILD_OP)
         done.append("Built DeepSpeed's operator for communication between ranks.")
     if not check_kernels(solver_sources(), kernel_caches()).ok:
@@ -146,7 +162,7 @@ def check_packages(pins: Mapping[str, str], installed: Mapping[str, str]) -> Ite
         return
     engines = [name for name in _ENGINES if name in installed]
     wanted = {name: pin for name, pin in pins.items() if name not in _ENGINES}
-    wanted |= {name: pins[name] for name in engines or _ENGINES[:1]}
+    wanted |= {name: pins[name] for name in engines or _ENGINES[:1] if name in pins}
     num_right = 0
     for name, version in wanted.items():
         # A local part, as in 2.13.0+cpu, names the build, not the version.
@@ -156,9 +172,9 @@ def check_packages(pins: Mapping[str, str], installed: Mapping[str, str]) -> Ite
             continue
         remedy = f"python -m pip install {name}=={version}"
         yield _finding(name, False, f"{found or 'not installed'}, wanted {version}", remedy)
-    ray = installed.get("ray", "none")
+    ray = f"Ray {installed['ray']}" if "ray" in installed else "no Ray"
     yield _finding(
-        "packages", True, f"{num_right} as pinned (Ray {ray}, {', '.join(engines) or 'no vLLM'})"
+        "packages", True, f"{num_right} as pinned ({ray}, {', '.join(engines) or 'no vLLM'})"
     )
 
 

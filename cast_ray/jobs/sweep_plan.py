@@ -11,9 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+import yaml
 
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
@@ -115,8 +113,8 @@ def _read_arms(file: Path) -> dict[str, list[str]]:
     if not file.is_file():
         raise ConfigError(f"the file of arms {file} does not exist")
     try:
-        found = OmegaConf.to_container(OmegaConf.load(file))
-    except (YAMLError, OSError, UnicodeDecodeError, OmegaConfBaseException) as error:
+        found = yaml.safe_load(file.read_text())
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict) or not found:
         raise ConfigError(f"{file} must hold arms, a line each: name: [key=value, …]")

@@ -135,7 +135,7 @@ def test_unknown_section_is_refused_with_the_sections_that_exist() -> None:
         ("learner.zero_stage=4", "[0, 1, 2, 3]"),
         ("learner.betas=[0.9]", "length 2"),
         ("puzzles.file=null", "'str'"),
-        ("advantage.alpha=", "'float'"),
+        ("advantage.alpha=", "could not be converted to Float"),
         ("engine.weight_backend=nccl", "'cast_ray_file', 'cast_ray_broadcast'"),
     ],
 )

