@@ -7,7 +7,7 @@ ARGS ?=
 # One ninja for all: two versions would each compile DeepSpeed's operator anew.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup train test check chaos cluster-test wheel-test golden clean
+.PHONY: help setup train test check chaos cluster-test wheel-test docs golden clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,10 @@ cluster-test: $(READY)  ## `ray up` over SSH and a run on it, in namespaces of t
 
 wheel-test: $(READY)  ## Build wheel and sdist, install each alone and use it (4 minutes; ARGS="--extra cpu" trains)
 	$(BIN)/python -m tests.wheel $(ARGS)
+
+docs: $(READY)  ## Write the generated pages anew and build the documentation into site/
+	$(BIN)/python docs/make_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 
 golden: $(READY)  ## Write the golden transcripts anew; read the difference before you commit it
 	$(BIN)/python -m tests.golden.make

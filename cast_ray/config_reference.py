@@ -1,4 +1,4 @@
-"""What every configuration key means, read from the dataclasses: for ``cast-ray config`` and docs.
+"""What every configuration key means, read from the dataclasses.
 
 The sentence under a field is its description; it is in the source alone, and taken from there.
 """
@@ -13,7 +13,6 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from cast_ray.config import TrainConfig
-from cast_ray.config_value_net import ValueNetConfig
 
 _WORDS = {str: "text", int: "integer", float: "number", bool: "true, false"}
 
@@ -34,7 +33,7 @@ class ConfigKey:
 
 def config_reference(kind: type = TrainConfig, prefix: str = "") -> Iterator[ConfigKey]:
     """Yield every key of a configuration in the order of its dataclasses."""
-    described, types = _descriptions(kind), get_type_hints(kind)
+    described, types = field_descriptions(kind), get_type_hints(kind)
     for item in fields(kind):
         section = item.default_factory
         if isinstance(section, type) and is_dataclass(section):
@@ -48,59 +47,8 @@ def config_reference(kind: type = TrainConfig, prefix: str = "") -> Iterator[Con
         )
 
 
-def section_summary(kind: type, key: str) -> str:
-    """Return the first paragraph of what a section's dataclass says of itself.
-
-    Args:
-        kind: the configuration.
-        key: of the section, in dotted form; empty = the configuration itself.
-    """
-    for name in filter(None, key.split(".")):
-        found = next(item for item in fields(kind) if item.name == name)
-        assert isinstance(found.default_factory, type)
-        kind = found.default_factory
-    return " ".join(inspect.getdoc(kind).split("\n\n")[0].split())  # type: ignore[union-attr]
-
-
-def markdown_reference() -> str:
-    """Return the page of all keys of ``cast-ray train`` and ``cast-ray value-net train``."""
-    lines = [
-        "# Configuration",
-        "",
-        "Every key of `cast-ray train`, and below those of `cast-ray value-net train`: given in a "
-        "YAML file (`--config`) or on the command line (`key=value`), the latter wins. A wrong key "
-        "or value is refused with what is allowed. `cast-ray config rollout` shows a section in "
-        "the terminal. This page is written by `make docs` from the dataclasses in "
-        "`cast_ray/config*.py`.",
-    ]
-    for kind, title in ((TrainConfig, "cast-ray train"), (ValueNetConfig, "cast-ray value-net")):
-        lines += ["", f"## {title}"]
-        for section, keys in _by_section(kind).items():
-            name = f"### {section}" if section else "### Top level"
-            lines += ["", name, "", section_summary(kind, section), ""]
-            lines += ["| key | allowed | default | meaning |", "| --- | --- | --- | --- |"]
-            lines += [_row(one) for one in keys]
-    return "\n".join(lines) + "\n"
-
-
-def _by_section(kind: type) -> dict[str, list[ConfigKey]]:
-    sections: dict[str, list[ConfigKey]] = {}
-    for one in config_reference(kind):
-        sections.setdefault(one.key.rpartition(".")[0], []).append(one)
-    return sections
-
-
-def _row(one: ConfigKey) -> str:
-    default = f"`{one.default}`" if one.default else "(empty)"
-    return f"| `{one.key}` | {_cell(one.allowed)} | {default} | {_cell(one.meaning)} |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("``", "`").replace("|", "\\|")
-
-
-def _descriptions(kind: type) -> dict[str, str]:
-    """Return the string that stands under each field in a dataclass's source."""
+def field_descriptions(kind: type) -> dict[str, str]:
+    """Return the text that stands under each field in a dataclass's source, by field."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
     found = {}

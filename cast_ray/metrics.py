@@ -63,13 +63,16 @@ class StepMetrics:
     """
 
     step: int
+    """Of the run, from 1."""
     success: float
     """Share of the step's trajectories that solved their puzzle."""
     num_trajectories: int
+    """Trajectories that were learned from."""
     dropped_groups: int
     """Groups played and left out of the step by dynamic sampling; no other figure but the times
     and the oracle's counts them."""
     num_turns: int
+    """Their turns."""
     turns_mean: float
     """Mean turns of a trajectory."""
     tokens: int
@@ -79,6 +82,7 @@ class StepMetrics:
     invalid_fraction: float
     """Share of turns without an action, or with a forbidden one."""
     ineffective_fraction: float
+    """Share of turns whose action was legal and changed nothing."""
     lost_fraction: float
     """Share of trajectories that the game's own failure ended: a proven deadlock, a mine hit."""
     progress_fraction: float
@@ -90,9 +94,11 @@ class StepMetrics:
     unknown_costs: int
     """Turns whose cost the solver did not know."""
     loss: float
+    """Mean over the step's updates."""
     grad_norm: float
     """Before clipping, mean over the step's updates."""
     clip_fraction: float
+    """Share of tokens in the loss whose gradient the clip took away."""
     entropy: float
     """Mean entropy of the policy at the tokens in the loss, in nats."""
     kl: float
@@ -103,6 +109,7 @@ class StepMetrics:
     logprob_abs_diff: float
     """Mean |rollout - learner| logprob of the step's tokens, before its first update."""
     logprob_abs_diff_max: float
+    """The largest of one token."""
     rollout_kl: float
     """Mean estimate of KL(rollout || learner) at the step's tokens, in nats."""
     rollout_clip_fraction: float
@@ -117,6 +124,7 @@ class StepMetrics:
     staleness_tokens: tuple[int, ...]
     """Histogram: the policy's tokens of staleness 0, 1, ..."""
     weight_version: int
+    """The newest one that wrote a token of the step."""
     oracle_hit_fraction: float
     """Share of look-ups whose solver was in the oracles' caches."""
     oracle_misses: float
@@ -131,6 +139,7 @@ class StepMetrics:
     engine_queue_mean: float
     """Requests that wait in an engine for one of its slots, mean over engines and seconds."""
     engine_queue_max: float
+    """The longest queue seen in one engine."""
     seconds_queueing: float
     """Mean wait of a request in an engine's queue."""
     prefix_hit_fraction: float
@@ -142,13 +151,17 @@ class StepMetrics:
     engine_overflows: int
     """Episodes that moved to another engine because theirs was full."""
     recovered_environment: int
-    """Environment actors that were lost and came back during the step; so the next ones."""
+    """Environment actors that were lost and came back during the step."""
     recovered_oracle: int
+    """Oracle actors, likewise."""
     recovered_engine: int
+    """Engines, likewise."""
     recovered_learner: int
     """Times that lost ranks were started again."""
     recovered_node: int
+    """Nodes that were lost."""
     recovered_driver: int
+    """Times that the driver was started again."""
     memory_driver_mib: float
     """Resident memory of the driver's process at the end of the step."""
     memory_environment_mib: float
@@ -175,7 +188,9 @@ class StepMetrics:
     seconds_solver_build: float
     """Time that the oracles took to build solvers."""
     seconds_learner: float
+    """Log-probabilities under the weights of the step's start, then the updates."""
     seconds_sync: float
+    """From the updates' end until every engine has proved that it has the new weights."""
     seconds_checkpoint: float
     """0 where the step ended without one."""
     seconds_validation: float

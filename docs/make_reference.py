@@ -1,0 +1,84 @@
+"""Writes configuration.md and metrics.md from the dataclasses: ``make docs`` calls it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+from cast_ray.config import TrainConfig
+from cast_ray.config_reference import ConfigKey, config_reference, field_descriptions
+from cast_ray.config_value_net import ValueNetConfig
+from cast_ray.metrics import StepMetrics
+
+_CONFIGURATION = """# Configuration
+
+Every key of `cast-ray train`, and below those of `cast-ray value-net train`: given in a YAML file
+(`--config`) or on the command line (`key=value`), where the latter wins. A wrong key or value is
+refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
+
+This page is written by `make docs` from the dataclasses in `cast_ray/config*.py`.
+"""
+_METRICS = """# Metrics
+
+The columns of `metrics.parquet`: one row a step, times in seconds, shares between 0 and 1, NaN
+where nothing was measured. What to do when one is bad: [Operations](operations.md).
+
+This page is written by `make docs` from `cast_ray.metrics.StepMetrics`.
+
+| column | type | what it is |
+| --- | --- | --- |
+"""
+
+
+def configuration() -> str:
+    """Return the page of all configuration keys."""
+    parts = [_CONFIGURATION]
+    for kind, command in ((TrainConfig, "train"), (ValueNetConfig, "value-net train")):
+        parts.append(f"\n## cast-ray {command}\n")
+        sections: dict[str, list[ConfigKey]] = {}
+        for one in config_reference(kind):
+            sections.setdefault(one.key.rpartition(".")[0], []).append(one)
+        for name, keys in sections.items():
+            parts.append(f"\n### {name or 'Top level'}\n\n{_summary(kind, name)}\n\n")
+            parts.append("| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n")
+            parts += [_row(one) for one in keys]
+    return "".join(parts)
+
+
+def metrics() -> str:
+    """Return the page of all columns of a run's metrics."""
+    described, types = field_descriptions(StepMetrics), get_type_hints(StepMetrics)
+    rows = []
+    for item in fields(StepMetrics):
+        kind = getattr(types[item.name], "__name__", str(types[item.name]))
+        meaning = _cell(described.get(item.name, ""))
+        rows.append(f"| `{item.name}` | {_cell(kind)} | {meaning} |\n")
+    return _METRICS + "".join(rows)
+
+
+PAGES = {"configuration.md": configuration, "metrics.md": metrics}
+
+
+def _summary(kind: type, section: str) -> str:
+    """Return the first paragraph of what a section's dataclass says of itself."""
+    for name in filter(None, section.split(".")):
+        found = next(item for item in fields(kind) if item.name == name)
+        assert isinstance(found.default_factory, type)
+        kind = found.default_factory
+    return _cell(" ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split()))
+
+
+def _row(one: ConfigKey) -> str:
+    default = f"`{one.default}`" if one.default else "(empty)"
+    return f"| `{one.key}` | {_cell(one.allowed)} | {default} | {_cell(one.meaning)} |\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("``", "`").replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    for file, write in PAGES.items():
+        (Path(__file__).parent / file).write_text(write())
