@@ -42,7 +42,8 @@ class QNetworkShape:
     """Width of the encoder's output, which the Q-values are read from."""
 
     def __post_init__(self) -> None:
-        for name in ("rows", "cols", "num_symbols", "d_model", "num_heads", "num_layers"):
+        sizes = ("rows", "cols", "num_symbols", "d_model", "num_heads", "num_layers", "output_size")
+        for name in sizes:
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(f"{name} of a value network must be >= 1, got {value}")

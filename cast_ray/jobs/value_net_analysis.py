@@ -24,6 +24,7 @@ from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
 from cast_ray.games.base import Status
 from cast_ray.jobs.boards import make_boards, read_boards
+from cast_ray.jobs.value_net.directory import STAGES, ValueNetDirectory
 from cast_ray.metrics import Success, success_rate
 from cast_ray.puzzles import Puzzle, read_puzzles
 from cast_ray.q_network import QNetwork, check_fits, load_q_network
@@ -36,6 +37,8 @@ from solver_actors.solvers import get_solver_entry, has_solver
 from solver_actors.value_net import value_net_entry
 from solver_actors.value_scale import ValueNetOracle, ValueScale
 
+_SEED = 1_000_003
+"""Of generated boards: not one that a run has by default."""
 _RANDOM_GAMES = 2
 """Of each board."""
 Choose = Callable[[Any], str | None]
@@ -134,7 +137,8 @@ def puzzles_for(directory: Path, *, tier: str, file: Path | None, limit: int) ->
     """Return boards that a network did not learn from.
 
     Those of a file; or those that the network's run held out, if they are of this tier; or
-    generated ones that are none of the run's, up to symmetry.
+    generated ones that are none of the run's, up to symmetry. Of a network that lies in no run of
+    ``cast-ray value-net train`` nobody knows the boards: generated ones are of a seed of our own.
 
     Args:
         directory: of the network, in the directory of its run, or anywhere.
@@ -144,30 +148,37 @@ def puzzles_for(directory: Path, *, tier: str, file: Path | None, limit: int) ->
 
     Raises:
         ConfigError: the network lies in no run and no tier is given.
-        PuzzleError: the file is broken, or holds boards of another game or tier.
+        PuzzleError: the file is broken, holds boards of another game or tier, or some that the
+            network learned from.
         ModelError: there is no network.
     """
     game = load_q_network(directory).shape.game
-    run = directory.parent / "config.yaml"
-    trained = load_value_net_config(run, []) if run.is_file() else None
+    run = ValueNetDirectory(directory.parent)
+    is_run = run.has(run.network(STAGES[0]))  # a run of CAST keeps its network's copy as well
+    trained = load_value_net_config(run.config, []) if is_run else None
     tier = tier or (trained.tier if trained else "")
     if not tier:
         raise ConfigError(
             f"{directory} lies in no run that says which boards it learned from: give --tier, one "
             f"of {', '.join(get_game(game).tiers)}"
         )
+    boards = read_boards(run.puzzles) if trained else None
+    learned = {one.puzzle_id for one in boards.train} if boards else set()
     if file is not None:
         puzzles = read_puzzles(file)
         wrong = [one for one in puzzles if (one.game, one.tier) != (game, tier)]
         if wrong or not puzzles:
             found = f"{wrong[0].game}:{wrong[0].tier}" if wrong else "no puzzle at all"
             raise PuzzleError(f"{file} must hold puzzles of {game}:{tier}, got {found}")
+        if known := sum(one.puzzle_id in learned for one in puzzles):
+            raise PuzzleError(
+                f"{file} holds {known} boards that the network learned from, of {len(puzzles)}: "
+                "leave them out"
+            )
         return puzzles[:limit]
-    boards = read_boards(directory.parent / "puzzles") if trained else None
     if boards and trained and trained.tier == tier:
         return boards.held_out[:limit]
-    learned = {one.puzzle_id for one in boards.train} if boards else set()
-    sizes = PuzzleConfig(num_train=1, num_validation=1, num_held_out=limit)
+    sizes = PuzzleConfig(num_train=1, num_validation=1, num_held_out=limit, seed=_SEED)
     return make_boards(game, tier, sizes, exclude=learned).held_out
 
 

@@ -23,7 +23,7 @@ def check_value_net(config: TrainConfig) -> None:
         ConfigError: the run names none, and its game has no exact solver.
     """
     if config.oracle == "value_net":
-        _load(config, localized(config.value_net.path))
+        _load(config, localized(config.value_net.path), device="cpu")
     else:
         get_solver_entry(config.game)
 
@@ -53,7 +53,10 @@ def value_net_of(config: TrainConfig, directory: Path) -> ValueNetOracle | None:
     Raises:
         ModelError: it is damaged, or does not fit the run's boards.
     """
-    return _load(config, directory) if config.oracle == "value_net" else None
+    if config.oracle != "value_net":
+        return None
+    device = "cuda" if config.resources.gpus_per_oracle_actor else "cpu"
+    return _load(config, directory, device=device)
 
 
 def estimator_of(config: TrainConfig, directory: Path) -> SolverEntry | None:
@@ -62,18 +65,20 @@ def estimator_of(config: TrainConfig, directory: Path) -> SolverEntry | None:
     Raises:
         ModelError: as for ``value_net_of``.
     """
-    value_net = value_net_of(config, directory)
-    # Boards come one at a time here, and two threads wait for each other longer than one computes.
+    if config.oracle != "value_net":
+        return None
+    # Boards come one at a time here: a GPU, which this machine need not have, would not help, and
+    # two threads wait for each other longer than one computes.
     torch.set_num_threads(1)
-    return None if value_net is None else value_net_entry(value_net)
+    return value_net_entry(_load(config, directory, device="cpu"))
 
 
-def _load(config: TrainConfig, directory: Path) -> ValueNetOracle:
+def _load(config: TrainConfig, directory: Path, *, device: str) -> ValueNetOracle:
     network = load_q_network(directory)
     check_fits(network, config.game, config.tier)
     chosen = config.value_net
     return ValueNetOracle(
         network=network,
         scale=ValueScale(scale=chosen.scale, failure=chosen.failure),
-        device="cuda" if config.resources.gpus_per_oracle_actor else "cpu",
+        device=device,
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from cast_ray.errors import LearnerError
 from cast_ray.games import get_game
 from cast_ray.games.base import Status
+from cast_ray.games.plugins import forget_plugins
 from cast_ray.generators import get_generator
 from cast_ray.gymnasium_envs import get_numeric_rules, widest_tier
 from cast_ray.jobs.value_net.distill import (
@@ -21,11 +24,13 @@ from cast_ray.jobs.value_net.distill import (
     stage_targets,
 )
 from cast_ray.jobs.value_net.environment import StartSettings
-from cast_ray.jobs.value_net.states import StateCollector, States
+from cast_ray.jobs.value_net.states import StateCollector, States, check_values
 from cast_ray.q_network import QNetwork, shape_for, state_values
+from tests.installed import LIGHTS_OUT, install
 
 GAMMA, PENALTY, WEIGHT = 0.9, 0.03, 0.05
-TIERS = {"rush_hour": "mini", "sokoban": "mini", "minesweeper": "mini"}
+TIERS = dict.fromkeys(("rush_hour", "sokoban", "minesweeper", "lights_out"), "mini")
+KERNEL_GAMES = ("minesweeper", "rush_hour", "sokoban")
 
 
 def small_network(game: str, *, seed: int = 0) -> QNetwork:
@@ -89,7 +94,7 @@ def naive_targets(network: QNetwork, board: str, *, weight: float) -> dict[str, 
 
 
 @pytest.mark.parametrize("weight", [0.0, WEIGHT])
-@pytest.mark.parametrize("game", sorted(TIERS))
+@pytest.mark.parametrize("game", KERNEL_GAMES)
 def test_targets_of_a_stage_equal_a_loop_over_the_rules(game: str, weight: float) -> None:
     states, boards = collected(game, num_states=300 if game == "rush_hour" else 60)
     network = small_network(game, seed=3)
@@ -157,6 +162,42 @@ def test_states_are_undecided_distinct_and_met_under_every_letter() -> None:
     assert all(game.status(game.decode(board)) is Status.PLAYING for board in boards)
     assert set("".join(boards)) == set(".ABCDEFGHI")
     assert (states.masks.sum(axis=1) == np.bincount(states.state_of)).all()
+
+
+def test_states_of_a_game_without_kernels_are_told_apart_by_their_boards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(LIGHTS_OUT, tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forget_plugins()
+    try:
+        _, boards = collected("lights_out", num_states=400)
+        assert len(set(boards)) == len(boards) == 400
+    finally:
+        monkeypatch.undo()
+        forget_plugins()
+
+
+@pytest.mark.parametrize("weight", [float("nan"), 1e9])
+def test_a_network_that_has_diverged_is_named(weight: float) -> None:
+    network = small_network("rush_hour")
+    check_values(network, starts("rush_hour"), step_penalty=PENALTY)
+    network.head.bias.fill_(weight)
+    with pytest.raises(LearnerError, match=r"has diverged: .* smaller dqn\.lr"):
+        check_values(network, starts("rush_hour"), step_penalty=PENALTY)
+
+
+def test_values_that_are_no_numbers_are_not_learned() -> None:
+    states, _ = collected("rush_hour", num_states=40)
+    network = small_network("rush_hour")
+    settings = {"epochs": 1, "batch_size": 16, "seed": 0, "on_epoch": lambda *_: None}
+    targets = np.zeros(states.masks.shape, np.float32)
+    diverging = {**settings, "epochs": 20, "lr": 1e30}
+    with pytest.raises(LearnerError, match=r"the loss is (nan|inf) in epoch \d+"):
+        regress(network, states, targets + 1, **diverging)
+    targets[3, 2] = np.nan
+    with pytest.raises(LearnerError, match="values that are not finite"):
+        regress(network, states, targets, lr=1e-3, **settings)
 
 
 def test_a_tier_with_few_states_ends_the_search_for_more() -> None:

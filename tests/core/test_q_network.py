@@ -136,6 +136,7 @@ def test_one_changed_byte_is_found(tmp_path: Path, name: str) -> None:
         ({"depth": 1}, "unknown depth"),
         ({"rows": "6"}, "rows must be of type int, got '6'"),
         ({"num_heads": 0}, "num_heads of a value network must be >= 1, got 0"),
+        ({"output_size": -1}, "output_size of a value network must be >= 1, got -1"),
         ({"actions": 4}, "describes no value network"),
     ],
 )

@@ -15,11 +15,15 @@ import torch
 from typer.testing import CliRunner
 
 from cast_ray.cli import app
+from cast_ray.config import PuzzleConfig, TrainConfig
+from cast_ray.config_file import save_config
+from cast_ray.config_value_net import ValueNetConfig
 from cast_ray.errors import ConfigError, ModelError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.base import Status
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs import value_net_analysis
+from cast_ray.jobs.boards import Boards, make_boards, write_boards
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.jobs.value_net_analysis import ValueNetAnalysis, analyse_value_net, puzzles_for
 from cast_ray.puzzles import Puzzle, write_puzzles
@@ -170,3 +174,31 @@ def test_boards_that_do_not_belong_are_refused(tmp_path: Path) -> None:
         puzzles_for(tmp_path, tier="mini", file=None, limit=5)
     with pytest.raises(ModelError, match="rows must be 7, got 6"):
         analyse_value_net(network("sokoban", "id"), [], tier="unseen")
+
+
+def test_boards_that_the_network_learned_from_are_refused(tmp_path: Path) -> None:
+    config = ValueNetConfig(game="rush_hour", tier="mini")
+    save_config(config, tmp_path / "config.yaml")
+    for name in ("base", "value_net"):
+        save_q_network(network(), tmp_path / name)
+    known = boards()
+    (tmp_path / "puzzles").mkdir()
+    write_boards(Boards(train=known[:3], validation=[], held_out=known[3:5]), tmp_path / "puzzles")
+    write_puzzles(tmp_path / "all.parquet", known)
+    net = tmp_path / "value_net"
+    assert puzzles_for(net, tier="", file=None, limit=5) == known[3:5]
+    with pytest.raises(PuzzleError, match=rf"holds 3 boards .* of {len(known)}: leave them out"):
+        puzzles_for(net, tier="", file=tmp_path / "all.parquet", limit=5)
+
+
+def test_a_network_in_a_run_that_it_taught_is_judged_on_boards_of_its_own_seed(
+    tmp_path: Path,
+) -> None:
+    save_config(TrainConfig(game="rush_hour"), tmp_path / "config.yaml")
+    save_q_network(network(), tmp_path / "value_net")
+    with pytest.raises(ConfigError, match="give --tier"):
+        puzzles_for(tmp_path / "value_net", tier="", file=None, limit=5)
+    found = puzzles_for(tmp_path / "value_net", tier="mini", file=None, limit=5)
+    usual = make_boards("rush_hour", "mini", PuzzleConfig(num_train=50, num_held_out=5))
+    assert len(found) == 5
+    assert not {one.puzzle_id for one in found} & {one.puzzle_id for one in usual.train}

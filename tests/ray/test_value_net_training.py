@@ -214,7 +214,7 @@ def episode(rewards: list[float], *, terminated: bool, seed: int = 0) -> SingleA
 def buffer_of(
     *episodes: SingleAgentEpisode, cut_after: int = 0, seed: int = 0
 ) -> NStepEpisodeReplayBuffer:
-    """Return a buffer that got each episode in two pieces, as env runners hand them over."""
+    """Return a buffer that got each episode whole, or in two pieces as env runners hand over."""
     buffer = NStepEpisodeReplayBuffer(seed=seed, capacity=10_000)
     for one in episodes:
         if cut_after:
@@ -234,14 +234,16 @@ def sampled(
 
 
 @pytest.mark.parametrize("terminated", [True, False])
-@pytest.mark.parametrize("num_steps", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    ("num_steps", "cut_after"), [(1, 0), (2, 0), (3, 0), (7, 0), (2, 1), (7, 1), (7, 3), (7, 6)]
+)
 def test_replayed_transitions_hold_the_n_step_return_to_the_episodes_end(
-    num_steps: int, terminated: bool
+    num_steps: int, cut_after: int, terminated: bool
 ) -> None:
     rewards = [round(0.1 * (t + 1), 1) for t in range(num_steps)]
     whole = episode(rewards, terminated=terminated)
     seen = set()
-    for transition in sampled(buffer_of(whole)):
+    for transition in sampled(buffer_of(whole, cut_after=cut_after)):
         t = transition.t_started
         seen.add(t)
         last = min(t + N_STEP, num_steps)
@@ -255,6 +257,20 @@ def test_replayed_transitions_hold_the_n_step_return_to_the_episodes_end(
         assert transition.is_terminated == (terminated and last == num_steps)
         assert transition.is_truncated == (not terminated and last == num_steps)
     assert seen == set(range(num_steps))
+
+
+def test_transitions_of_episodes_that_made_room_for_others_are_gone() -> None:
+    buffer = NStepEpisodeReplayBuffer(seed=0, capacity=20)
+    for number in range(8):
+        buffer.add(episode([float(number)] * 6, terminated=True).to_numpy())
+    drawn = sampled(buffer)
+    # Every step of an episode has its number as reward.
+    weights = [sum(GAMMA**k for k in range(min(N_STEP, 6 - one.t_started))) for one in drawn]
+    numbers = {
+        round(one.get_rewards(0) / weight, 6) for one, weight in zip(drawn, weights, strict=True)
+    }
+    assert numbers == {5.0, 6.0, 7.0}
+    assert {one.t_started for one in drawn} == set(range(6))
 
 
 def test_an_episode_that_is_under_way_ends_nothing() -> None:
@@ -428,7 +444,7 @@ def test_a_small_run_goes_through_all_stages_and_resumes_what_is_left(
     ids = [puzzle.puzzle_id for puzzle in (*boards.train, *boards.held_out)]
     assert len(set(ids)) == len(ids) == 10
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [row["stage"] for row in rows][-5:] == ["states", *["stage1"] * 2, *["stage2"] * 2]
+    assert [row["stage"] for row in rows][-7:] == ["states", *["stage1"] * 3, *["stage2"] * 3]
     assert rows[0]["steps"] >= 900
     assert json.loads((run / "summary.json").read_text())["boards"] == 6
 
@@ -440,6 +456,12 @@ def test_a_small_run_goes_through_all_stages_and_resumes_what_is_left(
     for name, weight in final.state_dict().items():
         assert torch.equal(weight, again.state_dict()[name])
     assert "stage1 is finished" in capsys.readouterr().out
+    # What was lived again is told once, and how long each stage took is still known.
+    again_rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["stage"] for row in again_rows].count("stage2") == 3
+    assert [row["stage"] for row in again_rows].count("states") == 1
+    seconds = json.loads((run / "summary.json").read_text())["seconds"]
+    assert all(seconds[stage] > 0 for stage in ("base", "stage1", "stage2"))
 
     with pytest.raises(RunDirectoryError, match=r"another configuration: dqn\.gamma \(0\.9 there"):
         quiet(replace(config, dqn=replace(config.dqn, gamma=0.5)), resume=True)

@@ -69,6 +69,23 @@ class ValueNetDirectory:
         with refusals_named(self.metrics), open(self.metrics, "a") as file:
             file.write(json.dumps(row) + "\n")
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the lines of ``metrics.jsonl``; [] = there are none. Any: as they were logged."""
+        if not self.metrics.is_file():
+            return []
+        whole, _, _ = self.metrics.read_text().rpartition("\n")  # a killed process tears the last
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def forget(self, stage: str, *, beyond: int = 0) -> None:
+        """Take out a stage's lines beyond an epoch or step: they are about to be lived again."""
+        kept = [
+            row
+            for row in self.rows()
+            if row["stage"] != stage or row.get("steps", row.get("epoch", beyond + 1)) <= beyond
+        ]
+        with written_aside(self.metrics) as aside:
+            aside.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json``."""
         with written_aside(self.summary) as aside:

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cast_ray.errors import LearnerError
 from cast_ray.games.rush_hour_board import EXIT_ROW
 from cast_ray.gymnasium_envs.rush_hour import EMPTY, FIRST_VEHICLE
 from cast_ray.jobs.value_net.states import States, q_values
@@ -124,7 +125,12 @@ def regress(
         batch_size: states of one update.
         seed: of the order of the states.
         on_epoch: told each epoch, counted from 1, and its mean loss.
+
+    Raises:
+        LearnerError: a target or an epoch's loss is not finite.
     """
+    if not np.isfinite(targets).all():
+        raise LearnerError("the network that says what to learn has values that are not finite")
     network = copy.deepcopy(start).requires_grad_(True).train()
     device = next(network.parameters()).device
     cells, masks = torch.from_numpy(states.cells), torch.from_numpy(states.masks) != 0
@@ -144,7 +150,13 @@ def regress(
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
-        on_epoch(epoch, float(np.mean(losses)))
+        mean = float(np.mean(losses))
+        if not np.isfinite(mean):
+            raise LearnerError(
+                f"the loss is {mean} in epoch {epoch}: train again in another run_dir with smaller "
+                "distillation.first_lr and second_lr"
+            )
+        on_epoch(epoch, mean)
     return network.eval().requires_grad_(False)
 
 

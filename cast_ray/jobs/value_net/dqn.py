@@ -20,6 +20,7 @@ from cast_ray.jobs.value_net.base_checkpoints import BaseCheckpoints
 from cast_ray.jobs.value_net.environment import StartSettings, ValueNetEnv, start_settings
 from cast_ray.jobs.value_net.replay import NStepEpisodeReplayBuffer
 from cast_ray.jobs.value_net.rl_module import MaskedQModule
+from cast_ray.jobs.value_net.states import check_values
 from cast_ray.q_network import QNetwork, QNetworkShape, shape_for
 from cast_ray.seeds import derive_seed
 
@@ -132,7 +133,7 @@ def train_base(
     again before the next update.
 
     Raises:
-        LearnerError: the loss is not finite.
+        LearnerError: the loss is not finite, or the values have diverged.
     """
     done, newest, damaged = checkpoints.newest()
     for text in damaged:
@@ -148,7 +149,12 @@ def train_base(
             round_ = _play_round(algorithm, done)
             done = round_.steps
             on_round(round_)
-            if done - kept >= config.checkpoint_every and done < config.dqn.steps:
+            is_last = done >= config.dqn.steps
+            if is_last or done - kept >= config.checkpoint_every:
+                network = network_of(algorithm, network_shape(config))
+                check_values(network, start, step_penalty=config.dqn.step_penalty)
+                if is_last:
+                    return network
                 checkpoints.save(done, algorithm.save_to_path)
                 kept = done
         return network_of(algorithm, network_shape(config))

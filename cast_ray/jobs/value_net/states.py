@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from cast_ray.env import SOLVED
+from cast_ray.errors import LearnerError
 from cast_ray.games import get_game
 from cast_ray.gymnasium_envs import get_numeric_rules, widest_tier
 from cast_ray.gymnasium_envs.rules import OUTCOMES
@@ -74,7 +75,7 @@ class StateCollector:
             before, num_met = len(found), 0
             for arrays in self._play_round(network, epsilon):
                 num_met += 1
-                found.setdefault(_key(arrays), arrays)
+                found.setdefault(self._key_of(arrays), arrays)
             is_in_vain = len(found) - before <= LEAST_NEW * num_met
             rounds_in_vain = rounds_in_vain + 1 if is_in_vain else 0
         return list(found.values())[:num_states]
@@ -131,6 +132,12 @@ class StateCollector:
                     arrays[1][:] = 0  # over: nothing is legal any more
         return met
 
+    def _key_of(self, arrays: Arrays) -> bytes:
+        """Return what equal states share: their arrays, and their text where one holds objects."""
+        plain = [array for array in arrays if array.dtype != np.object_]
+        is_plain = len(plain) == len(arrays)
+        return _key(plain) + (b"" if is_plain else self._rules.board(arrays).encode())
+
     def _begin(self) -> Arrays:
         board = draw_board(self._start, self._rng)
         return _copy(self._rules.load(self._game.decode(board), self._wide))
@@ -152,6 +159,32 @@ def q_values(network: QNetwork, cells: np.ndarray, *, device: str = "cpu") -> np
             part = torch.from_numpy(cells[first : first + BOARDS_AT_ONCE]).to(device)
             parts.append(network(part).cpu().numpy())
     return np.concatenate(parts)
+
+
+def check_values(network: QNetwork, start: StartSettings, *, step_penalty: float) -> None:
+    """Look at a network's values of start boards; RLlib's loss takes NaN for 0 and says nothing.
+
+    Args:
+        network: on any device.
+        start: where games begin.
+        step_penalty: of its training, which bounds every return from below.
+
+    Raises:
+        LearnerError: a value is not finite, or ten times beyond every return.
+    """
+    game, rules = get_game(start.game), get_numeric_rules(start.game)
+    wide = widest_tier(start.game, start.tier)
+    boards = [rules.load(game.decode(one), wide) for one in start.boards[:BOARDS_AT_ONCE]]
+    cells, masks = _stacked(boards)
+    device = next(network.parameters()).device.type
+    values = q_values(network, cells, device=device)[masks != 0]
+    most = 10 * max(1.0, step_penalty * game.tiers[start.tier].turn_budget)
+    largest = float(np.abs(values).max(initial=0.0))  # NaN if one is
+    if not largest <= most:
+        raise LearnerError(
+            f"the base network has diverged: its values reach {largest:.3g}, where no return is "
+            "beyond 1 by much; train again in another run_dir with a smaller dqn.lr"
+        )
 
 
 def _best_actions(network: QNetwork, games: Sequence[Arrays]) -> list[int]:

@@ -76,31 +76,35 @@ class _Stages:
 
     def train(self) -> ValueNetDirectory:
         """Do what is not done yet."""
-        seconds = {stage: self._stage(stage) for stage in STAGES}
+        for stage in STAGES:
+            self._stage(stage)
         save_q_network(load_q_network(self._run.network(STAGES[-1])), self._run.value_net)
         summary = {
             "game": self._config.game,
             "tier": self._config.tier,
             "seed": self._config.seed,
             "boards": len(self._start.boards),
-            "seconds": seconds,
+            "seconds": {
+                row["stage"]: row["seconds"] for row in self._run.rows() if "seconds" in row
+            },
         }
         self._run.write_summary(summary)
         self._progress.say(f"the value network lies in {self._run.value_net}")
         return self._run
 
-    def _stage(self, stage: str) -> float | None:
-        """Make a stage's network unless it is there; return the seconds, None if it was there."""
+    def _stage(self, stage: str) -> None:
+        """Make a stage's network unless it is there."""
         directory = self._run.network(stage)
         if self._run.has(directory):
             self._progress.say(f"{stage} is finished: {directory}")
-            return None
+            return
         begun = time.perf_counter()
         network = self._train_base() if stage == "base" else self._distill(stage)
         save_q_network(network, directory)
         if stage == "base":
             self._checkpoints.clear()
-        return round(time.perf_counter() - begun, 1)
+        # Of the process that finished it; what an interrupted one took is not known.
+        self._run.log({"stage": stage, "seconds": round(time.perf_counter() - begun, 1)})
 
     @property
     def _checkpoints(self) -> BaseCheckpoints:
@@ -108,6 +112,7 @@ class _Stages:
 
     def _train_base(self) -> QNetwork:
         total = self._config.dqn.steps
+        self._run.forget("base", beyond=self._checkpoints.newest()[0])
 
         def on_round(round_: BaseRound) -> None:
             self._run.log({"stage": "base"} | asdict(round_))
@@ -133,6 +138,7 @@ class _Stages:
     def _distill(self, stage: str) -> QNetwork:
         """Return the network of one of the two regressions (``distill``)."""
         config, settings = self._config, self._config.distillation
+        self._run.forget(stage)
         is_first = stage == STAGES[1]
         torch.set_num_threads(config.num_threads)
         before = load_q_network(self._run.network(STAGES[STAGES.index(stage) - 1]))
@@ -171,6 +177,7 @@ class _Stages:
             collector = StateCollector(self._start, rng=np.random.default_rng(seed))
             met = collector.collect(base, num_states=settings.num_states, epsilon=settings.epsilon)
             self._collected = collector.with_successors(met)
+            self._run.forget("states")
             self._run.log(
                 {
                     "stage": "states",
