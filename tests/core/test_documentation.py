@@ -20,7 +20,7 @@ from cast_ray.config_file import load_config, load_value_net_config
 from cast_ray.jobs.sweep_plan import plan_sweep
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _ROW = re.compile(r"\| `((?:eq|thm|app|tab):\w+)` \|[^|]*\| `([\w.]+)` \| (.*) \|")
