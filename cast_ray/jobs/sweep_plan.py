@@ -22,7 +22,7 @@ _SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
 """What the warm start depends on, which all trials share."""
 _OWN = ("run_dir",)
 """What the sweep itself says of each trial."""
-_ARM = "arm"
+ARM = "arm"
 """The key under which a trial's arm stands beside its swept keys."""
 
 
@@ -84,7 +84,7 @@ def plan_sweep(
     grid: dict[str, list[str]] = {}
     overrides_of = {} if arms is None else _read_arms(arms)
     if overrides_of:
-        grid[_ARM] = list(overrides_of)
+        grid[ARM] = list(overrides_of)
     for override in overrides:
         key, _, text = override.partition("=")
         values = _values(text)
@@ -169,7 +169,7 @@ def _trials(
         overrides = [
             override
             for key, value in own.items()
-            for override in (overrides_of[value] if key == _ARM else [f"{key}={value}"])
+            for override in (overrides_of[value] if key == ARM else [f"{key}={value}"])
         ]
         try:
             config = load_config(file, [*fixed, *overrides])

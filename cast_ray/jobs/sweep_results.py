@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from cast_ray.files import written_aside
-from cast_ray.jobs.sweep_plan import Trial
+from cast_ray.jobs.sweep_plan import ARM, Trial
 from cast_ray.metrics import read_metrics
 from cast_ray.run_directory import RunDirectory
 
@@ -68,36 +69,42 @@ def write_results(trials: Sequence[Trial], table: pl.DataFrame, folder: Path) ->
     with written_aside(folder / "results.parquet") as aside:
         table.write_parquet(aside)
     figure = comparison(trials, table)
-    with written_aside(folder / "results.svg") as aside:
-        figure.savefig(aside, format="svg")
+    # Nothing of the moment goes into the picture: the same table gives the same bytes.
+    with written_aside(folder / "results.svg") as aside, rc_context({"svg.hashsalt": "cast_ray"}):
+        figure.savefig(aside, format="svg", metadata={"Date": None})
 
 
 def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
-    """Draw the curves of training, and the held-out boards after it, one colour a setting.
+    """Draw the curves of training and validation, and the held-out boards, one colour a setting.
 
     Trials that differ in the seed alone are one setting: thin lines are trials, a thick one is
     their mean at the steps that all of them have.
     """
     settings = list(dict.fromkeys(_label(trial) for trial in trials))
     height = max(_PANEL_INCHES[1], 1.2 + 0.34 * len(settings))
-    figure = Figure(figsize=(2 * _PANEL_INCHES[0], height), layout="constrained")
-    curves, after = figure.subplots(1, 2)
+    figure = Figure(figsize=(3 * _PANEL_INCHES[0], height), layout="constrained")
+    training, validation, after = figure.subplots(1, 3)
+    panels = (
+        (training, "success", "Boards solved in training"),
+        (validation, "validation_success", "Validation boards"),
+    )
     for place, label in enumerate(settings):
         names = [trial.name for trial in trials if _label(trial) == label]
         rows = table.filter(pl.col("name").is_in(names)).to_dicts()
         colour = _COLOURS[place % len(_COLOURS)]
-        _draw_curves(curves, rows, colour)
+        for axes, column, _ in panels:
+            _draw_curves(axes, rows, column, colour)
         _draw_after(after, rows, place, colour)
-    curves.set(title="Boards solved in training", xlabel="step", ylabel="share of episodes")
-    curves.xaxis.set_major_locator(MaxNLocator(integer=True))
-    curves.set_ylim(0, 1)
+    for axes, _, title in panels:
+        axes.set(title=title, xlabel="step", ylabel="share of episodes", ylim=(0, 1))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     after.set(title="Held-out boards after training", xlabel="share of attempts, 95% interval")
     after.set_xlim(0, 1)
     after.set_yticks(range(len(settings)), settings)
     for place, tick in enumerate(after.get_yticklabels()):
         tick.set_color(_COLOURS[place % len(_COLOURS)])
     after.invert_yaxis()
-    for axes in (curves, after):
+    for axes in (training, validation, after):
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     return figure
@@ -105,16 +112,22 @@ def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
 
 def _label(trial: Trial) -> str:
     setting = trial.setting or {"seed": "all"}
-    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in setting.items())
+    return ", ".join(
+        value if key == ARM else f"{key.rpartition('.')[2]} {value}"
+        for key, value in setting.items()
+    )
 
 
-def _draw_curves(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:
-    for row in rows:
-        axes.plot(row["step"], row["success"], color=colour, linewidth=0.8, alpha=0.5)
-    common = set.intersection(*(set(row["step"]) for row in rows)) if rows else set()
+def _draw_curves(axes: Axes, rows: list[dict[str, Any]], column: str, colour: str) -> None:
+    each = [
+        {step: y for step, y in zip(row["step"], row[column], strict=True) if y is not None}
+        for row in rows
+    ]
+    for one in each:
+        axes.plot(list(one), list(one.values()), color=colour, linewidth=0.8, alpha=0.5)
+    common = set.intersection(*map(set, each)) if each else set()
     if len(rows) > 1 and common:
         steps = sorted(common)
-        each = [dict(zip(row["step"], row["success"], strict=True)) for row in rows]
         means = [np.mean([one[step] for one in each]) for step in steps]
         axes.plot(steps, means, color=colour, linewidth=2.2)
 
