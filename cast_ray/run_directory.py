@@ -75,6 +75,7 @@ class RunDirectory:
         self.path = path
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.parquet"
+        self.validation = path / "validation.parquet"
         self.events = path / "tensorboard"
         self.trajectories = path / "trajectories"
         self.groups = self.trajectories / "groups"

@@ -9,6 +9,7 @@ from cast_ray.jobs import evaluate
 from cast_ray.jobs.rollouts import RolloutCollector, Ticket
 from cast_ray.jobs.run import Run
 from cast_ray.metrics import Success
+from cast_ray.validation_log import keep_validation
 
 
 class Validation:
@@ -54,5 +55,6 @@ class Validation:
             on_group=self._run.progress.rollout,
         )
         self._open = None
+        keep_validation(self._run.directory.validation, step, table)
         success = evaluate.success_of(table, seed=self._run.config.seed)
         on_result(step, success, time.perf_counter() - started)

@@ -15,6 +15,7 @@ import pytest
 from cast_ray.jobs.replay import replay_run
 from cast_ray.run_directory import RunDirectory
 from cast_ray.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema
+from cast_ray.validation_log import read_validation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -63,6 +64,19 @@ def test_the_run_directory_holds_what_design_names(finished: RunDirectory) -> No
     assert (finished.model / "model.safetensors").is_file()
     assert list(finished.events.iterdir())
     assert "</html>" in finished.report.read_text()
+
+
+def test_each_validation_is_kept_board_by_board(finished: RunDirectory) -> None:
+    boards = pl.read_parquet(finished.puzzles / "validation.parquet")["puzzle_id"]
+    rows = read_validation(finished.validation)
+    assert rows["step"].unique().sort().to_list() == [0, 1, 2, 3]
+    metrics = pl.read_parquet(finished.metrics)
+    for (step,), of_step in rows.group_by("step"):
+        assert sorted(of_step["puzzle_id"]) == sorted(boards)
+        assert set(of_step["attempts"]) == {4}
+        share = of_step["solved"].sum() / of_step["attempts"].sum()
+        if step:
+            assert metrics.filter(pl.col("step") == step)["validation_success"].item() == share
 
 
 def test_every_stage_of_the_table_is_on_disk(finished: RunDirectory) -> None:
