@@ -39,6 +39,6 @@ def keep_validation(path: Path, step: int, table: pa.Table) -> None:
         step=pl.lit(step), attempts=pl.len(), solved=pl.col("reward").sum()
     )
     others = read_validation(path).filter(pl.col("step") != step)
-    rows = pl.concat([others, found.select(SCHEMA.names()).cast(dict(SCHEMA))])
+    rows = pl.concat([others, found.select(SCHEMA.names()).cast(SCHEMA)])
     with refusals_named(path), written_aside(path) as aside:
         rows.sort("step", "puzzle_id").write_parquet(aside)
