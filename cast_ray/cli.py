@@ -21,6 +21,7 @@ from cast_ray.cli_doctor import doctor
 from cast_ray.cli_eval import evaluate, transfer
 from cast_ray.cli_serve import serve, view
 from cast_ray.cli_submit import submit
+from cast_ray.cli_sweep import compare, sweep
 from cast_ray.cli_value_net import value_net_app
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
@@ -44,6 +45,8 @@ app.command("eval")(evaluate)
 app.command()(transfer)
 app.command("config")(config_command)
 app.command()(submit)
+app.command()(sweep)
+app.command()(compare)
 app.command()(doctor)
 app.command()(serve)
 app.command()(view)
@@ -193,49 +196,6 @@ def theory(
 
     make_theory_page(out)
     typer.echo(out)
-
-
-@app.command()
-def sweep(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="key=a,b,… is swept, key=value the same in all trials."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file of all trials; without it the quickstart's.")
-    ] = None,
-    arms: Annotated[
-        Path | None,
-        typer.Option(help="YAML file of what is compared: name: [key=value, …], a line each."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the sweep. Default: sweeps/….")
-    ] = None,
-    at_once: Annotated[
-        int, typer.Option(help="Trials together; 0 = as many as the cluster holds.", min=0)
-    ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the trials and stop.")] = False,
-) -> None:
-    """Train with every combination of the given values, and compare.
-
-    For example `cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10`: six runs from one start
-    model. results.parquet has a row a trial, results.svg their curves and held-out boards. The same
-    command with the same --out goes on with a sweep that was cut off. What differs in more than one
-    key goes into a file of --arms, such as configs/arms/rush_hour_oracles.yaml.
-    """
-    from cast_ray.jobs.sweep_plan import plan_sweep
-
-    plan = plan_sweep(config, overrides or [], arms=arms)
-    if dry_run:
-        for trial in plan.trials:
-            typer.echo(" ".join(f"{key}={value}" for key, value in trial.values.items()))
-        return
-    from cast_ray.jobs.sweep import run_sweep
-
-    place = run_sweep(
-        plan, file=config, out=(out or Path("sweeps") / _now()).absolute(), at_once=at_once
-    )
-    typer.echo(f"{place / 'results.parquet'} and {place / 'results.svg'}")
 
 
 @app.command()

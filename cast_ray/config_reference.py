@@ -47,6 +47,16 @@ def config_reference(kind: type = TrainConfig, prefix: str = "") -> Iterator[Con
         )
 
 
+def config_values(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every key of a configuration and its value, as they are written on the command line."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            yield from config_values(value, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name, _written(value)
+
+
 def field_descriptions(kind: type) -> dict[str, str]:
     """Return the text that stands under each field in a dataclass's source, by field."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]

@@ -1,0 +1,80 @@
+"""``cast-ray sweep`` and ``cast-ray compare``: many runs, and what came of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def sweep(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="key=a,b,… is swept, key=value the same in all trials."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file of all trials; without it the quickstart's.")
+    ] = None,
+    arms: Annotated[
+        Path | None,
+        typer.Option(help="YAML file of what is compared: name: [key=value, …], a line each."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the sweep. Default: sweeps/….")
+    ] = None,
+    at_once: Annotated[
+        int, typer.Option(help="Trials together; 0 = as many as the cluster holds.", min=0)
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the trials and stop.")] = False,
+) -> None:
+    """Train with every combination of the given values, and compare.
+
+    For example `cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10`: six runs from one start
+    model. results.parquet has a row a trial, results.svg their curves and held-out boards. The same
+    command with the same --out goes on with a sweep that was cut off. What differs in more than one
+    key goes into a file of --arms, such as configs/arms/rush_hour_oracles.yaml.
+    """
+    from cast_ray.jobs.sweep_plan import plan_sweep
+
+    plan = plan_sweep(config, overrides or [], arms=arms)
+    if dry_run:
+        for trial in plan.trials:
+            typer.echo(" ".join(f"{key}={value}" for key, value in trial.values.items()))
+        return
+    from cast_ray.jobs.sweep import run_sweep
+
+    place = run_sweep(
+        plan, file=config, out=(out or Path("sweeps") / _now()).absolute(), at_once=at_once
+    )
+    typer.echo(f"{place / 'results.parquet'} and {place / 'results.svg'}")
+
+
+def compare(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of sweeps, or one that an earlier comparison wrote."),
+    ],
+    baseline: Annotated[
+        str, typer.Option(help="The arm that the others are held against, e.g. DAPO.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of tables and picture. Default: the first folder.")
+    ] = None,
+) -> None:
+    """Hold the arms of sweeps beside each other: curves, held-out boards, steps to the best.
+
+    Writes curves.parquet and runs.parquet, a few kilobytes that are all that comparison.svg and
+    comparison.md are made of: `cast-ray compare` on a folder that holds them writes the same bytes
+    again.
+    """
+    from cast_ray.jobs.compare import compare as hold_beside
+
+    place = out or folders[0]
+    typer.echo(hold_beside(folders, baseline=baseline, out=place))
+    typer.echo(f"{place / 'comparison.svg'} and {place / 'comparison.md'}")
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

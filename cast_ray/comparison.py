@@ -1,0 +1,188 @@
+"""Training runs held beside each other: validation curves, and how many steps one needs for
+another's best (SPEC, section 5).
+
+Letters: ``S`` seeds of an arm, ``T`` validated steps, ``B`` validation boards. An arm is a setting
+whose runs differ in the seed alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from cast_ray.errors import ConfigError
+
+CURVES = pl.Schema(
+    {
+        "arm": pl.String,
+        "seed": pl.Int32,
+        "step": pl.Int32,
+        "board": pl.Int32,
+        "attempts": pl.Int32,
+        "solved": pl.Int32,
+    }
+)
+"""``board``: number of the validation board, the same in all runs."""
+SMOOTHING = 0.6
+"""Weight of the past in the exponential mean of a curve."""
+_DRAWS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """The validation of one arm's runs."""
+
+    name: str
+    seeds: tuple[int, ...]
+    steps: np.ndarray
+    """``[T]``, ascending; 0 is the start model."""
+    solved: np.ndarray
+    """``[S, T, B]`` share of the attempts at a board that solved it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A figure with its 95% bootstrap interval, over seeds and boards."""
+
+    figure: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """How soon one arm has another's best; infinite = not within the steps that were run."""
+
+    runner: str
+    baseline: str
+    best: float
+    """The largest value of the baseline's smoothed mean curve."""
+    baseline_step: int
+    """Where it is."""
+    runner_step: float
+    """First validated step at which the runner's smoothed mean curve is there, too."""
+    ratio: Estimate
+    """The latter over the former."""
+
+
+def arms_of(curves: pl.DataFrame) -> list[Arm]:
+    """Return the arms of ``CURVES`` in their order of appearance.
+
+    Raises:
+        ConfigError: runs of an arm, or arms, were not validated on the same boards and at the same
+            steps.
+    """
+    names = curves["arm"].unique(maintain_order=True).to_list()
+    arms = [_arm(name, curves.filter(pl.col("arm") == name)) for name in names]
+    for arm in arms[1:]:
+        same_steps = np.array_equal(arm.steps, arms[0].steps)
+        if not same_steps or arm.solved.shape[2] != arms[0].solved.shape[2]:
+            raise ConfigError(
+                f"{arm.name} and {arms[0].name} were not validated on the same boards at the same "
+                "steps: compare runs with the same steps, evaluation.every and puzzles"
+            )
+    return arms
+
+
+def _arm(name: str, rows: pl.DataFrame) -> Arm:
+    seeds, steps, boards = (
+        rows[column].unique().sort().to_numpy() for column in ("seed", "step", "board")
+    )
+    if len(rows) != len(seeds) * len(steps) * len(boards):
+        raise ConfigError(
+            f"the runs of {name} were not all validated at the same steps: let them end, or leave "
+            "out those that did not"
+        )
+    ordered = rows.sort("seed", "step", "board")
+    share = ordered["solved"].to_numpy() / ordered["attempts"].to_numpy()
+    return Arm(
+        name=name,
+        seeds=tuple(seeds.tolist()),
+        steps=steps,
+        solved=share.reshape(len(seeds), len(steps), len(boards)),
+    )
+
+
+def smoothed(curve: np.ndarray, *, weight: float = SMOOTHING) -> np.ndarray:
+    """Return ``[..., T]`` exponential means along the last axis, begun with the first value."""
+    means = np.array(curve, float)
+    for t in range(1, means.shape[-1]):
+        means[..., t] = weight * means[..., t - 1] + (1 - weight) * means[..., t]
+    return means
+
+
+def band(arm: Arm, *, seed: int = 0) -> list[Estimate]:
+    """Return ``[T]`` mean success at each step, with its interval."""
+    draws = _drawn(arm, _resamples(arm, np.random.default_rng(seed)))
+    low, high = np.percentile(draws, [2.5, 97.5], axis=0)
+    mean = arm.solved.mean(axis=(0, 2))
+    return [
+        Estimate(figure=float(m), low=float(a), high=float(b))
+        for m, a, b in zip(mean, low, high, strict=True)
+    ]
+
+
+def race(runner: Arm, baseline: Arm, *, seed: int = 0) -> Race:
+    """Return how soon ``runner`` has the best of ``baseline``.
+
+    The interval draws the seeds of each arm, and the boards of both together, with replacement.
+    """
+    rng = np.random.default_rng(seed)
+    resamples = _resamples(baseline, rng)
+    theirs = smoothed(_drawn(baseline, resamples))
+    boards = [boards for _, boards in resamples]
+    ours = smoothed(_drawn(runner, _resamples(runner, rng, boards=boards)))
+    ratios = [_ratio(runner.steps, *pair) for pair in zip(ours, theirs, strict=True)]
+    mine, best_curve = (smoothed(arm.solved.mean(axis=(0, 2))) for arm in (runner, baseline))
+    peak = _peak(baseline.steps, best_curve)
+    low, high = np.percentile(ratios, [2.5, 97.5], method="nearest")
+    return Race(
+        runner=runner.name,
+        baseline=baseline.name,
+        best=float(best_curve[peak]),
+        baseline_step=int(baseline.steps[peak]),
+        runner_step=_first_step(runner.steps, mine, best_curve[peak]),
+        ratio=Estimate(
+            figure=_ratio(runner.steps, mine, best_curve), low=float(low), high=float(high)
+        ),
+    )
+
+
+def _ratio(steps: np.ndarray, runner: np.ndarray, baseline: np.ndarray) -> float:
+    peak = _peak(steps, baseline)
+    return _first_step(steps, runner, baseline[peak]) / float(steps[peak])
+
+
+def _peak(steps: np.ndarray, curve: np.ndarray) -> int:
+    """Return where a curve is highest; the start, which nobody trained, is no place for a best."""
+    trained = np.flatnonzero(steps > 0)
+    return int(trained[curve[trained].argmax()])
+
+
+def _first_step(steps: np.ndarray, curve: np.ndarray, value: float) -> float:
+    reached = np.flatnonzero(curve >= value)
+    return float(steps[reached[0]]) if len(reached) else math.inf
+
+
+_Resample = tuple[np.ndarray, np.ndarray]
+"""Rows of seeds and of boards."""
+
+
+def _resamples(
+    arm: Arm, rng: np.random.Generator, *, boards: Sequence[np.ndarray] | None = None
+) -> list[_Resample]:
+    num_seeds, _, num_boards = arm.solved.shape
+    if boards is None:
+        boards = list(rng.integers(0, num_boards, (_DRAWS, num_boards)))
+    return list(zip(rng.integers(0, num_seeds, (_DRAWS, num_seeds)), boards, strict=True))
+
+
+def _drawn(arm: Arm, resamples: Sequence[_Resample]) -> np.ndarray:
+    """Return ``[draws, T]`` mean success of each resample."""
+    return np.stack(
+        [arm.solved[seeds].mean(axis=0)[:, boards].mean(axis=1) for seeds, boards in resamples]
+    )

@@ -1,0 +1,186 @@
+"""What came of sweeps, as small tables that can be kept, and drawn again from themselves alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from cast_ray.comparison import CURVES, arms_of, race
+from cast_ray.config_file import load_config
+from cast_ray.config_reference import config_values
+from cast_ray.errors import ConfigError, RunDirectoryError
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.jobs.sweep_plan import ARM
+from cast_ray.metrics import read_metrics
+from cast_ray.play_quality import turn_regrets
+from cast_ray.report.arms import comparison_tables, draw_comparison
+from cast_ray.run_directory import RunDirectory
+from cast_ray.trajectory import costs_of
+from cast_ray.validation_log import read_validation
+
+_CURVES, _RUNS = "curves.parquet", "runs.parquet"
+_RUN_SCHEMA = pl.Schema(
+    {
+        "arm": pl.String,
+        "seed": pl.Int32,
+        "values": pl.String,
+        "steps": pl.Int32,
+        "before": pl.Float64,
+        "after": pl.Float64,
+        "attempts": pl.Int32,
+        "regret": pl.Float64,
+        "solver_of_turn": pl.Float64,
+        "solver_of_trajectory": pl.Float64,
+        "solver_of_step": pl.Float64,
+        "seconds_step": pl.Float64,
+        "seconds": pl.Float64,
+    }
+)
+"""``values``: what the run's configuration says that the defaults do not, as ``key=value``.
+``regret``: moves wasted a turn on held-out boards after training. ``solver_of_…``: the solver's
+share of a turn without the model, of a trajectory with it, and of a step as if nothing ran beside
+it."""
+
+
+def compare(folders: Sequence[Path], *, baseline: str, out: Path) -> str:
+    """Write tables, picture and Markdown of sweeps beside each other; return the Markdown.
+
+    Args:
+        folders: of sweeps; or one that an earlier comparison wrote, which is drawn again.
+        baseline: the arm that all others are held against.
+        out: gets ``curves.parquet``, ``runs.parquet``, ``comparison.svg`` and ``comparison.md``.
+
+    Raises:
+        ConfigError: there is no such arm, or runs were validated differently.
+        RunDirectoryError: a folder holds neither.
+        EnvironmentSetupError: the file system refused something.
+    """
+    curves, runs = _tables(folders)
+    arms = arms_of(curves)
+    by_name = {arm.name: arm for arm in arms}
+    if baseline not in by_name:
+        raise ConfigError(f"no arm is called {baseline!r}; there are {', '.join(by_name)}")
+    races = [
+        race(*pair)
+        for arm in arms
+        if arm.name != baseline
+        for pair in ((arm, by_name[baseline]), (by_name[baseline], arm))
+    ]
+    text = comparison_tables(arms, runs, races)
+    with refusals_named(out):
+        out.mkdir(parents=True, exist_ok=True)
+    for name, table in ((_CURVES, curves), (_RUNS, runs)):
+        with written_aside(out / name) as aside:
+            table.write_parquet(aside)
+    draw_comparison(arms, runs, out / "comparison.svg")
+    with written_aside(out / "comparison.md") as aside:
+        aside.write_text(text)
+    return text
+
+
+def _tables(folders: Sequence[Path]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    first = folders[0]
+    if len(folders) == 1 and (first / _CURVES).is_file():
+        return pl.read_parquet(first / _CURVES), pl.read_parquet(first / _RUNS)
+    curves, runs, owners = [], [], {}
+    for folder in folders:
+        for arm, seed, run in _finished(folder):
+            if (arm, seed) in owners:
+                raise ConfigError(
+                    f"{arm}, seed {seed} is in {owners[arm, seed]} and in {folder}: leave one out"
+                )
+            owners[arm, seed] = folder
+            curves.append(_curve(arm, seed, run))
+            runs.append(_run_row(arm, seed, run))
+    if not runs:
+        raise RunDirectoryError(f"{first} holds no finished run of a sweep")
+    return pl.concat(curves), pl.DataFrame(runs, schema=_RUN_SCHEMA)
+
+
+def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
+    """Return arm, seed and directory of every run of a sweep that has ended."""
+    results = folder / "results.parquet"
+    if not results.is_file():
+        raise RunDirectoryError(f"{folder} is no sweep that has ended: it has no results.parquet")
+    said = json.loads((folder / "sweep.json").read_text())
+    keys = [key for key in said["grid"] if key != "seed"]
+    found = []
+    for row in pl.read_parquet(results).iter_rows(named=True):
+        run = RunDirectory(folder / "trials" / row["name"])
+        if row["failure"] is None and run.summary.is_file():
+            arm = ", ".join(row[k] if k == ARM else f"{k}={row[k]}" for k in keys) or "all"
+            found.append((arm, int(row.get("seed") or 0), run))
+    return found
+
+
+def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
+    rows = read_validation(run.validation)
+    if rows.is_empty():
+        raise RunDirectoryError(
+            f"{run.path} was not validated: train with evaluation.every above 0"
+        )
+    return rows.select(
+        arm=pl.lit(arm),
+        seed=pl.lit(seed),
+        step="step",
+        board=pl.col("puzzle_id").rank("dense") - 1,
+        attempts="attempts",
+        solved="solved",
+    ).cast(CURVES)
+
+
+def _run_row(arm: str, seed: int, run: RunDirectory) -> dict[str, Any]:
+    summary = json.loads(run.summary.read_text())
+    steps = read_metrics(run.metrics)
+    if not steps:
+        raise RunDirectoryError(f"{run.path} took no step: give steps above 0")
+    solver = math.fsum(one.seconds_solver for one in steps)
+    played = pl.concat(
+        [
+            pl.DataFrame(pq.read_table(file, columns=["seconds_environment", "seconds_generation"]))
+            for file in run.trajectory_files()
+        ]
+    ).sum()
+    rules, model = (float(played[name].item()) for name in played.columns)
+    total = math.fsum(one.seconds_total for one in steps)
+    return {
+        "arm": arm,
+        "seed": seed,
+        "values": _values(run),
+        "steps": len(steps),
+        "before": summary["before"]["success"],
+        "after": summary["after"]["success"],
+        "attempts": summary["after"]["n"],
+        "regret": _regret(run),
+        "solver_of_turn": solver / (solver + rules),
+        "solver_of_trajectory": solver / (solver + rules + model),
+        "solver_of_step": solver / total,
+        "seconds_step": total / len(steps),
+        "seconds": summary["seconds"],
+    }
+
+
+def _values(run: RunDirectory) -> str:
+    """Return what a run's configuration says that the defaults do not, paths left out."""
+    own, usual = (dict(config_values(load_config(file, []))) for file in (run.config, None))
+    left_out = ("run_dir", "seed", "policy.path", "value_net.path")
+    return " ".join(f"{k}={v}" for k, v in own.items() if v != usual[k] and k not in left_out)
+
+
+def _regret(run: RunDirectory) -> float | None:
+    columns = ["game", "cost_to_go", "cost_status", "effects"]
+    rows = pq.read_table(run.evaluations / "after.parquet", columns=columns).to_pylist()
+    regrets = [
+        regret
+        for row in rows
+        for regret in turn_regrets(costs_of(row).tolist(), row["effects"], game=row["game"])
+        if regret is not None
+    ]
+    return float(np.mean(regrets)) if regrets else None

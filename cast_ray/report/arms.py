@@ -1,0 +1,123 @@
+"""A comparison of training runs as a picture and as Markdown, from its tables alone.
+
+The same tables give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from cast_ray.comparison import Arm, Estimate, Race, band
+from cast_ray.files import written_aside
+from cast_ray.markdown_table import ABSENT, markdown_table
+
+COLOURS = ("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#6b6b6b")
+_SIZE = (11.0, 4.2)
+
+
+def draw_comparison(arms: Sequence[Arm], runs: pl.DataFrame, path: Path) -> None:
+    """Write an SVG: mean validation curves with 95% bands, and every run's held-out boards.
+
+    Raises:
+        EnvironmentSetupError: the file system refused something.
+    """
+    figure = Figure(figsize=(_SIZE[0], max(_SIZE[1], 1.4 + 0.34 * len(arms))), layout="constrained")
+    curves, after = figure.subplots(1, 2, width_ratios=(3, 2))
+    for place, arm in enumerate(arms):
+        colour = COLOURS[place % len(COLOURS)]
+        estimates = band(arm)
+        low, high = [one.low for one in estimates], [one.high for one in estimates]
+        curves.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        means = [one.figure for one in estimates]
+        curves.plot(arm.steps, means, color=colour, linewidth=2, label=arm.name)
+        for row in runs.filter(pl.col("arm") == arm.name).sort("seed").iter_rows(named=True):
+            after.plot(row["after"], place, "o", color=colour, markersize=4, alpha=0.8)
+        mean = runs.filter(pl.col("arm") == arm.name)["after"].mean()
+        after.plot(mean, place, "|", color=colour, markersize=18, markeredgewidth=2.5)
+    curves.set(title="Validation boards solved", xlabel="step", ylim=(0, 1))
+    curves.set_ylabel("mean over seeds, 95% over seeds and boards")
+    curves.xaxis.set_major_locator(MaxNLocator(integer=True))
+    curves.legend(frameon=False, fontsize=8)
+    after.set(title="Held-out boards after training", xlabel="share of attempts, a dot a seed")
+    after.set_xlim(0, 1)
+    after.set_yticks(range(len(arms)), [arm.name for arm in arms])
+    after.invert_yaxis()
+    for axes in (curves, after):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    with written_aside(path) as aside, rc_context({"svg.hashsalt": "cast_ray"}):
+        figure.savefig(aside, format="svg", metadata={"Date": None})
+
+
+def comparison_tables(arms: Sequence[Arm], runs: pl.DataFrame, races: Sequence[Race]) -> str:
+    """Return Markdown: every arm's results, who reaches whose best how soon, the solver's share."""
+    results, shares = [], []
+    for arm in arms:
+        own = runs.filter(pl.col("arm") == arm.name).sort("seed")
+        results.append(
+            [
+                arm.name,
+                ", ".join(map(str, own["seed"])),
+                _percent(own["before"].mean()),
+                ", ".join(_percent(one) for one in own["after"]),
+                _percent(own["after"].mean()),
+                _number(own["regret"].mean(), 3),
+            ]
+        )
+        shares.append(
+            [
+                arm.name,
+                _percent(own["solver_of_turn"].mean()),
+                _percent(own["solver_of_trajectory"].mean(), 3),
+                _percent(own["solver_of_step"].mean(), 2),
+                _number(own["seconds_step"].mean(), 1),
+            ]
+        )
+    parts = [
+        markdown_table(
+            ["arm", "seeds", "held-out before", "after, each", "mean", "regret a turn"], results
+        ),
+        markdown_table(
+            ["", "best", "at step", "reached at step", "ratio", "95%"],
+            [_race(one) for one in races],
+        ),
+        markdown_table(
+            ["solver's share", "of a turn", "of a trajectory", "of a step", "seconds a step"],
+            shares,
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _race(found: Race) -> list[str]:
+    return [
+        f"{found.runner} to the best of {found.baseline}",
+        _percent(found.best),
+        str(found.baseline_step),
+        _steps(found.runner_step),
+        _steps(found.ratio.figure, 2),
+        _interval(found.ratio),
+    ]
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{_steps(estimate.low, 2)} to {_steps(estimate.high, 2)}"
+
+
+def _steps(value: float, digits: int = 0) -> str:
+    return "not reached" if math.isinf(value) else f"{value:.{digits}f}"
+
+
+def _percent(value: object, digits: int = 1) -> str:
+    return ABSENT if value is None else f"{100 * float(str(value)):.{digits}f}%"
+
+
+def _number(value: object, digits: int) -> str:
+    return ABSENT if value is None else f"{float(str(value)):.{digits}f}"

@@ -1,0 +1,125 @@
+"""A comparison of made-up runs: what it says of them, that it can be drawn again, and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from cast_ray.cli import app
+from cast_ray.errors import ConfigError, RunDirectoryError
+from cast_ray.jobs.compare import compare
+from cast_ray.metrics import write_metrics
+from cast_ray.run_directory import RunDirectory
+from cast_ray.validation_log import keep_validation
+from solver_actors.oracle import Oracle
+from tests.made_up_run import (
+    new_run,
+    play,
+    scored,
+    scripted,
+    step_row,
+    write_evaluation,
+    write_step,
+)
+
+BOARD = "######\n#P_X_O\n######"
+DETOUR = ("Right", "Left", "Right", "Right", "Right")
+"""Two wasted moves of five: a regret of 2 once, 0 four times."""
+VALIDATED = {"CAST": (0.25, 0.75, 1.0), "outcome only": (0.25, 0.5, 0.75)}
+
+
+def made_run(path: Path, *, arm: str, seed: int) -> RunDirectory:
+    run, oracle = new_run(path, seed=seed), Oracle(max_bytes=2**20)
+    answers = [f"```\n{move}\n```" for move in DETOUR]
+    table = scored([play(BOARD, scripted(answers), turn_budget=8, oracle=oracle)], oracle)
+    for step in (1, 2):
+        write_step(run, step, table)
+    write_evaluation(run, "after", table)
+    rows = [step_row(step, seconds_total=10.0, seconds_solver=0.5) for step in (1, 2)]
+    write_metrics(run.metrics, rows)
+    for step, share in enumerate(VALIDATED[arm]):
+        won = round(4 * share)
+        outcomes = [1.0] * won + [0.0] * (4 - won)
+        two = pl.DataFrame({"puzzle_id": ["a"] * 4 + ["b"] * 4, "reward": outcomes * 2})
+        keep_validation(run.validation, step, two.to_arrow())
+    shares = {"success": 0.3, "low": 0.2, "high": 0.4, "n": 8}
+    after = 0.5 + 0.1 * seed + (0.2 if arm == "CAST" else 0.0)
+    run.write_summary(
+        {"steps": 2, "seconds": 60.0, "before": shares, "after": shares | {"success": after}}
+    )
+    return run
+
+
+def made_sweep(folder: Path, *, failed: str = "") -> Path:
+    rows = []
+    for arm in VALIDATED:
+        for seed in (0, 1):
+            name = f"arm={arm}_seed={seed}".replace(" ", "_")
+            made_run(folder / "trials" / name, arm=arm, seed=seed)
+            failure = "exit code 3" if name == failed else None
+            rows.append({"name": name, "failure": failure, "arm": arm, "seed": str(seed)})
+    (folder / "sweep.json").write_text(json.dumps({"grid": {"arm": [], "seed": []}, "fixed": []}))
+    schema = {"name": pl.String, "failure": pl.String, "arm": pl.String, "seed": pl.String}
+    pl.DataFrame(rows, schema=schema).write_parquet(folder / "results.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_sweep(tmp_path_factory.mktemp("sweep"))
+
+
+def test_every_figure_is_that_of_the_runs(sweep: Path, tmp_path: Path) -> None:
+    text = compare([sweep], baseline="outcome only", out=tmp_path)
+    runs = pl.read_parquet(tmp_path / "runs.parquet")
+    assert runs["arm"].to_list() == ["CAST", "CAST", "outcome only", "outcome only"]
+    assert runs["after"].to_list() == pytest.approx([0.7, 0.8, 0.5, 0.6])
+    assert runs["regret"].to_list() == pytest.approx([2 / 5] * 4)
+    assert runs["solver_of_step"].to_list() == pytest.approx([1 / 20] * 4)
+    assert runs["values"].to_list() == ["advantage.alpha=0.5"] * 4
+    curves = pl.read_parquet(tmp_path / "curves.parquet")
+    means = curves.group_by("arm", "step", maintain_order=True).agg(
+        share=pl.col("solved").sum() / pl.col("attempts").sum()
+    )
+    for arm, expected in VALIDATED.items():
+        assert means.filter(pl.col("arm") == arm)["share"].to_list() == list(expected)
+    # Smoothed: CAST 0.25, 0.45, 0.67; the outcome alone 0.25, 0.35, 0.51, reached after two steps.
+    assert "| CAST to the best of outcome only | 51.0% |       2 |               2 |" in text
+    assert "not reached" in text
+    assert (tmp_path / "comparison.md").read_text() == text
+
+
+def test_tables_alone_give_the_same_bytes_again(sweep: Path, tmp_path: Path) -> None:
+    compare([sweep], baseline="outcome only", out=tmp_path / "first")
+    compare([tmp_path / "first"], baseline="outcome only", out=tmp_path / "again")
+    names = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert names == ["comparison.md", "comparison.svg", "curves.parquet", "runs.parquet"]
+    for name in names:
+        first, again = (tmp_path / which / name for which in ("first", "again"))
+        assert first.read_bytes() == again.read_bytes(), name
+
+
+def test_a_failed_run_is_left_out(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path / "sweep", failed="arm=CAST_seed=1")
+    compare([folder], baseline="CAST", out=tmp_path / "out")
+    assert len(pl.read_parquet(tmp_path / "out" / "runs.parquet")) == 3
+
+
+def test_what_cannot_be_compared_is_said(sweep: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no arm is called 'DAPO'; there are CAST, outcome only"):
+        compare([sweep], baseline="DAPO", out=tmp_path)
+    with pytest.raises(ConfigError, match=r"CAST, seed 0 is in .* and in"):
+        compare([sweep, sweep], baseline="CAST", out=tmp_path)
+    with pytest.raises(RunDirectoryError, match="is no sweep that has ended"):
+        compare([tmp_path], baseline="CAST", out=tmp_path)
+
+
+def test_the_command_says_it(sweep: Path, tmp_path: Path) -> None:
+    given = ["compare", str(sweep), "--baseline", "outcome only", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    assert "regret a turn" in done.output
