@@ -2,12 +2,16 @@
 
 A batch is what a step plays: 16 puzzles, 8 episodes each. The oracle starts empty for every batch,
 reads the states as text, and scores a puzzle's episodes in one call. Times are of the CPU.
+
+Beside it, where nothing is hidden: the same states by breadth-first search in plain Python, over
+the game's own rules, one search a puzzle. Both must say the same.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +20,7 @@ import numpy as np
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.base import Status
 from cast_ray.generators import build_puzzles
+from cast_ray.jobs.plain_search import plain_costs
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.puzzles import Puzzle
 from solver_actors.kernels import compile_kernels
@@ -30,6 +35,8 @@ NUM_EPISODES = 8
 SHARE_OF_BEST_ACTIONS = 0.6
 """The other actions are drawn from all that change the state."""
 SEED = 0
+PLAIN = (("sokoban", "id"), ("rush_hour", "id"))
+NUM_PLAIN_PUZZLES = 8
 _CACHE_BYTES = 1 << 30
 
 
@@ -40,13 +47,15 @@ class _Group:
     num_states: int
     building: float
     scoring: float
+    boards: list[str]
 
 
 def bench_solvers() -> dict[str, float]:
     """Return microseconds a scored state, for every built-in game on ID and Unseen puzzles.
 
     ``…_us_scoring`` leaves the building of solvers out, ``…_us`` has it in; median and p95 over
-    puzzles, mean over all states of the batches.
+    puzzles, mean over all states of the batches. ``…_us_plain``: of plain Python, for the first
+    puzzles, and ``…_times``: how many times those of the oracle for the same puzzles.
     """
     compile_kernels(GAMES)
     figures: dict[str, float] = {}
@@ -54,7 +63,29 @@ def bench_solvers() -> dict[str, float]:
         for tier in TIERS:
             groups = _scored_groups(game, tier)
             figures |= _figures(f"{game}_{tier}", groups)
+            if (game, tier) in PLAIN:
+                figures |= _beside_plain(f"{game}_{tier}", game, groups[:NUM_PLAIN_PUZZLES])
     return figures
+
+
+def _beside_plain(name: str, game: str, groups: Sequence[_Group]) -> dict[str, float]:
+    seconds = [_plain_seconds(game, group.boards) for group in groups]
+    states = sum(group.num_states for group in groups)
+    plain = 1e6 * sum(seconds) / states
+    own = sum((group.building + group.scoring) * group.num_states for group in groups) / states
+    return {f"{name}_us_plain": round(plain, 1), f"{name}_times": round(plain / own, 1)}
+
+
+def _plain_seconds(game_name: str, boards: Sequence[str]) -> float:
+    game = get_game(game_name)
+    begun = time.process_time()
+    states = [game.decode(board) for board in boards]
+    costs = plain_costs(game, states[0])
+    said = [costs.get(state, math.inf) for state in states]
+    seconds = time.process_time() - begun
+    exact = get_solver_entry(game_name).build(states[0]).cost_to_go(states)
+    assert np.array_equal(said, exact), f"plain Python and the solver differ on {boards[0]}"
+    return seconds
 
 
 def _scored_groups(game: str, tier: str) -> list[_Group]:
@@ -113,6 +144,7 @@ def _scored(oracle: Oracle, game: str, boards: list[str]) -> _Group:
         num_states=len(boards),
         building=(built - started) * per_state,
         scoring=(scored - built) * per_state,
+        boards=boards,
     )
 
 
