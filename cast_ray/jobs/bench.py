@@ -16,6 +16,7 @@ from cast_ray.jobs.bench_service import bench_service
 from cast_ray.jobs.bench_simulated import bench_simulated
 from cast_ray.jobs.bench_solve import bench_solve
 from cast_ray.jobs.bench_solvers import bench_solvers
+from cast_ray.jobs.bench_startup import bench_startup
 from cast_ray.jobs.bench_sync import bench_sync
 from cast_ray.jobs.scaling_plot import check_plot, plot_scaling
 
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
     "simulated": bench_simulated,
     "solve": bench_solve,
     "solvers": bench_solvers,
+    "startup": bench_startup,
     "sync": bench_sync,
     "value-net": _bench_value_net,
 }

@@ -149,7 +149,7 @@ def rollout_sides(folder: Path) -> Iterator[Sides]:
         max_tokens=config.rollout.prompt_tokens,
         seed=_SEED,
     )
-    options = _engine_options(config, model_dir)
+    options = engine_options(config, model_dir)
     environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     with ray_session(num_cpus=4):
         bare: Any = BareActor.options(runtime_env={"env_vars": environment}).remote(**options)
@@ -180,7 +180,8 @@ def rollout_sides(folder: Path) -> Iterator[Sides]:
             ray.kill(bare)
 
 
-def _engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
+def engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
+    """Return what starts an engine with a model, as both sides of a benchmark have it."""
     return EngineOptions(
         model_dir=str(model_dir),
         weight_version=0,
