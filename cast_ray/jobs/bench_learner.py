@@ -2,13 +2,15 @@
 
 One rank and one thread each, on a step's trajectories of the quickstart: solver play with mistakes
 on Sokoban's ID boards, whose lengths differ as real episodes' do. All take the same updates in
-turn, so that what else the machine does meets all of them.
+turn, so that what else the machine does meets all of them. Where TRL is installed (the extra
+``bench``), steps of its GRPO trainer on the same trajectories follow, on one thread as well.
 """
 
 from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from cast_ray.config import TrainConfig
 from cast_ray.games import get_game
 from cast_ray.generators import build_puzzles
 from cast_ray.jobs.bench_loops import BareLoop
+from cast_ray.jobs.bench_trl import TrlSteps
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.jobs.updates import objective_of
@@ -30,6 +33,7 @@ from cast_ray.jobs.warm_start import build_initial_model, demonstrations
 from cast_ray.jobs.workers import learner_settings
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.learner_settings import LearnerSettings
+from cast_ray.objectives import Objective
 from cast_ray.policy import load_policy
 from cast_ray.small_policy import read_chat_pieces
 
@@ -49,7 +53,8 @@ def bench_learner() -> dict[str, float]:
     ``…_tokens_per_s`` counts every token of the trajectories, prompts included. The ratio to the
     padded loop has to be held against ``longest_over_mean``: that much of it computes padding.
     Memory is the growth of the process's resident size from before its first update to its peak;
-    ``state_mib`` is the sum of weights, their float32 copies, gradients and moments.
+    ``state_mib`` is the sum of weights, their float32 copies, gradients and moments. TRL's step has
+    its own optimizer, rewards and padding in it; without TRL ``learner_over_trl`` is missing.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings, table = _settings_and_table(Path(folder))
@@ -62,6 +67,7 @@ def bench_learner() -> dict[str, float]:
         **{f"{name}_tokens_per_s": value for name, value in speed.items()},
         "learner_over_packed": speed["learner"] / speed["packed"],
         "learner_over_padded": speed["learner"] / speed["padded"],
+        **({"learner_over_trl": speed["learner"] / speed["trl"]} if "trl" in speed else {}),
         "longest_over_mean": float(lengths.max() / lengths.mean()),
         "goal_over_padded": float(0.85 * lengths.max() / lengths.mean()),
         "tokens": float(lengths.sum()),
@@ -105,8 +111,21 @@ def _measure(
         memory = {name: _peak_mib(pid) - before[name] for name, pid in pids.items()}
     finally:
         group.close()
+    if find_spec("trl"):
+        seconds["trl"] = _trl_seconds(settings, objective, table, env_vars)
     # The first update of each compiles, allocates and warms up.
     return {name: times[1:] for name, times in seconds.items()}, memory
+
+
+def _trl_seconds(
+    settings: LearnerSettings, objective: Objective, table: pa.Table, env_vars: dict[str, str]
+) -> list[float]:
+    options = {"num_cpus": 1, "runtime_env": {"env_vars": env_vars}}
+    steps: Any = ray.remote(TrlSteps).options(**options).remote(settings, objective, table)
+    try:
+        return ray.get(steps.step_seconds.remote(NUM_ROUNDS), timeout=_TIMEOUT_S)
+    finally:
+        ray.kill(steps)
 
 
 def _settings_and_table(folder: Path) -> tuple[LearnerSettings, pa.Table]:
