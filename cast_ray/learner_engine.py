@@ -52,6 +52,11 @@ def join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> No
         ) from error
 
 
+def operators_root() -> Path:
+    """Return where PyTorch keeps the operators that it compiles."""
+    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+
+
 def load_cpu_operator() -> None:
     """Load the operator that DeepSpeed needs on a CPU, compiled before or now (half a minute).
 
@@ -66,7 +71,7 @@ def load_cpu_operator() -> None:
     if accelerator.device_name() != "cpu":
         return
     builder = accelerator.create_op_builder("ShareMemCommBuilder")
-    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    root = operators_root()
     root.mkdir(parents=True, exist_ok=True)
     with open(root / "cast_ray.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -17,7 +17,6 @@ import pytest
 import ray
 import torch
 from safetensors.torch import load_file, save_file
-from torch.utils.cpp_extension import get_default_build_root
 
 from cast_ray.batching import row_offsets
 from cast_ray.errors import (
@@ -27,6 +26,7 @@ from cast_ray.errors import (
     RemoteTimeout,
     TransferBroken,
 )
+from cast_ray.learner_engine import operators_root
 from cast_ray.learner_group import LearnerGroup
 from cast_ray.policy import load_policy
 from cast_ray.weight_broadcast import receive_tensors
@@ -184,7 +184,7 @@ def test_ranks_that_find_no_place_are_refused_by_what_they_asked_for(policy_dir:
 
 def test_lock_left_by_a_killed_process_stops_no_learner(one_rank: Probes, policy_dir: Path) -> None:
     """``one_rank`` has compiled the operator, so its directory is there."""
-    built = list(Path(get_default_build_root()).rglob("deepspeed_shm_comm/build.ninja"))
+    built = list(operators_root().rglob("deepspeed_shm_comm/build.ninja"))
     assert built
     for path in built:
         path.with_name("lock").touch()
