@@ -36,7 +36,7 @@ chaos: $(READY)  ## Train while everything is killed at random, then audit the r
 cluster-test: $(READY)  ## `ray up` over SSH and a run on it, in namespaces of this computer (needs root; 10 minutes)
 	$(BIN)/python -m tests.cluster $(ARGS)
 
-wheel-test: $(READY)  ## Build wheel and sdist, install each alone and use it (4 minutes; ARGS="--extra cpu" trains)
+wheel-test: $(READY)  ## Build wheel and sdist, install each alone and use it (4 minutes; ARGS="--extra cpu" trains, too)
 	$(BIN)/python -m tests.wheel $(ARGS)
 
 docs: $(READY)  ## Write the generated pages anew and build the documentation into site/
