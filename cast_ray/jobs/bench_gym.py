@@ -2,12 +2,14 @@
 
 Random play from the action mask is recorded first and then repeated under the clock, so that no
 figure holds the time to choose an action. The clock is the CPU time of this process: what else runs
-on the machine weighs little.
+on the machine weighs little. Where gym-sokoban is installed, it plays the same turns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from time import process_time
 from typing import Any
 
@@ -17,6 +19,7 @@ from cast_ray.games import get_game
 from cast_ray.generators import get_generator
 from cast_ray.gymnasium_envs import NUMERIC_IDS, make_numeric_env
 from cast_ray.gymnasium_envs.numeric import NumericEnv
+from cast_ray.jobs.bench_gym_sokoban import CELLS, PIXELS, GymSokoban
 from cast_ray.puzzles import Puzzle, make_puzzle
 
 NUM_PUZZLES = 64
@@ -32,8 +35,20 @@ class _Seconds:
     resets: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Episode:
+    """Random play from a board."""
+
+    board: str
+    actions: list[int]
+    is_won: bool
+
+
 def bench_gym(*, num_steps: int = 50_000, repeats: int = 5) -> dict[str, int | float]:
     """Return steps a second of each game, resets between episodes included, and of steps alone.
+
+    Where gym-sokoban is installed, ``gym_sokoban_…`` are its steps alone, with the pictures that
+    it observes by default and with one pixel a cell; ``sokoban_over_…`` is how much faster ours is.
 
     Args:
         num_steps: steps of each game in each repeat, at least.
@@ -43,7 +58,7 @@ def bench_gym(*, num_steps: int = 50_000, repeats: int = 5) -> dict[str, int | f
     for game in NUMERIC_IDS:
         env = make_numeric_env(game, tier=TIER, puzzles=_puzzles(game))
         episodes = _record(env, num_steps)
-        length = sum(map(len, episodes))
+        length = sum(len(episode.actions) for episode in episodes)
         seconds = [_play(env, episodes) for _ in range(repeats)]
         both = min(one.steps + one.resets for one in seconds)
         figures |= {
@@ -51,6 +66,10 @@ def bench_gym(*, num_steps: int = 50_000, repeats: int = 5) -> dict[str, int | f
             f"{game}_steps_alone_per_s": round(length / min(one.steps for one in seconds)),
             f"{game}_mean_episode_steps": round(length / len(episodes), 1),
         }
+        if game == "sokoban" and find_spec("gym_sokoban"):
+            ours = length / min(one.steps for one in seconds)
+            few = episodes[:NUM_PUZZLES]
+            figures |= _beside_gym_sokoban(few, env.actions, ours, repeats=repeats)
     return figures
 
 
@@ -63,34 +82,57 @@ def _puzzles(game: str) -> list[Puzzle]:
     ]
 
 
-def _record(env: NumericEnv[Any], num_steps: int) -> list[list[int]]:  # Any: any game's state
-    """Return the actions of random episodes that ``_play`` can repeat, ``num_steps`` or more."""
+def _beside_gym_sokoban(
+    episodes: list[_Episode], names: Sequence[str], ours: float, *, repeats: int
+) -> dict[str, int | float]:
+    """Return gym-sokoban's steps a second in the same turns, and ours over them."""
+    peer = GymSokoban()
+    figures: dict[str, int | float] = {}
+    num_steps = sum(len(episode.actions) for episode in episodes)
+    for name, observations in (("pixels", PIXELS), ("cells", CELLS)):
+        seconds = []
+        for _ in range(repeats):
+            spent = 0.0
+            for episode in episodes:
+                actions = [names[action] for action in episode.actions]
+                spent += peer.play(episode.board, actions, observations=observations)
+                assert peer.is_won == episode.is_won, f"gym-sokoban disagrees on\n{episode.board}"
+            seconds.append(spent)
+        steps_per_s = num_steps / min(seconds)
+        figures |= {
+            f"gym_sokoban_{name}_steps_per_s": round(steps_per_s),
+            f"sokoban_over_gym_sokoban_{name}": round(ours / steps_per_s, 1),
+        }
+    return figures
+
+
+def _record(env: NumericEnv[Any], num_steps: int) -> list[_Episode]:  # Any: any game's state
+    """Return random episodes that ``_play`` can repeat, of ``num_steps`` or more together."""
     rng = np.random.default_rng(SEED)
-    episodes: list[list[int]] = []
+    episodes: list[_Episode] = []
     recorded = 0
-    observation, _ = env.reset(seed=SEED)
+    observation, info = env.reset(seed=SEED)
     while recorded < num_steps:
         actions: list[int] = []
-        has_ended = False
-        while not has_ended:
+        terminated, truncated, reward = False, False, 0.0
+        while not terminated and not truncated:
             actions.append(int(rng.choice(np.flatnonzero(observation["action_mask"]))))
-            observation, _, terminated, truncated, _ = env.step(actions[-1])
-            has_ended = terminated or truncated
-        episodes.append(actions)
+            observation, reward, terminated, truncated, _ = env.step(actions[-1])
+        episodes.append(_Episode(board=info["board"], actions=actions, is_won=reward == 1))
         recorded += len(actions)
-        observation, _ = env.reset()
+        observation, info = env.reset()
     return episodes
 
 
-def _play(env: NumericEnv[Any], episodes: list[list[int]]) -> _Seconds:
+def _play(env: NumericEnv[Any], episodes: list[_Episode]) -> _Seconds:
     """Play recorded episodes again; the seed makes ``reset`` draw the same boards."""
     steps, resets = 0.0, 0.0
     seed: int | None = SEED
-    for actions in episodes:
+    for episode in episodes:
         begun = process_time()
         env.reset(seed=seed)
         reset = process_time()
-        for action in actions:
+        for action in episode.actions:
             env.step(action)
         resets += reset - begun
         steps += process_time() - reset
