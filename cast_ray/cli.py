@@ -21,7 +21,7 @@ from cast_ray.cli_doctor import doctor
 from cast_ray.cli_eval import evaluate, transfer
 from cast_ray.cli_serve import serve, view
 from cast_ray.cli_submit import submit
-from cast_ray.cli_sweep import compare, sweep
+from cast_ray.cli_sweep import compare, repeat, sweep
 from cast_ray.cli_value_net import value_net_app
 from cast_ray.config import TrainConfig
 from cast_ray.config_file import load_config
@@ -47,6 +47,7 @@ app.command("config")(config_command)
 app.command()(submit)
 app.command()(sweep)
 app.command()(compare)
+app.command()(repeat)
 app.command()(doctor)
 app.command()(serve)
 app.command()(view)

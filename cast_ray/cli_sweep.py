@@ -1,4 +1,4 @@
-"""``cast-ray sweep`` and ``cast-ray compare``: many runs, and what came of them."""
+"""``cast-ray sweep``, ``compare`` and ``repeat``: many runs, what came of them, one once more."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def sweep(
     command with the same --out goes on with a sweep that was cut off. What differs in more than one
     key goes into a file of --arms, such as configs/arms/rush_hour_oracles.yaml.
     """
-    from cast_ray.jobs.sweep_plan import plan_sweep
+    from cast_ray.jobs.sweep_plan import plan_sweep, read_arms
 
-    plan = plan_sweep(config, overrides or [], arms=arms)
+    plan = plan_sweep(config, overrides or [], arms=read_arms(arms) if arms else None)
     if dry_run:
         for trial in plan.trials:
             typer.echo(" ".join(f"{key}={value}" for key, value in trial.values.items()))
@@ -74,6 +74,36 @@ def compare(
     place = out or folders[0]
     typer.echo(hold_beside(folders, baseline=baseline, out=place))
     typer.echo(f"{place / 'comparison.svg'} and {place / 'comparison.md'}")
+
+
+def repeat(
+    evidence: Annotated[Path, typer.Argument(help="Folder that `cast-ray compare` wrote.")],
+    arm: Annotated[str, typer.Option(help="Which arm to run once more, e.g. CAST.")],
+    seed: Annotated[
+        int | None, typer.Option(help="Of the new run. Default: the first that is not recorded.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the new run. Default: sweeps/….")
+    ] = None,
+) -> None:
+    """Train one arm of a recorded comparison again, and say if it comes out as recorded.
+
+    The values and the start model are the recorded ones, the seed is new. Exit code 1: the held-out
+    boards lie outside the 99% prediction interval of the recorded seeds.
+    """
+    from cast_ray.jobs.repeat import LEVEL, next_seed
+    from cast_ray.jobs.repeat import repeat as run_again
+
+    seed = next_seed(evidence, arm=arm) if seed is None else seed
+    found = run_again(evidence, arm=arm, seed=seed, out=(out or Path("sweeps") / _now()).absolute())
+    seeds = ", ".join(map(str, found.seeds))
+    typer.echo(
+        f"{arm}, seed {seed}: {found.after:.1%} of the held-out boards; after seeds {seeds} "
+        f"{found.low:.1%} to {found.high:.1%} are to be expected ({LEVEL:.0%} prediction interval): "
+        f"{'inside' if found.is_inside else 'OUTSIDE'}"
+    )
+    if not found.is_inside:
+        raise typer.Exit(1)
 
 
 def _now() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from cast_ray.run_directory import RunDirectory
 from cast_ray.trajectory import costs_of
 from cast_ray.validation_log import read_validation
 
-_CURVES, _RUNS = "curves.parquet", "runs.parquet"
+CURVES_FILE, RUNS = "curves.parquet", "runs.parquet"
 _RUN_SCHEMA = pl.Schema(
     {
         "arm": pl.String,
@@ -43,7 +44,8 @@ _RUN_SCHEMA = pl.Schema(
         "seconds": pl.Float64,
     }
 )
-"""``values``: what the run's configuration says that the defaults do not, as ``key=value``.
+"""``values``: what the run's configuration says that the defaults do not, as ``key=value``, quoted
+as in a shell.
 ``regret``: moves wasted a turn on held-out boards after training. ``solver_of_…``: the solver's
 share of a turn without the model, of a trajectory with it, and of a step as if nothing ran beside
 it."""
@@ -76,7 +78,7 @@ def compare(folders: Sequence[Path], *, baseline: str, out: Path) -> str:
     text = comparison_tables(arms, runs, races)
     with refusals_named(out):
         out.mkdir(parents=True, exist_ok=True)
-    for name, table in ((_CURVES, curves), (_RUNS, runs)):
+    for name, table in ((CURVES_FILE, curves), (RUNS, runs)):
         with written_aside(out / name) as aside:
             table.write_parquet(aside)
     draw_comparison(arms, runs, out / "comparison.svg")
@@ -87,8 +89,8 @@ def compare(folders: Sequence[Path], *, baseline: str, out: Path) -> str:
 
 def _tables(folders: Sequence[Path]) -> tuple[pl.DataFrame, pl.DataFrame]:
     first = folders[0]
-    if len(folders) == 1 and (first / _CURVES).is_file():
-        return pl.read_parquet(first / _CURVES), pl.read_parquet(first / _RUNS)
+    if len(folders) == 1 and (first / CURVES_FILE).is_file():
+        return pl.read_parquet(first / CURVES_FILE), pl.read_parquet(first / RUNS)
     curves, runs, owners = [], [], {}
     for folder in folders:
         for arm, seed, run in _finished(folder):
@@ -98,7 +100,8 @@ def _tables(folders: Sequence[Path]) -> tuple[pl.DataFrame, pl.DataFrame]:
                 )
             owners[arm, seed] = folder
             curves.append(_curve(arm, seed, run))
-            runs.append(_run_row(arm, seed, run))
+            values = _values(run, RunDirectory(folder / "start"))
+            runs.append(_run_row(arm, seed, run, values))
     if not runs:
         raise RunDirectoryError(f"{first} holds no finished run of a sweep")
     return pl.concat(curves), pl.DataFrame(runs, schema=_RUN_SCHEMA)
@@ -136,7 +139,7 @@ def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
     ).cast(CURVES)
 
 
-def _run_row(arm: str, seed: int, run: RunDirectory) -> dict[str, Any]:
+def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, Any]:
     summary = json.loads(run.summary.read_text())
     steps = read_metrics(run.metrics)
     if not steps:
@@ -153,7 +156,7 @@ def _run_row(arm: str, seed: int, run: RunDirectory) -> dict[str, Any]:
     return {
         "arm": arm,
         "seed": seed,
-        "values": _values(run),
+        "values": values,
         "steps": len(steps),
         "before": summary["before"]["success"],
         "after": summary["after"]["success"],
@@ -167,11 +170,18 @@ def _run_row(arm: str, seed: int, run: RunDirectory) -> dict[str, Any]:
     }
 
 
-def _values(run: RunDirectory) -> str:
-    """Return what a run's configuration says that the defaults do not, paths left out."""
+def _values(run: RunDirectory, start: RunDirectory) -> str:
+    """Return what a run's configuration says that the defaults do not, paths left out.
+
+    How its start model was taught stands in the configuration of the run that all others begin
+    with, if the sweep had one.
+    """
     own, usual = (dict(config_values(load_config(file, []))) for file in (run.config, None))
+    if start.config.is_file():
+        taught = dict(config_values(load_config(start.config, [])))
+        own |= {key: value for key, value in taught.items() if key.startswith("warm_start.")}
     left_out = ("run_dir", "seed", "policy.path", "value_net.path")
-    return " ".join(f"{k}={v}" for k, v in own.items() if v != usual[k] and k not in left_out)
+    return shlex.join(f"{k}={v}" for k, v in own.items() if v != usual[k] and k not in left_out)
 
 
 def _regret(run: RunDirectory) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from cast_ray.config_file import load_config
 from cast_ray.errors import ConfigError
 
 _OPEN, _CLOSE = "([{", ")]}"
-_SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
+SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
 """What the warm start depends on, which all trials share."""
 _OWN = ("run_dir",)
 """What the sweep itself says of each trial."""
@@ -63,8 +63,34 @@ class SweepPlan:
         return not self.base.policy.path and self.base.warm_start.steps > 0
 
 
+def read_arms(file: Path) -> dict[str, list[str]]:
+    """Return each arm's ``key=value`` list, by name, of a YAML file.
+
+    Raises:
+        ConfigError: it is not there, or holds something else.
+    """
+    if not file.is_file():
+        raise ConfigError(f"the file of arms {file} does not exist")
+    try:
+        found = yaml.safe_load(file.read_text())
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(f"{file} must hold arms, a line each: name: [key=value, …]")
+    for name, arm in found.items():
+        if not isinstance(arm, list) or not all(isinstance(one, str) for one in arm):
+            raise ConfigError(
+                f"{file}, arm {name}: give a list of key=value, such as [algorithm=dapo], or an "
+                f"empty one, not {arm!r}"
+            )
+    return {str(name): arm for name, arm in found.items()}
+
+
 def plan_sweep(
-    file: Path | None, overrides: Sequence[str], *, arms: Path | None = None
+    file: Path | None,
+    overrides: Sequence[str],
+    *,
+    arms: Mapping[str, list[str]] | None = None,
 ) -> SweepPlan:
     """Return the trials of ``key=a,b,…`` overrides; ``key=value`` alone is the same in all.
 
@@ -73,8 +99,8 @@ def plan_sweep(
     Args:
         file: the configuration file of all trials; None = the quickstart's values.
         overrides: of the command line.
-        arms: YAML file of names, each with its list of ``key=value``: what is compared where that
-            differs in more than one key. All combinations are run in each arm.
+        arms: lists of ``key=value`` by name (``read_arms``): what is compared where that differs in
+            more than one key. All combinations are run in each arm.
 
     Raises:
         ConfigError: nothing is swept, a key is not for sweeping, or a trial's configuration is
@@ -82,7 +108,7 @@ def plan_sweep(
     """
     fixed: list[str] = []
     grid: dict[str, list[str]] = {}
-    overrides_of = {} if arms is None else _read_arms(arms)
+    overrides_of = dict(arms or {})
     if overrides_of:
         grid[ARM] = list(overrides_of)
     for override in overrides:
@@ -108,25 +134,6 @@ def plan_sweep(
     return SweepPlan(fixed=fixed, grid=grid, arms=overrides_of, base=base, trials=trials)
 
 
-def _read_arms(file: Path) -> dict[str, list[str]]:
-    """Return each arm's ``key=value`` list, by name."""
-    if not file.is_file():
-        raise ConfigError(f"the file of arms {file} does not exist")
-    try:
-        found = yaml.safe_load(file.read_text())
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(found, dict) or not found:
-        raise ConfigError(f"{file} must hold arms, a line each: name: [key=value, …]")
-    for name, arm in found.items():
-        if not isinstance(arm, list) or not all(isinstance(one, str) for one in arm):
-            raise ConfigError(
-                f"{file}, arm {name}: give a list of key=value, such as [algorithm=dapo], or an "
-                f"empty one, not {arm!r}"
-            )
-    return {str(name): arm for name, arm in found.items()}
-
-
 def _key(override: str) -> str:
     return override.partition("=")[0]
 
@@ -150,7 +157,7 @@ def _check_keys(keys: Sequence[str], swept: Collection[str], base: TrainConfig) 
     if base.policy.path:
         return
     for key in swept:
-        if key.startswith(_SHARED):
+        if key.startswith(SHARED):
             raise ConfigError(
                 f"{key} cannot be swept: all trials share one warm start, which depends on it; "
                 "make a sweep for each value, or give a trained policy.path"

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cast_ray.jobs.sweep_plan import plan_sweep
+from cast_ray.jobs.sweep_plan import plan_sweep, read_arms
 from cast_ray.jobs.sweep_results import write_results
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,8 @@ ARM_ROWS = {
 def test_the_picture_is_drawn_from_the_figures_byte_for_byte(tmp_path: Path) -> None:
     line = next(line for line in PAGE.splitlines() if line.startswith("cast-ray sweep"))
     given = [word for word in line.split()[4:] if "=" in word]
-    plan = plan_sweep(None, given, arms=ROOT / "configs" / "arms" / "rush_hour_oracles.yaml")
+    arms = read_arms(ROOT / "configs" / "arms" / "rush_hour_oracles.yaml")
+    plan = plan_sweep(None, given, arms=arms)
     assert [trial.name for trial in plan.trials] == ORACLES["name"].to_list()
     write_results(plan.trials, ORACLES, tmp_path)
     drawn = (tmp_path / "results.svg").read_bytes()

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from cast_ray.cli import app
 from cast_ray.errors import ConfigError, EnvironmentSetupError
-from cast_ray.jobs.sweep_plan import plan_sweep
+from cast_ray.jobs.sweep_plan import plan_sweep, read_arms
 
 ARMS = Path(__file__).parents[2] / "configs" / "arms"
 
@@ -44,7 +44,7 @@ def test_commas_in_brackets_belong_to_a_value() -> None:
 def test_each_arm_says_its_own_keys_in_every_combination(tmp_path: Path) -> None:
     arms = tmp_path / "arms.yaml"
     arms.write_text("CAST: []\noutcome only: [algorithm=dapo, 'learner.betas=[0.9,0.95]']\n")
-    plan = plan_sweep(None, ["seed=0,1", "steps=2"], arms=arms)
+    plan = plan_sweep(None, ["seed=0,1", "steps=2"], arms=read_arms(arms))
     assert [trial.name for trial in plan.trials] == [
         "arm=CAST_seed=0",
         "arm=CAST_seed=1",
@@ -58,7 +58,7 @@ def test_each_arm_says_its_own_keys_in_every_combination(tmp_path: Path) -> None
     assert outcome.setting == {"arm": "outcome only"}
     assert (cast.config.advantage.alpha > 0, outcome.config.advantage.alpha) == (True, 0)
     assert outcome.config.learner.betas == (0.9, 0.95)
-    assert len(plan_sweep(None, [], arms=arms).trials) == 2
+    assert len(plan_sweep(None, [], arms=read_arms(arms)).trials) == 2
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_what_makes_no_arm_is_said(tmp_path: Path, text: str, words: str) -> Non
     arms = tmp_path / "arms.yaml"
     arms.write_text(text)
     with pytest.raises(ConfigError, match=words):
-        plan_sweep(None, [], arms=arms)
+        plan_sweep(None, [], arms=read_arms(arms))
 
 
 @pytest.mark.parametrize("file", sorted(ARMS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_arms_that_come_along_can_be_planned(file: Path) -> None:
-    assert len(plan_sweep(None, ["seed=0,1"], arms=file).trials) >= 4
+    assert len(plan_sweep(None, ["seed=0,1"], arms=read_arms(file)).trials) >= 4
 
 
 def test_arms_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.yaml does not exist"):
-        plan_sweep(None, [], arms=tmp_path / "gone.yaml")
+        plan_sweep(None, [], arms=read_arms(tmp_path / "gone.yaml"))
 
 
 @pytest.mark.parametrize(
