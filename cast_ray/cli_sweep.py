@@ -99,8 +99,8 @@ def repeat(
     seeds = ", ".join(map(str, found.seeds))
     typer.echo(
         f"{arm}, seed {seed}: {found.after:.1%} of the held-out boards; after seeds {seeds} "
-        f"{found.low:.1%} to {found.high:.1%} are to be expected ({LEVEL:.0%} prediction interval): "
-        f"{'inside' if found.is_inside else 'OUTSIDE'}"
+        f"{found.low:.1%} to {found.high:.1%} are to be expected ({LEVEL:.0%} prediction "
+        f"interval): {'inside' if found.is_inside else 'OUTSIDE'}"
     )
     if not found.is_inside:
         raise typer.Exit(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def demonstrate(
     puzzle: Puzzle,
     *,
     game: Game[Any],  # Any: each game has a state type of its own
-    next_action: Callable[[Hashable], str | None],
+    good_actions: Callable[[Hashable], Sequence[str]],
     is_dead: Callable[[Hashable], bool] | None,
     turn_budget: int,
     mistake_probability: float,
@@ -37,8 +37,8 @@ def demonstrate(
     Args:
         puzzle: the board to start from.
         game: its rules.
-        next_action: what the solver does in a state (``SolverEntry.next_action``); None where it
-            has no advice (then a mistake).
+        good_actions: what may be shown in a state (``SolverEntry.demonstrated``), one of which is
+            drawn; () where there is no advice (then a mistake).
         is_dead: ends the demonstration where an episode would end; None plays on.
         turn_budget: the demonstration ends there.
         mistake_probability: chance at each turn of a move drawn from the scored actions.
@@ -49,11 +49,11 @@ def demonstrate(
     state = game.decode(puzzle.board)
     talk = Conversation.start(tokenizer.opening(game.rules, env.reset(state)))
     while True:
-        action = next_action(state)
-        if action is None or rng.random() < mistake_probability:
+        choices = good_actions(state)
+        if not choices or rng.random() < mistake_probability:
             # Where nothing can move any more (a walled-in player), any action will do.
             choices = game.scored_actions(state) or game.actions(state)
-            action = choices[rng.integers(len(choices))]
+        action = choices[rng.integers(len(choices))]
         answer = f"```{action}```"
         ids = tokenizer.answer(answer)
         talk.append_answer(ids, [0.0] * len(ids))

@@ -153,10 +153,24 @@ class MinesweeperSolver:
         if _MINESWEEPER.status(state) is not Status.PLAYING:
             return None
         cell, _ = _next_cell(self._board, np.uint64(state.revealed), self._node_budget)
-        if cell == UNKNOWN:
-            return None
-        verb = "flag" if state.flags >> cell & 1 else "reveal"
-        return action_on(self._layout, verb, cell)
+        return None if cell == UNKNOWN else self._move_on(state, cell)
+
+    def safest_moves(self, state: MinesweeperState) -> tuple[str, ...]:
+        """Return every move that is as safe as ``next_action``, by what is open alone.
+
+        Returns:
+            A move on each hidden cell of the least exact chance of a mine, as ``next_action`` words
+            it, row by row; () where it says nothing.
+
+        Raises:
+            ValueError: the state belongs to another layout.
+        """
+        if self.next_action(state) is None:
+            return ()
+        _, counts = _mine_counts(self._board, np.uint64(state.revealed), self._node_budget)
+        hidden = [cell for cell in range(len(counts)) if not state.revealed >> cell & 1]
+        least = min(int(counts[cell]) for cell in hidden)
+        return tuple(self._move_on(state, cell) for cell in hidden if counts[cell] == least)
 
     def num_guesses(self, state: MinesweeperState) -> int | None:
         """Return how many reveals of the solver may hit a mine, to the end; None if unknown.
@@ -188,6 +202,10 @@ class MinesweeperSolver:
             for cell, count in enumerate(counts.tolist())
         ]
         return np.array(probabilities).reshape(self._layout.rows, self._layout.cols)
+
+    def _move_on(self, state: MinesweeperState, cell: int) -> str:
+        verb = "flag" if state.flags >> cell & 1 else "reveal"
+        return action_on(self._layout, verb, cell)
 
 
 def solve_minesweeper(state: MinesweeperState) -> MinesweeperSolver:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,9 @@ class SolverEntry:
     next_action: Callable[[Any, Any], str | None] = _best_action
     """Return, from a solver and a state, what a player who follows the solver does there; None
     where it has no advice. The best action, unless the solver plays on at an infinite cost."""
+    good_actions: Callable[[Any, Any], Sequence[str]] | None = None
+    """Return, from a solver and a state, all that a demonstrator may show there, as good as
+    ``next_action`` by what a player can know; one is drawn. None = ``next_action`` alone."""
     has_deadlocks: bool = True
     """Whether play can come to a state that is proven lost while its own rules let it go on. Where
     it cannot, no episode has to ask a solver whether it is over."""
@@ -44,6 +47,13 @@ class SolverEntry:
     """Return the difficulty of a start state, given its solver; None = the cost says it all."""
     confirm: Callable[[Any, float], None] | None = None
     """Raise if another algorithm finds another cost of a start state; None = there is none."""
+
+    def demonstrated(self, solver: Any, state: Any) -> Sequence[str]:
+        """Return what a demonstrator draws from in a state; () where the solver has no advice."""
+        if self.good_actions is not None:
+            return self.good_actions(solver, state)
+        action = self.next_action(solver, state)
+        return () if action is None else (action,)
 
 
 SOLVERS: dict[str, SolverEntry] = {
@@ -57,6 +67,7 @@ SOLVERS: dict[str, SolverEntry] = {
         build=solve_minesweeper,
         layout_key=lambda state: state.layout,
         next_action=MinesweeperSolver.next_action,  # an infinite K is no proof: it plays on
+        good_actions=MinesweeperSolver.safest_moves,
         has_deadlocks=False,
         measures=measure_minesweeper,
     ),

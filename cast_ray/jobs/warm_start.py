@@ -104,7 +104,7 @@ def demonstrations(
             demonstrate(
                 puzzle,
                 game=game,
-                next_action=partial(entry.next_action, solver),
+                good_actions=partial(entry.demonstrated, solver),
                 is_dead=solver.is_dead if ends_dead and entry.has_deadlocks else None,
                 turn_budget=turn_budget,
                 mistake_probability=(

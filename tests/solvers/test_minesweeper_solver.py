@@ -201,7 +201,7 @@ def test_solver_does_not_peek(text: str) -> None:
     # Every layout that agrees with what is open gives the same action and probabilities.
     state = GAME.decode(text)
     action = solver_of(text).next_action(state)
-    chances = solver_of(text).mine_probabilities(state)
+    chances, safest = solver_of(text).mine_probabilities(state), solver_of(text).safest_moves(state)
     layout = state.layout
     hidden = [c for c in range(layout.rows * layout.cols) if not state.revealed >> c & 1]
     for mines in combinations(hidden, layout.mines.bit_count()):
@@ -215,7 +215,26 @@ def test_solver_does_not_peek(text: str) -> None:
         if GAME.observe(other) == GAME.observe(state):
             solver = solve_minesweeper(other)
             assert solver.next_action(other) == action
+            assert solver.safest_moves(other) == safest
             np.testing.assert_array_equal(solver.mine_probabilities(other), chances)
+
+
+@FIXED
+@given(boards())
+def test_safest_moves_are_those_of_the_least_chance_and_the_solvers_own_is_one(text: str) -> None:
+    state = GAME.decode(text)
+    solver = solve_minesweeper(state)
+    moves = solver.safest_moves(state)
+    own = solver.next_action(state)
+    if own is None:
+        assert moves == ()
+        return
+    assert own in moves
+    chances = solver.mine_probabilities(state)
+    cells = [tuple(map(int, move.split()[1:])) for move in moves]
+    assert cells == list(zip(*np.where(chances == np.nanmin(chances)), strict=True))
+    flagged = [bool(state.flags >> (row * state.layout.cols + col) & 1) for row, col in cells]
+    assert [move.startswith("flag") for move in moves] == flagged
 
 
 @FIXED
