@@ -20,7 +20,8 @@ from cast_ray.config_file import load_config, load_value_net_config
 from cast_ray.jobs.sweep_plan import plan_sweep
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _ROW = re.compile(r"\| `((?:eq|thm|app|tab):\w+)` \|[^|]*\| `([\w.]+)` \| (.*) \|")
@@ -185,3 +186,16 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert algorithms.count("<math") == 5
     hosts = re.findall(r'(?:src|href)="(https?://[^"]+)"', algorithms)
     assert not [host for host in hosts if "squidfunk" not in host], hosts
+
+
+def test_every_data_file_has_a_licence_in_the_readme() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    kinds = {".parquet", ".arrow", ".json", ".jsonl", ".csv", ".txt", ".npz", ".safetensors"}
+    data = [name for name in listed.stdout.splitlines() if Path(name).suffix in kinds]
+    assert len(data) >= 5
+    text = README.read_text()
+    licence = text[text.index("Licence:") :]
+    named = re.findall(r"`([\w./]+)`", licence)
+    assert [name for name in data if not name.startswith(tuple(named))] == []
