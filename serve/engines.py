@@ -33,6 +33,7 @@ from serve.readiness import (
     free_resources,
     reason_of,
     serve_status,
+    start_serve,
     wait_until_running,
 )
 from serve.weight_route import WeightRoute
@@ -298,7 +299,7 @@ def run_engines(
     names = engine_names(run_id, num_engines)
     at_start = names[:num_at_start]
     others = names[len(at_start) :]
-    ray_serve.start(proxy_location="Disabled")
+    start_serve()
     free_before = free_resources()
     try:
         first = _run(application, at_start)
@@ -350,7 +351,7 @@ def remove_left_over(run_ids: Sequence[str]) -> None:
     prefixes = tuple(f"{run_id}-policy-" for run_id in run_ids)
     if not prefixes:
         return
-    ray_serve.start(proxy_location="Disabled")  # a no-op where it runs
+    start_serve()
     for name in serve_status().applications:
         if name.startswith(prefixes):
             logger.warning("Engine %s was left behind by a driver that died; it is removed.", name)

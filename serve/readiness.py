@@ -8,15 +8,41 @@ from collections.abc import Mapping, Sequence
 
 import ray
 from ray import serve as ray_serve
+from ray.exceptions import ActorAlreadyExistsError
 from ray.serve.schema import ApplicationStatusOverview, ServeStatus
 
 from cast_ray.errors import EngineError, RemoteTimeout
 from cast_ray.time_limit import answer_within
 
 _STATUS_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 60.0
+_START_AGAIN_S = 0.2
 PLACE_TIMEOUT_S = 60.0
 """A replica that has no place for so long, in a cluster that is large enough, waits for what
 others hold; those of our own run that only come and go are gone by then."""
+
+
+def start_serve() -> None:
+    """Start Serve without its proxies, unless it runs.
+
+    Runs that begin at the same moment may all find none; the first one's controller is then all of
+    theirs.
+
+    Raises:
+        RemoteTimeout: another run has begun to start it, and it does not come up.
+    """
+    give_up = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        try:
+            ray_serve.start(proxy_location="Disabled")
+            return
+        except ActorAlreadyExistsError as error:
+            if time.monotonic() > give_up:
+                raise RemoteTimeout(
+                    f"Serve's controller, which another run started, did not come up within "
+                    f"{_START_TIMEOUT_S:g} s; see its log"
+                ) from error
+            time.sleep(_START_AGAIN_S)
 
 
 def serve_status() -> ServeStatus:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from cast_ray.config import TrainConfig
 from cast_ray.environments import BENCHMARKS, tiers_of
 from cast_ray.errors import ConfigError
+from cast_ray.generators import build_puzzles
 from cast_ray.jobs.boards import make_boards, read_boards
+from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.puzzles import Puzzle
 from cast_ray.run_directory import RunDirectory
 from cast_ray.stored_directory import Place
@@ -89,13 +91,17 @@ def evaluation_boards(
 ) -> list[Puzzle]:
     """Return puzzles of a game and tier, none of them seen in training up to symmetry."""
     is_own = (which.game, which.tier) == (config.game, config.tier)
-    settings = replace(
-        config.puzzles,
-        num_held_out=limit,
-        num_train=1,
-        file=config.puzzles.file if is_own else "",  # the file has the run's own tier alone
+    if is_own and config.puzzles.file:  # which has the run's own tier alone
+        settings = replace(config.puzzles, num_held_out=limit, num_validation=1, num_train=1)
+        return make_boards(which.game, which.tier, settings, exclude=seen).held_out
+    return build_puzzles(
+        game=which.game,
+        tier=which.tier,
+        count=limit,
+        seed=config.puzzles.seed,
+        solve=StartSolver(which.game).solve,
+        exclude=seen,
     )
-    return make_boards(which.game, which.tier, settings, exclude=seen).held_out
 
 
 def seen_in_training(model: Place) -> set[str]:

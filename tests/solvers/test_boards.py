@@ -136,3 +136,15 @@ def test_evaluation_never_plays_what_a_run_was_trained_on(tmp_path: Path) -> Non
     assert len(own) == 30
     assert not ids(own) & (ids(boards().train) | ids(boards().validation))
     assert seen_in_training(tmp_path) == set()  # a mere model directory
+
+
+def test_evaluation_needs_no_more_boards_than_it_plays() -> None:
+    """Of so small a tier a run's own boards leave little more than the held-out ones."""
+    which = GameTier(game="minesweeper", tier="mini")
+    config = TrainConfig(game="minesweeper", puzzles=replace(SIZES, num_train=10_000))
+    all_boards = make_boards("minesweeper", "mini", config.puzzles)
+    seen = ids(all_boards.train) | ids(all_boards.validation)
+    left = len(all_boards.held_out)
+    assert evaluation_boards(which, config, limit=left, seen=seen) == all_boards.held_out
+    with pytest.raises(PuzzleError, match=rf"only {left} of {left + 1} distinct puzzles"):
+        evaluation_boards(which, config, limit=left + 1, seen=seen)
