@@ -119,7 +119,7 @@ def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
         run = RunDirectory(folder / "trials" / row["name"])
         if row["failure"] is None and run.summary.is_file():
             arm = ", ".join(row[k] if k == ARM else f"{k}={row[k]}" for k in keys) or "all"
-            found.append((arm, int(row.get("seed") or 0), run))
+            found.append((arm, load_config(run.config, []).seed, run))
     return found
 
 

@@ -109,6 +109,16 @@ def test_a_failed_run_is_left_out(tmp_path: Path) -> None:
     assert len(pl.read_parquet(tmp_path / "out" / "runs.parquet")) == 3
 
 
+def test_a_seed_that_was_not_swept_is_the_runs_own(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    made_run(folder / "trials" / "arm=CAST", arm="CAST", seed=7)
+    (folder / "sweep.json").write_text(json.dumps({"grid": {"arm": []}, "fixed": ["seed=7"]}))
+    row = {"name": ["arm=CAST"], "failure": [None], "arm": ["CAST"]}
+    pl.DataFrame(row).write_parquet(folder / "results.parquet")
+    compare([folder], baseline="CAST", out=tmp_path / "out")
+    assert pl.read_parquet(tmp_path / "out" / "runs.parquet")["seed"].to_list() == [7]
+
+
 def test_what_cannot_be_compared_is_said(sweep: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no arm is called 'DAPO'; there are CAST, outcome only"):
         compare([sweep], baseline="DAPO", out=tmp_path)
