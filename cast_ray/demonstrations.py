@@ -26,6 +26,7 @@ def demonstrate(
     *,
     game: Game[Any],  # Any: each game has a state type of its own
     good_actions: Callable[[Hashable], Sequence[str]],
+    mistakes: Callable[[Hashable], Sequence[str]],
     is_dead: Callable[[Hashable], bool] | None,
     turn_budget: int,
     mistake_probability: float,
@@ -39,9 +40,10 @@ def demonstrate(
         game: its rules.
         good_actions: what may be shown in a state (``SolverEntry.demonstrated``), one of which is
             drawn; () where there is no advice (then a mistake).
+        mistakes: what is drawn from instead (``SolverEntry.demonstrated_mistakes``).
         is_dead: ends the demonstration where an episode would end; None plays on.
         turn_budget: the demonstration ends there.
-        mistake_probability: chance at each turn of a move drawn from the scored actions.
+        mistake_probability: chance of one at each turn.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
@@ -51,9 +53,8 @@ def demonstrate(
     while True:
         choices = good_actions(state)
         if not choices or rng.random() < mistake_probability:
-            # Where nothing can move any more (a walled-in player), any action will do.
-            choices = game.scored_actions(state) or game.actions(state)
-        action = choices[rng.integers(len(choices))]
+            choices = mistakes(state)
+        action = choices[int(rng.integers(len(choices)))]
         answer = f"```{action}```"
         ids = tokenizer.answer(answer)
         talk.append_answer(ids, [0.0] * len(ids))

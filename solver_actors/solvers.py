@@ -9,6 +9,8 @@ from typing import Any
 from cast_ray.environments import BENCHMARKS
 from cast_ray.errors import ConfigError
 from cast_ray.games import get_plugin
+from cast_ray.games.base import Game
+from cast_ray.games.minesweeper import every_reveal
 from solver_actors.measures import measure_minesweeper, measure_rush_hour, measure_sokoban
 from solver_actors.minesweeper import MinesweeperSolver, solve_minesweeper
 from solver_actors.rush_hour import rush_hour_layout_key, solve_rush_hour
@@ -37,6 +39,8 @@ class SolverEntry:
     good_actions: Callable[[Any, Any], Sequence[str]] | None = None
     """Return, from a solver and a state, all that a demonstrator may show there, as good as
     ``next_action`` by what a player can know; one is drawn. None = ``next_action`` alone."""
+    mistakes: Callable[[Any], Sequence[str]] | None = None
+    """Return, from a state, what a demonstrator errs with. None = the actions that change it."""
     has_deadlocks: bool = True
     """Whether play can come to a state that is proven lost while its own rules let it go on. Where
     it cannot, no episode has to ask a solver whether it is over."""
@@ -55,6 +59,11 @@ class SolverEntry:
         action = self.next_action(solver, state)
         return () if action is None else (action,)
 
+    def demonstrated_mistakes(self, game: Game[Any], state: Any) -> Sequence[str]:
+        """Return what a demonstrator errs with; where nothing can move any more, any action."""
+        found = game.scored_actions(state) if self.mistakes is None else self.mistakes(state)
+        return found or game.actions(state)
+
 
 SOLVERS: dict[str, SolverEntry] = {
     "sokoban": SolverEntry(
@@ -68,6 +77,7 @@ SOLVERS: dict[str, SolverEntry] = {
         layout_key=lambda state: state.layout,
         next_action=MinesweeperSolver.next_action,  # an infinite K is no proof: it plays on
         good_actions=MinesweeperSolver.safest_moves,
+        mistakes=every_reveal,
         has_deadlocks=False,
         measures=measure_minesweeper,
     ),

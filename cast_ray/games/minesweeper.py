@@ -214,6 +214,12 @@ def action_on(layout: MinesweeperLayout, verb: str, cell: int) -> str:
     return f"{verb} {cell // layout.cols} {cell % layout.cols}"
 
 
+def every_reveal(state: MinesweeperState) -> tuple[str, ...]:
+    """Return the reveal of each cell, row by row, open ones too."""
+    layout = state.layout
+    return tuple(action_on(layout, "reveal", cell) for cell in range(layout.rows * layout.cols))
+
+
 def _opened_by(state: MinesweeperState, cell: int) -> int:
     """Return the set of cells that a reveal opens: from a 0 on, all closed ones without a flag."""
     layout = state.layout

@@ -105,6 +105,7 @@ def demonstrations(
                 puzzle,
                 game=game,
                 good_actions=partial(entry.demonstrated, solver),
+                mistakes=partial(entry.demonstrated_mistakes, game),
                 is_dead=solver.is_dead if ends_dead and entry.has_deadlocks else None,
                 turn_budget=turn_budget,
                 mistake_probability=(

@@ -14,7 +14,7 @@ from cast_ray.chat import ChatTokenizer, Conversation
 from cast_ray.config import PuzzleConfig, WarmStartConfig
 from cast_ray.demonstrations import demonstrate
 from cast_ray.games import get_game
-from cast_ray.games.base import Status
+from cast_ray.games.base import Effect, Status
 from cast_ray.games.sokoban import SokobanState
 from cast_ray.jobs.boards import make_boards
 from cast_ray.jobs.warm_start import demonstrations
@@ -59,6 +59,7 @@ def shown(
         puzzle,
         game=GAME,
         good_actions=partial(get_solver_entry(puzzle.game).demonstrated, solver),
+        mistakes=partial(get_solver_entry(puzzle.game).demonstrated_mistakes, GAME),
         is_dead=solver.is_dead if ends_dead else None,
         turn_budget=BUDGET,
         mistake_probability=mistakes,
@@ -156,6 +157,28 @@ def test_minesweeper_is_shown_by_all_of_its_safest_moves_even_to_a_mine(
         outcomes.add(game.status(state))
     assert Status.LOST in outcomes and Status.PLAYING not in outcomes
     assert max(choices) > 1 and other > 0
+
+
+def test_minesweeper_is_erred_in_by_reveals_of_open_cells_too(tokenizer: ChatTokenizer) -> None:
+    """A policy that never saw how an open cell is answered writes nothing readable after it."""
+    game, board = get_game("minesweeper"), "....+\n+.+21\n++210\n22100\n00000"
+    puzzle = replace(puzzles()[0], game="minesweeper", board=board)
+    config = replace(
+        CONFIG, steps=1, trajectories_per_step=40, careless_steps=0, mistake_probability=1.0
+    )
+    table = demonstrations(
+        [puzzle], config, tokenizer=tokenizer, turn_budget=12, ends_dead=True, seed=1
+    )
+    effects = set()
+    for row in table.to_pylist():
+        state = game.decode(board)
+        for answer in answers_of(row, tokenizer):
+            action = game.parse(answer)
+            assert isinstance(action, str) and action.startswith("reveal")
+            change = game.apply(state, action)
+            effects.add(change.effect)
+            state = change.state
+    assert effects == {Effect.CHANGED, Effect.ILLEGAL}
 
 
 def test_the_answers_are_in_the_loss_and_nothing_else(tokenizer: ChatTokenizer) -> None:
