@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from cast_ray.jobs.compare import compare
+from cast_ray.jobs.repeat import next_seed, plan_repetition
 from cast_ray.jobs.sweep_plan import plan_sweep, read_arms
 from cast_ray.jobs.sweep_results import write_results
 
@@ -15,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence"
 ORACLES = pl.read_parquet(EVIDENCE / "rush_hour_oracles.parquet")
 PAGE = (ROOT / "docs" / "value_network.md").read_text()
+RESULTS = (ROOT / "docs" / "results.md").read_text()
+COMPARISONS = sorted(path.parent.name for path in EVIDENCE.glob("*/runs.parquet"))
 ARM_ROWS = {
     "exact solver": "the exact solver",
     "value network": "the value network",
@@ -48,3 +54,27 @@ def test_the_table_holds_the_recorded_figures(arm: str) -> None:
         f"{after.mean():.1f}%",
     ]
     assert f"| {' | '.join(cells)} |" in PAGE
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path: Path) -> None:
+    """By the command that stands on the page, beside the tables that it prints."""
+    (command,) = re.findall(rf"cast-ray compare docs/evidence/{name} --baseline (.+)", RESULTS)
+    (baseline,) = shlex.split(command)
+    folder = EVIDENCE / name
+    text = compare([folder], baseline=baseline, out=tmp_path)
+    kept = sorted(path.name for path in folder.iterdir())
+    assert kept == ["comparison.md", "comparison.svg", "curves.parquet", "runs.parquet"]
+    for file in kept:
+        assert (tmp_path / file).read_bytes() == (folder / file).read_bytes(), file
+    assert text in RESULTS
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_every_arm_of_several_seeds_can_be_run_again(name: str) -> None:
+    runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
+    runs = runs.filter(pl.len().over("arm") > 1)
+    for arm in runs["arm"].unique(maintain_order=True):
+        seed = next_seed(EVIDENCE / name, arm=arm)
+        (trial,) = plan_repetition(EVIDENCE / name, arm=arm, seed=seed).trials
+        assert trial.config.steps == runs.filter(pl.col("arm") == arm)["steps"][0]
