@@ -62,6 +62,10 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Folder of tables and picture. Default: the first folder.")
     ] = None,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option(help="Of the arms' models on whole tiers: what `cast-ray eval --out` wrote."),
+    ] = None,
 ) -> None:
     """Hold the arms of sweeps beside each other: curves, held-out boards, steps to the best.
 
@@ -72,7 +76,7 @@ def compare(
     from cast_ray.jobs.compare import compare as hold_beside
 
     place = out or folders[0]
-    typer.echo(hold_beside(folders, baseline=baseline, out=place))
+    typer.echo(hold_beside(folders, baseline=baseline, out=place, evaluation=evaluation))
     typer.echo(f"{place / 'comparison.svg'} and {place / 'comparison.md'}")
 
 

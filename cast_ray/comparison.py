@@ -27,6 +27,18 @@ CURVES = pl.Schema(
     }
 )
 """``board``: number of the validation board, the same in all runs."""
+TIERS = pl.Schema(
+    {
+        "arm": pl.String,
+        "run": pl.Int32,
+        "game": pl.String,
+        "tier": pl.String,
+        "board": pl.Int32,
+        "attempts": pl.Int32,
+        "solved": pl.Int32,
+    }
+)
+"""How trained models did on whole tiers; ``board``: its number among those of its tier."""
 SMOOTHING = 0.6
 """Weight of the past in the exponential mean of a curve."""
 _DRAWS = 2000
@@ -51,6 +63,17 @@ class Estimate:
     figure: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """How one arm's runs did on a tier."""
+
+    arm: str
+    game: str
+    tier: str
+    solved: Estimate
+    """Mean over runs and boards of the share of attempts that solved one: Avg@k."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +128,21 @@ def _arm(name: str, rows: pl.DataFrame) -> Arm:
         steps=steps,
         solved=share.reshape(len(seeds), len(steps), len(boards)),
     )
+
+
+def played_tiers(table: pl.DataFrame) -> list[Played]:
+    """Return what stands in ``TIERS``, by arm and tier in their order of appearance."""
+    found = []
+    keys = ["arm", "game", "tier"]
+    for (name, game, tier), rows in table.group_by(keys, maintain_order=True):
+        ordered = rows.sort("run", "board")
+        share = ordered["solved"].to_numpy() / ordered["attempts"].to_numpy()
+        runs = tuple(rows["run"].unique().sort().to_list())
+        solved = share.reshape(len(runs), 1, -1)
+        arm = Arm(name=str(name), seeds=runs, steps=np.zeros(1), solved=solved)
+        (estimate,) = band(arm)
+        found.append(Played(arm=arm.name, game=str(game), tier=str(tier), solved=estimate))
+    return found
 
 
 def smoothed(curve: np.ndarray, *, weight: float = SMOOTHING) -> np.ndarray:

@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from cast_ray.comparison import CURVES, arms_of, race
+from cast_ray.comparison import CURVES, TIERS, arms_of, played_tiers, race
 from cast_ray.config_file import load_config
 from cast_ray.config_reference import config_values
 from cast_ray.errors import ConfigError, RunDirectoryError
@@ -26,7 +27,7 @@ from cast_ray.run_directory import RunDirectory
 from cast_ray.trajectory import costs_of
 from cast_ray.validation_log import read_validation
 
-CURVES_FILE, RUNS = "curves.parquet", "runs.parquet"
+CURVES_FILE, RUNS, TIERS_FILE = "curves.parquet", "runs.parquet", "tiers.parquet"
 _RUN_SCHEMA = pl.Schema(
     {
         "arm": pl.String,
@@ -51,21 +52,38 @@ share of a turn without the model, of a trajectory with it, and of a step as if 
 it."""
 
 
-def compare(folders: Sequence[Path], *, baseline: str, out: Path) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tables:
+    """All that a comparison is made of; ``tiers`` where its models were evaluated."""
+
+    curves: pl.DataFrame
+    runs: pl.DataFrame
+    tiers: pl.DataFrame | None
+
+    def by_file(self) -> dict[str, pl.DataFrame]:
+        files = {CURVES_FILE: self.curves, RUNS: self.runs}
+        return files if self.tiers is None else files | {TIERS_FILE: self.tiers}
+
+
+def compare(
+    folders: Sequence[Path], *, baseline: str, out: Path, evaluation: Path | None = None
+) -> str:
     """Write tables, picture and Markdown of sweeps beside each other; return the Markdown.
 
     Args:
         folders: of sweeps; or one that an earlier comparison wrote, which is drawn again.
         baseline: the arm that all others are held against.
         out: gets ``curves.parquet``, ``runs.parquet``, ``comparison.svg`` and ``comparison.md``.
+        evaluation: what ``cast-ray eval`` wrote of the arms' models; ``out`` then gets
+            ``tiers.parquet``, too.
 
     Raises:
         ConfigError: there is no such arm, or runs were validated differently.
-        RunDirectoryError: a folder holds neither.
+        RunDirectoryError: a folder holds neither, or there is no evaluation.
         EnvironmentSetupError: the file system refused something.
     """
-    curves, runs = _tables(folders)
-    arms = arms_of(curves)
+    tables = _tables(folders, evaluation)
+    arms = arms_of(tables.curves)
     by_name = {arm.name: arm for arm in arms}
     if baseline not in by_name:
         raise ConfigError(f"no arm is called {baseline!r}; there are {', '.join(by_name)}")
@@ -75,22 +93,27 @@ def compare(folders: Sequence[Path], *, baseline: str, out: Path) -> str:
         if arm.name != baseline
         for pair in ((arm, by_name[baseline]), (by_name[baseline], arm))
     ]
-    text = comparison_tables(arms, runs, races)
+    played = [] if tables.tiers is None else played_tiers(tables.tiers)
+    text = comparison_tables(arms, tables.runs, races, played)
     with refusals_named(out):
         out.mkdir(parents=True, exist_ok=True)
-    for name, table in ((CURVES_FILE, curves), (RUNS, runs)):
+    for name, table in tables.by_file().items():
         with written_aside(out / name) as aside:
             table.write_parquet(aside)
-    draw_comparison(arms, runs, out / "comparison.svg")
+    draw_comparison(arms, tables.runs, out / "comparison.svg")
     with written_aside(out / "comparison.md") as aside:
         aside.write_text(text)
     return text
 
 
-def _tables(folders: Sequence[Path]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _tables(folders: Sequence[Path], evaluation: Path | None) -> _Tables:
     first = folders[0]
+    tiers = None if evaluation is None else _tiers(evaluation)
     if len(folders) == 1 and (first / CURVES_FILE).is_file():
-        return pl.read_parquet(first / CURVES_FILE), pl.read_parquet(first / RUNS)
+        if tiers is None and (first / TIERS_FILE).is_file():
+            tiers = pl.read_parquet(first / TIERS_FILE)
+        curves, runs = (pl.read_parquet(first / name) for name in (CURVES_FILE, RUNS))
+        return _Tables(curves=curves, runs=runs, tiers=tiers)
     curves, runs, owners = [], [], {}
     for folder in folders:
         for arm, seed, run in _finished(folder):
@@ -104,7 +127,26 @@ def _tables(folders: Sequence[Path]) -> tuple[pl.DataFrame, pl.DataFrame]:
             runs.append(_run_row(arm, seed, run, values))
     if not runs:
         raise RunDirectoryError(f"{first} holds no finished run of a sweep")
-    return pl.concat(curves), pl.DataFrame(runs, schema=_RUN_SCHEMA)
+    return _Tables(
+        curves=pl.concat(curves), runs=pl.DataFrame(runs, schema=_RUN_SCHEMA), tiers=tiers
+    )
+
+
+def _tiers(evaluation: Path) -> pl.DataFrame:
+    """Return ``TIERS`` of the attempts of an evaluation."""
+    file = evaluation / "attempts.parquet"
+    if not file.is_file():
+        raise RunDirectoryError(f"{evaluation} is no evaluation that has ended: no {file.name}")
+    attempts = pl.read_parquet(file).with_columns(
+        board=pl.col("puzzle_id").rank("dense").over("game", "tier") - 1
+    )
+    return (
+        attempts.group_by(
+            pl.col("model").alias("arm"), "run", "game", "tier", "board", maintain_order=True
+        )
+        .agg(attempts=pl.len(), solved=pl.col("is_success").sum())
+        .cast(TIERS)
+    )
 
 
 def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:

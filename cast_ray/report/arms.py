@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cast_ray.comparison import Arm, Estimate, Race, band
+from cast_ray.comparison import Arm, Estimate, Played, Race, band
 from cast_ray.files import written_aside
 from cast_ray.markdown_table import ABSENT, markdown_table
 
@@ -56,8 +56,11 @@ def draw_comparison(arms: Sequence[Arm], runs: pl.DataFrame, path: Path) -> None
         figure.savefig(aside, format="svg", metadata={"Date": None})
 
 
-def comparison_tables(arms: Sequence[Arm], runs: pl.DataFrame, races: Sequence[Race]) -> str:
-    """Return Markdown: every arm's results, who reaches whose best how soon, the solver's share."""
+def comparison_tables(
+    arms: Sequence[Arm], runs: pl.DataFrame, races: Sequence[Race], played: Sequence[Played] = ()
+) -> str:
+    """Return Markdown: every arm's results, also on other tiers, if they were played; who reaches
+    whose best how soon; the solver's share."""
     results, shares = [], []
     for arm in arms:
         own = runs.filter(pl.col("arm") == arm.name).sort("seed")
@@ -84,6 +87,7 @@ def comparison_tables(arms: Sequence[Arm], runs: pl.DataFrame, races: Sequence[R
         markdown_table(
             ["arm", "seeds", "held-out before", "after, each", "mean", "regret a turn"], results
         ),
+        *([_tier_table(played)] if played else []),
         markdown_table(
             ["", "best", "at step", "reached at step", "ratio", "95%"],
             [_race(one) for one in races],
@@ -94,6 +98,19 @@ def comparison_tables(arms: Sequence[Arm], runs: pl.DataFrame, races: Sequence[R
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _tier_table(played: Sequence[Played]) -> str:
+    columns = list(dict.fromkeys((one.game, one.tier) for one in played))
+    cells: dict[str, list[str]] = {}
+    for one in played:  # tiers are in the same order for all arms
+        of = one.solved
+        interval = f"{100 * of.low:.1f} to {100 * of.high:.1f}"
+        cells.setdefault(one.arm, []).append(f"{_percent(of.figure)} ({interval})")
+    return markdown_table(
+        ["trained by", *(f"{game}:{tier}" for game, tier in columns)],
+        [[arm, *row] for arm, row in cells.items()],
+    )
 
 
 def _race(found: Race) -> list[str]:

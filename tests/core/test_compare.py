@@ -103,6 +103,42 @@ def test_tables_alone_give_the_same_bytes_again(sweep: Path, tmp_path: Path) -> 
         assert first.read_bytes() == again.read_bytes(), name
 
 
+def made_evaluation(folder: Path) -> Path:
+    """Two boards of each tier, two attempts at each, by two runs of each arm."""
+    won = {
+        ("CAST", "mini"): (2, 1),
+        ("CAST", "mini-unseen"): (1, 0),
+        ("outcome only", "mini"): (1, 1),
+    }
+    rows = [
+        {"model": arm, "run": run, "game": "sokoban", "tier": tier, "puzzle_id": board, "n": n}
+        for arm in VALIDATED
+        for tier in ("mini", "mini-unseen")
+        for run in (0, 1)
+        for board, n in zip("ab", won.get((arm, tier), (0, 0)), strict=True)
+    ]
+    attempts = [
+        {key: row[key] for key in row if key != "n"} | {"is_success": attempt < row["n"]}
+        for row in rows
+        for attempt in range(2)
+    ]
+    folder.mkdir()
+    pl.DataFrame(attempts).write_parquet(folder / "attempts.parquet")
+    return folder
+
+
+def test_tiers_are_those_of_the_evaluation_and_are_kept(sweep: Path, tmp_path: Path) -> None:
+    evaluation = made_evaluation(tmp_path / "evaluation")
+    text = compare([sweep], baseline="CAST", out=tmp_path / "out", evaluation=evaluation)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert ["trained by", "sokoban:mini", "sokoban:mini-unseen"] in rows
+    assert ["CAST", "75.0% (50.0 to 100.0)", "25.0% (0.0 to 50.0)"] in rows
+    assert ["outcome only", "50.0% (50.0 to 50.0)", "0.0% (0.0 to 0.0)"] in rows
+    assert compare([tmp_path / "out"], baseline="CAST", out=tmp_path / "again") == text
+    with pytest.raises(RunDirectoryError, match=r"no evaluation that has ended: no attempts"):
+        compare([sweep], baseline="CAST", out=tmp_path / "out", evaluation=tmp_path)
+
+
 def test_a_failed_run_is_left_out(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path / "sweep", failed="arm=CAST_seed=1")
     compare([folder], baseline="CAST", out=tmp_path / "out")
