@@ -10,6 +10,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from cast_ray.files import written_aside
+
 LIGHTS_OUT = Path(__file__).parent / "lights_out"
 """The package of the fourth game, as a user would write it."""
 LIGHTS_OUT_RUN = (
@@ -58,9 +60,15 @@ def install_faulty_receiver(folder: Path) -> tuple[dict[str, str], Path]:
         folder / "plugin", "faulty-receiver", entry_points, group="vllm.general_plugins"
     )
     fault_file = folder / "fault.json"
-    fault_file.write_text(json.dumps({"kind": "none"}))
+    inject_fault(fault_file, kind="none")
     paths = environment_with(folder / "plugin", Path(__file__).parent / "ray")
     return {"PYTHONPATH": paths["PYTHONPATH"], "FAULT_FILE": str(fault_file)}, fault_file
+
+
+def inject_fault(fault_file: Path, **fault: object) -> None:
+    """Name a fault; a receiver that reads the file all the time never meets half of it."""
+    with written_aside(fault_file) as aside:
+        aside.write_text(json.dumps(fault))
 
 
 def environment_with(*paths: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@ are last.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -29,7 +28,7 @@ from serve.deployment import deploy_engines
 from serve.engines import EnginesUpdate, PolicyEngines, engines_up
 from serve.wire import EngineStats
 from tests.broadcast_members import SenderHost
-from tests.installed import install_faulty_receiver
+from tests.installed import inject_fault, install_faulty_receiver
 from tests.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -95,7 +94,7 @@ class Bench:
         )
 
     def set_fault(self, **fault: object) -> None:
-        self.fault_file.write_text(json.dumps(fault))
+        inject_fault(self.fault_file, **fault)
 
     def scores(self) -> list[tuple[float, ...]]:
         return self.engines.score(TOKENS, timeout_s=TIMEOUT_S)

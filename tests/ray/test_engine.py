@@ -7,7 +7,6 @@ weights behind, and the ones that kill processes are last.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import random
@@ -30,7 +29,7 @@ from cast_ray.generation import Completion, GenerateRequest, Lane
 from cast_ray.weights import WeightManifest, publish_weights
 from serve.client import PolicyClient
 from serve.deployment import PolicyEngines, deploy_engines
-from tests.installed import install_faulty_receiver
+from tests.installed import inject_fault, install_faulty_receiver
 from tests.tiny_model import STOP_TOKEN_ID, VOCAB_SIZE, a_request, build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -77,7 +76,7 @@ class Bench:
         self.engines.update_weights(self.publish(), timeout_s=TIMEOUT_S)
 
     def set_fault(self, **fault: object) -> None:
-        self.fault_file.write_text(json.dumps(fault))
+        inject_fault(self.fault_file, **fault)
 
     def client(self, timeout_s: float = TIMEOUT_S) -> PolicyClient:
         return PolicyClient(

@@ -7,7 +7,6 @@ up again.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -29,7 +28,7 @@ from cast_ray.weights import WeightManifest, publish_weights
 from serve.deployment import deploy_engines
 from serve.engines import PolicyEngines, engines_up
 from serve.wire import EngineStats
-from tests.installed import install_faulty_receiver
+from tests.installed import inject_fault, install_faulty_receiver
 from tests.tiny_model import VOCAB_SIZE, build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -57,7 +56,7 @@ class Bench:
         return publish_weights(state, directory=self.directory, version=self.version)
 
     def set_fault(self, kind: str) -> None:
-        self.fault_file.write_text(json.dumps({"kind": kind}))
+        inject_fault(self.fault_file, kind=kind)
 
     def stats(self, engine: int = 0) -> EngineStats:
         stats = self.engines.stats(timeout_s=TIMEOUT_S)[engine]

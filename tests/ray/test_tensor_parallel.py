@@ -7,7 +7,6 @@ Keys and values have one head, so that both workers hold the same copy of it.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from serve.deployment import ENGINE_ENVIRONMENT
 from serve.engine import PolicyEngine
 from serve.weight_route import WeightRoute
 from serve.wire import WeightReceipt
-from tests.installed import install_faulty_receiver
+from tests.installed import inject_fault, install_faulty_receiver
 from tests.tiny_model import VOCAB_SIZE, build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -61,12 +60,12 @@ class Pair:
         return publish_weights(state, directory=self.directory, version=self.version)
 
     def sync(self, **fault: object) -> WeightReceipt:
-        self.fault_file.write_text(json.dumps(fault or {"kind": "none"}))
+        inject_fault(self.fault_file, **(fault or {"kind": "none"}))
         return self.run(self.engine.update_weights(self.publish(), timeout_s=30))
 
     def broadcast(self, **fault: object) -> WeightReceipt:
         """Send new weights to both workers, from this process."""
-        self.fault_file.write_text(json.dumps(fault or {"kind": "none"}))
+        inject_fault(self.fault_file, **(fault or {"kind": "none"}))
         manifest = self.publish()
         sender = WeightSender(
             manifest,
