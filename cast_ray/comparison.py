@@ -120,14 +120,19 @@ def _arm(name: str, rows: pl.DataFrame) -> Arm:
             f"the runs of {name} were not all validated at the same steps: let them end, or leave "
             "out those that did not"
         )
-    ordered = rows.sort("seed", "step", "board")
-    share = ordered["solved"].to_numpy() / ordered["attempts"].to_numpy()
+    shares = _shares(rows, "seed", "step", "board")
     return Arm(
         name=name,
         seeds=tuple(seeds.tolist()),
         steps=steps,
-        solved=share.reshape(len(seeds), len(steps), len(boards)),
+        solved=shares.reshape(len(seeds), len(steps), len(boards)),
     )
+
+
+def _shares(rows: pl.DataFrame, *order: str) -> np.ndarray:
+    """Return ``[len(rows)]`` shares of the attempts that solved a board, sorted by columns."""
+    ordered = rows.sort(*order)
+    return ordered["solved"].to_numpy() / ordered["attempts"].to_numpy()
 
 
 def played_tiers(table: pl.DataFrame) -> list[Played]:
@@ -135,10 +140,8 @@ def played_tiers(table: pl.DataFrame) -> list[Played]:
     found = []
     keys = ["arm", "game", "tier"]
     for (name, game, tier), rows in table.group_by(keys, maintain_order=True):
-        ordered = rows.sort("run", "board")
-        share = ordered["solved"].to_numpy() / ordered["attempts"].to_numpy()
         runs = tuple(rows["run"].unique().sort().to_list())
-        solved = share.reshape(len(runs), 1, -1)
+        solved = _shares(rows, "run", "board").reshape(len(runs), 1, -1)
         arm = Arm(name=str(name), seeds=runs, steps=np.zeros(1), solved=solved)
         (estimate,) = band(arm)
         found.append(Played(arm=arm.name, game=str(game), tier=str(tier), solved=estimate))

@@ -160,14 +160,17 @@ class MinesweeperSolver:
 
         Returns:
             A move on each hidden cell of the least exact chance of a mine, as ``next_action`` words
-            it, row by row; () where it says nothing.
+            it, row by row; () in a game that is over or out of budget.
 
         Raises:
             ValueError: the state belongs to another layout.
         """
-        if self.next_action(state) is None:
+        check_layout(_MINESWEEPER, self._layout, [state])
+        if _MINESWEEPER.status(state) is not Status.PLAYING:
             return ()
-        _, counts = _mine_counts(self._board, np.uint64(state.revealed), self._node_budget)
+        total, counts = _mine_counts(self._board, np.uint64(state.revealed), self._node_budget)
+        if not total:
+            return ()
         hidden = [cell for cell in range(len(counts)) if not state.revealed >> cell & 1]
         least = min(int(counts[cell]) for cell in hidden)
         return tuple(self._move_on(state, cell) for cell in hidden if counts[cell] == least)

@@ -170,12 +170,7 @@ class Minesweeper:
 
     def actions(self, state: MinesweeperState) -> tuple[str, ...]:
         """Return the reveal of every cell, row by row, then the flag of every cell."""
-        every_cell = range(state.layout.rows * state.layout.cols)
-        return tuple(
-            action_on(state.layout, verb, cell)
-            for verb in ("reveal", "flag")
-            for cell in every_cell
-        )
+        return (*every_reveal(state), *_on_every_cell(state.layout, "flag"))
 
     def scored_actions(self, state: MinesweeperState) -> tuple[str, ...]:
         """Return the reveal of every hidden cell without flag, then the lifting of every flag."""
@@ -216,8 +211,11 @@ def action_on(layout: MinesweeperLayout, verb: str, cell: int) -> str:
 
 def every_reveal(state: MinesweeperState) -> tuple[str, ...]:
     """Return the reveal of each cell, row by row, open ones too."""
-    layout = state.layout
-    return tuple(action_on(layout, "reveal", cell) for cell in range(layout.rows * layout.cols))
+    return _on_every_cell(state.layout, "reveal")
+
+
+def _on_every_cell(layout: MinesweeperLayout, verb: str) -> tuple[str, ...]:
+    return tuple(action_on(layout, verb, cell) for cell in range(layout.rows * layout.cols))
 
 
 def _opened_by(state: MinesweeperState, cell: int) -> int:

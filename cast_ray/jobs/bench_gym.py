@@ -58,7 +58,7 @@ def bench_gym(*, num_steps: int = 50_000, repeats: int = 5) -> dict[str, int | f
     for game in NUMERIC_IDS:
         env = make_numeric_env(game, tier=TIER, puzzles=_puzzles(game))
         episodes = _record(env, num_steps)
-        length = sum(len(episode.actions) for episode in episodes)
+        length = _num_steps(episodes)
         seconds = [_play(env, episodes) for _ in range(repeats)]
         both = min(one.steps + one.resets for one in seconds)
         figures |= {
@@ -88,7 +88,7 @@ def _beside_gym_sokoban(
     """Return gym-sokoban's steps a second in the same turns, and ours over them."""
     peer = GymSokoban()
     figures: dict[str, int | float] = {}
-    num_steps = sum(len(episode.actions) for episode in episodes)
+    num_steps = _num_steps(episodes)
     for name, observations in (("pixels", PIXELS), ("cells", CELLS)):
         seconds = []
         for _ in range(repeats):
@@ -122,6 +122,10 @@ def _record(env: NumericEnv[Any], num_steps: int) -> list[_Episode]:  # Any: any
         recorded += len(actions)
         observation, info = env.reset()
     return episodes
+
+
+def _num_steps(episodes: Sequence[_Episode]) -> int:
+    return sum(len(episode.actions) for episode in episodes)
 
 
 def _play(env: NumericEnv[Any], episodes: list[_Episode]) -> _Seconds:

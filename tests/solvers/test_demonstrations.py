@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from cast_ray.chat import ChatTokenizer, Conversation
@@ -28,6 +29,8 @@ GAME = get_game("sokoban")
 BUDGET = GAME.tiers["mini"].turn_budget
 ORACLE = Oracle(max_bytes=2**24)
 CONFIG = WarmStartConfig(steps=6, trajectories_per_step=5, careless_steps=2)
+MINEFIELD = "....+\n+.+21\n++210\n22100\n00000"
+"""A board whose last safe move leaves a guess."""
 
 
 @cache
@@ -130,23 +133,27 @@ def test_careless_demonstrations_are_the_last_ones(tokenizer: ChatTokenizer) -> 
     assert not all(same[20:])
 
 
+def shown_minefield(tokenizer: ChatTokenizer, *, mistakes: float) -> pa.Table:
+    """Return 40 demonstrations of ``MINEFIELD``."""
+    puzzle = replace(puzzles()[0], game="minesweeper", board=MINEFIELD)
+    config = replace(
+        CONFIG, steps=1, trajectories_per_step=40, careless_steps=0, mistake_probability=mistakes
+    )
+    return demonstrations(
+        [puzzle], config, tokenizer=tokenizer, turn_budget=12, ends_dead=True, seed=1
+    )
+
+
 def test_minesweeper_is_shown_by_all_of_its_safest_moves_even_to_a_mine(
     tokenizer: ChatTokenizer,
 ) -> None:
-    """A board whose last safe move leaves a guess."""
-    game, board = get_game("minesweeper"), "....+\n+.+21\n++210\n22100\n00000"
-    puzzle = replace(puzzles()[0], game="minesweeper", board=board)
-    config = replace(
-        CONFIG, steps=1, trajectories_per_step=40, careless_steps=0, mistake_probability=0.0
-    )
-    table = demonstrations(
-        [puzzle], config, tokenizer=tokenizer, turn_budget=12, ends_dead=True, seed=1
-    )
-    solver = ORACLE.solver("minesweeper", board)
+    table = shown_minefield(tokenizer, mistakes=0.0)
+    game = get_game("minesweeper")
+    solver = ORACLE.solver("minesweeper", MINEFIELD)
     assert isinstance(solver, MinesweeperSolver)
     outcomes, choices, other = set(), set(), 0
     for row in table.to_pylist():
-        state = game.decode(board)
+        state = game.decode(MINEFIELD)
         for answer in answers_of(row, tokenizer):
             action = game.parse(answer)
             moves = solver.safest_moves(state)
@@ -161,17 +168,10 @@ def test_minesweeper_is_shown_by_all_of_its_safest_moves_even_to_a_mine(
 
 def test_minesweeper_is_erred_in_by_reveals_of_open_cells_too(tokenizer: ChatTokenizer) -> None:
     """A policy that never saw how an open cell is answered writes nothing readable after it."""
-    game, board = get_game("minesweeper"), "....+\n+.+21\n++210\n22100\n00000"
-    puzzle = replace(puzzles()[0], game="minesweeper", board=board)
-    config = replace(
-        CONFIG, steps=1, trajectories_per_step=40, careless_steps=0, mistake_probability=1.0
-    )
-    table = demonstrations(
-        [puzzle], config, tokenizer=tokenizer, turn_budget=12, ends_dead=True, seed=1
-    )
-    effects = set()
+    table = shown_minefield(tokenizer, mistakes=1.0)
+    game, effects = get_game("minesweeper"), set()
     for row in table.to_pylist():
-        state = game.decode(board)
+        state = game.decode(MINEFIELD)
         for answer in answers_of(row, tokenizer):
             action = game.parse(answer)
             assert isinstance(action, str) and action.startswith("reveal")

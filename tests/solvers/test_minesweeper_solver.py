@@ -343,6 +343,14 @@ def test_search_out_of_budget_is_unknown_and_never_infinite(text: str) -> None:
     assert not solver.is_dead(state)
 
 
+def test_no_move_is_called_safest_where_the_counting_ran_out() -> None:
+    # A single number says that a cell is safe; the chances of the others are not known.
+    state = GAME.decode("....+\n+.+21\n++210\n22100\n00000")
+    solver = MinesweeperSolver(state.layout, node_budget=0)
+    assert solver.next_action(state) == "reveal 1 1"
+    assert solver.safest_moves(state) == ()
+
+
 def test_cost_does_not_depend_on_what_the_solver_saw_before() -> None:
     rng = np.random.default_rng(5)
     state = generate_minesweeper(GAME.tiers["unseen"], rng)
