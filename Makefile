@@ -7,7 +7,10 @@ ARGS ?=
 # One ninja for all: two versions would each compile DeepSpeed's operator anew.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup train test check chaos cluster-test wheel-test docs golden clean
+# What `make test` takes from tests/ray: the whole job, an engine, a learner, every algorithm.
+REAL := $(addprefix tests/ray/test_,train.py engine.py learner.py algorithms.py)
+
+.PHONY: help setup train test test-ray check chaos cluster-test wheel-test docs golden clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,8 +24,16 @@ $(READY): pyproject.toml setup.sh
 train: $(READY)  ## Set up, then train the small policy: ARGS="steps=20 seed=1" changes values
 	$(BIN)/cast-ray train $(ARGS)
 
-test: $(READY)  ## Set up, then run all tests
+test: $(READY)  ## Set up, then run the tests (ARGS=tests/core/test_advantages.py runs those alone)
+ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
+else
+	$(BIN)/python -m pytest --ignore tests/ray -n auto --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest $(REAL)
+endif
+
+test-ray: $(READY)  ## The long tests: what dies, clusters, sweeps, services (about 40 minutes)
+	$(BIN)/python -m pytest tests/ray $(REAL:%=--ignore=%) $(ARGS)
 
 check: $(READY)  ## Linters, types and the layers of ARCHITECTURE.md
 	$(BIN)/ruff format --check .

@@ -15,8 +15,6 @@ from cast_ray.errors import ConfigError
 from cast_ray.evaluation_tables import markdown_tables, results_document
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.jobs.endpoint import Patience, Prices
-from cast_ray.jobs.evaluate_endpoint import play_with_endpoint
-from cast_ray.jobs.evaluate_engine import Play, play_with_engines
 from cast_ray.jobs.evaluate_players import play_with_player
 from cast_ray.jobs.evaluated_model import EvaluatedModel, Kind, model_directory
 from cast_ray.jobs.evaluation_boards import (
@@ -123,6 +121,8 @@ def _play(
     for which, chosen in puzzles.items():
         progress.phase(f"{model.label}: playing {which}")
         if model.kind is Kind.ENDPOINT:
+            from cast_ray.jobs.evaluate_endpoint import play_with_endpoint  # openai
+
             found += play_with_endpoint(
                 model,
                 chosen,
@@ -154,6 +154,8 @@ def _play_with_engines(
     directory: EvaluationDirectory,
     progress: TrainProgress,
 ) -> list[Attempt]:
+    from cast_ray.jobs.evaluate_engine import Play, play_with_engines  # Ray Serve
+
     model = plan.models[number]
     judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
     found: list[Attempt] = []

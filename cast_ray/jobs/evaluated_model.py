@@ -13,7 +13,6 @@ from cast_ray.config import TrainConfig, ValueNetOracleConfig
 from cast_ray.config_file import load_config
 from cast_ray.errors import ConfigError, ModelError
 from cast_ray.jobs.named_runs import stored_config
-from cast_ray.small_policy import read_chat_pieces
 from cast_ray.stored_directory import Place, below, has_file, is_whole, localized
 from cast_ray.stored_run import is_run
 from cast_ray.uris import is_uri, name_of
@@ -84,6 +83,8 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         Player(text, Oracle(max_bytes=0))  # says what is wrong with it
         kind, sources, base = Kind.PLAYER, (text,), ()
     else:
+        from cast_ray.small_policy import read_chat_pieces  # transformers
+
         kind = Kind.ENGINE
         sources = tuple(word.strip() for word in text.split(",") if word.strip())
         for source in sources:

@@ -35,7 +35,8 @@ from cast_ray.jobs.updates import SkippedUpdates
 from cast_ray.jobs.validation import Validation
 from cast_ray.jobs.workers import Workers
 from cast_ray.learner_group import LearnerGroup
-from cast_ray.metrics import MetricsLog, StepMetrics, Success, read_metrics
+from cast_ray.metrics import StepMetrics, Success, read_metrics
+from cast_ray.metrics_log import MetricsLog
 from cast_ray.recoveries import Kind
 from cast_ray.sync_check import LogprobAlarm
 from cast_ray.trajectory import SCORED_SCHEMA

@@ -6,7 +6,8 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from cast_ray.errors import EnvironmentSetupError
-from cast_ray.metrics import MetricsLog, StepMetrics, read_metrics, success_rate, write_metrics
+from cast_ray.metrics import StepMetrics, read_metrics, success_rate, write_metrics
+from cast_ray.metrics_log import MetricsLog
 from tests.full_disk import full_disk
 
 
