@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from cast_ray.kernel_cache import use_kernel_cache
 
@@ -18,6 +19,9 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 use_kernel_cache()
+# No test is timed: the machine may have other work.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 # Who starts the tests in the background has Ctrl-C ignored in all that they start; some send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import settings
 from hypothesis import strategies as st
 
-FIXED = settings(deadline=None, derandomize=True, max_examples=100)
+FIXED = settings(derandomize=True, max_examples=100)
 """Hypothesis without clocks and without luck."""
 SIDES = (1, 2, 3, 4, 4, 5, 5, 5, 6, 6, 6)
 

@@ -165,7 +165,7 @@ def in_chunks(table: pa.Table, *cuts: int) -> pa.Table:
     return pa.concat_tables([table.slice(a, b - a) for a, b in itertools.pairwise(bounds)])
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(rows=tables(), budget=st.integers(1, 40), data=st.data())
 def test_micro_batches_hold_what_plain_lists_say(
     rows: list[Row], budget: int, data: st.DataObject
@@ -198,7 +198,7 @@ def test_micro_batches_hold_what_plain_lists_say(
     ]
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(rows=tables(), data=st.data())
 def test_a_slice_of_a_table_is_a_table(rows: list[Row], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows) - 1))
@@ -263,7 +263,7 @@ def test_rows_without_a_token_in_the_loss_are_refused() -> None:
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(lengths=LENGTHS, budget=st.integers(1, 120))
 def test_cuts_hold_every_row_once_and_stay_within_the_budget(
     lengths: list[int], budget: int
@@ -277,7 +277,7 @@ def test_cuts_hold_every_row_once_and_stay_within_the_budget(
     assert sum(sorted(sizes)[:2]) > budget or len(sizes) == 1
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(lengths=LENGTHS, world_size=st.integers(1, 5))
 def test_shards_hold_every_row_once_and_differ_by_at_most_one_row_of_tokens(
     lengths: list[int], world_size: int
@@ -295,7 +295,7 @@ def test_shards_hold_every_row_once_and_differ_by_at_most_one_row_of_tokens(
     assert max(without_shortest) <= min(loads)
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(rows=tables(), budget=st.integers(1, 40), world_size=st.integers(1, 5))
 def test_ranks_run_as_many_batches_and_share_the_rows_among_them(
     rows: list[Row], budget: int, world_size: int

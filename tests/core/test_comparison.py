@@ -67,7 +67,7 @@ def test_runs_that_cannot_be_held_beside_each_other_are_refused(curves: pl.DataF
         arms_of(curves)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_smoothing_is_the_exponential_mean(curve: list[float]) -> None:
     expected = [curve[0]]

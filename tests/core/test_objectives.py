@@ -265,7 +265,7 @@ MINI_BATCHES = st.builds(
 @pytest.mark.parametrize("dual_clip", [0.0, 3.0])
 @pytest.mark.parametrize("rollout_correction", ["none", "truncate", "mask"])
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo"])
-@settings(derandomize=True, deadline=None, max_examples=10)
+@settings(derandomize=True, max_examples=10)
 @given(trajectories=MINI_BATCHES)
 def test_loss_and_gradient_of_every_option_are_those_of_the_loop(
     name: str,
@@ -289,7 +289,7 @@ def test_loss_and_gradient_of_every_option_are_those_of_the_loop(
 
 @pytest.mark.parametrize("ratio", ["token", "sequence"])
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(trajectories=MINI_BATCHES)
 def test_ratio_and_aggregation_can_be_combined_at_will(
     ratio: str, aggregation: str, trajectories: Trajectories
@@ -302,7 +302,7 @@ def test_ratio_and_aggregation_can_be_combined_at_will(
 
 @pytest.mark.parametrize("rollout_correction", ["truncate", "mask"])
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo"])
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(trajectories=MINI_BATCHES, data=st.data())
 def test_micro_batches_of_whole_trajectories_add_up_to_the_same_loss_and_gradient(
     name: str, rollout_correction: str, trajectories: Trajectories, data: st.DataObject

@@ -89,7 +89,7 @@ def assert_equals_dense(
     )
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=5).map(tuple),
     window=st.one_of(st.none(), st.integers(1, 15)),

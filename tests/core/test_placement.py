@@ -57,7 +57,7 @@ NODES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=1, ma
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PARTS, NODES)
 def test_a_run_fits_exactly_where_some_assignment_does(
     parts: list[Part], nodes: list[Node]

@@ -146,7 +146,7 @@ def test_uninformative_groups_are_replaced_and_no_seed_comes_twice(
     assert len(set(seeds)) == len(seeds)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(bound=st.integers(0, 3), steps=st.integers(1, 6), versions=st.lists(st.integers(1, 8)))
 def test_no_step_is_issued_before_its_weights_and_each_exactly_once(
     sampler: PuzzleSampler, tokenizer: ChatTokenizer, bound: int, steps: int, versions: list[int]

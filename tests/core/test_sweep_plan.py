@@ -121,7 +121,7 @@ def test_with_a_trained_policy_there_is_no_warm_start_to_share() -> None:
     assert len(plan.trials) == 2
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.lists(st.integers(0, 99), min_size=1, max_size=3, unique=True), min_size=1, max_size=3

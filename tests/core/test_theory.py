@@ -112,7 +112,7 @@ def test_it_does_so_in_a_room_of_two_boxes_over_30_turns() -> None:
     assert identity_gap(game, some_logits(game)) < ROUNDING
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(derandomize=True, max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 8))
 def test_it_does_so_in_any_room(seed: int, horizon: int) -> None:
     game = open_room(seed, horizon=horizon)

@@ -110,7 +110,7 @@ def test_teacher_gives_every_action_a_share_also_the_ineffective_ones() -> None:
     assert (teacher[~game.has_effect] > 0.01).all()
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(derandomize=True, max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 9))
 def test_performance_difference_holds_for_any_policies_and_rewards(seed: int, horizon: int) -> None:
     game = open_room(seed, horizon=horizon)

@@ -53,7 +53,7 @@ def gradients(
     return list(torch.autograd.grad(loss, [t for t in inputs if t is not None]))
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(
     num_tokens=st.integers(1, 20),
     vocab_size=st.integers(2, 40),

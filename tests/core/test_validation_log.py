@@ -34,7 +34,7 @@ def test_each_board_s_wins_are_counted_and_a_step_comes_once(tmp_path: Path) -> 
     assert [one.name for one in tmp_path.iterdir()] == ["validation.parquet"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.dictionaries(st.text("abc", min_size=1), REWARDS, min_size=1))
 def test_nothing_is_lost(
     tmp_path_factory: pytest.TempPathFactory, rewards: dict[str, list[float]]

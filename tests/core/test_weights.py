@@ -187,7 +187,7 @@ def test_a_file_that_safetensors_wrote_is_read_the_same(tmp_path: Path) -> None:
     assert all(torch.equal(tensors[name], value) for name, value in large_state().items())
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     shapes=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40)), min_size=1, max_size=6),
     num_threads=st.integers(1, 3),

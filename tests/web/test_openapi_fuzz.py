@@ -38,7 +38,6 @@ def fuzz(operation: schemathesis.schemas.APIOperation, mode: GenerationMode) -> 
 
     @settings(
         max_examples=EXAMPLES,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),
