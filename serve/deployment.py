@@ -37,7 +37,10 @@ ENGINE_ENVIRONMENT = {
     # for each, and cores that Ray has given to nobody else.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    # Warnings and errors go to standard error as they are. Setting up its log, vLLM would close all
+    # handlers that there are, Serve's too: the replica could no longer say who it is, and would be
+    # ended as soon as Serve's controller, started again, asks.
+    "VLLM_CONFIGURE_LOGGING": "0",
 }
 
 

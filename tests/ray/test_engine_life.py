@@ -122,6 +122,12 @@ def replica_that_loads(*, not_pid: int) -> psutil.Process:
     raise AssertionError("no replica was started")
 
 
+def controllers() -> list[psutil.Process]:
+    """Return the process of Serve's controller; none while it is started again."""
+    below = psutil.Process().children(recursive=True)
+    return [process for process in below if process.name().startswith("ray::ServeContr")]
+
+
 def assert_gone(processes: list[psutil.Process]) -> None:
     _, alive = psutil.wait_procs(processes, timeout=GONE_S)
     assert alive == []
@@ -249,6 +255,18 @@ def test_a_replica_killed_while_paused_leaves_no_process_and_an_update_waits_for
     update = bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S)
     assert {receipt.version for receipt in update.receipts} == {bench.version}
     bench.wait_until_up()
+
+
+def test_engines_outlive_serves_controller(bench: Bench) -> None:
+    """The next controller asks every replica who it is, and ends the ones that cannot say."""
+    bench.wait_until_up()
+    before = [bench.stats(0).engine_id, bench.stats(1).engine_id]
+    [killed] = controllers()
+    killed.kill()
+    wait_for(lambda: [one for one in controllers() if one != killed], START_TIMEOUT_S)
+    bench.wait_until_up()
+    assert [bench.stats(0).engine_id, bench.stats(1).engine_id] == before
+    assert len(first_answer(bench.engines.handles[1]).token_ids) > 0
 
 
 def test_no_engine_at_all_is_a_time_out_that_names_them(bench: Bench) -> None:
