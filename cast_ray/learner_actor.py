@@ -12,7 +12,6 @@ import pyarrow as pa
 import ray
 
 from cast_ray.errors import WeightSyncError
-from cast_ray.learner import Learner
 from cast_ray.learner_settings import LearnerSettings, UpdateStats
 from cast_ray.objectives import Objective
 from cast_ray.stored_directory import Place, localized
@@ -52,6 +51,9 @@ class LearnerActor:
 
     def start(self, master_addr: str, master_port: int) -> None:
         """Load the policy, brought from its URI if it has one, and join the other ranks."""
+        # Imported here because only a rank needs DeepSpeed, not the driver that names this class.
+        from cast_ray.learner import Learner
+
         settings = self._settings
         self._learner = Learner(
             replace(

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cast_ray.chat import ChatPieces, cut_chat_template
 from cast_ray.checkpoint import save_refusals_named
@@ -110,6 +109,10 @@ def build_small_policy(
 
     Corpus, cells and vocabulary are those of ``build_tokenizer``.
     """
+    # Imported here: who reads a tokenizer need not load what computes, 2 s and 200 MB.
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     tokenizer = build_tokenizer(corpus, cells=cells, vocab_size=vocab_size)
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(

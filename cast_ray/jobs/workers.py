@@ -20,8 +20,8 @@ from cast_ray.generation import Generate
 from cast_ray.jobs.placement import bundle_of, wait_for_nodes_s
 from cast_ray.jobs.rollouts import RolloutCollector
 from cast_ray.jobs.teacher import teacher_of
-from cast_ray.learner import LearnerSettings
 from cast_ray.learner_group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
+from cast_ray.learner_settings import LearnerSettings
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import read_chat_pieces
 from cast_ray.stored_directory import Place, as_place, localized
