@@ -33,8 +33,9 @@ def sweep(
 
     For example `cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10`: six runs from one start
     model. results.parquet has a row a trial, results.svg their curves and held-out boards. The same
-    command with the same --out goes on with a sweep that was cut off. What differs in more than one
-    key goes into a file of --arms, such as configs/arms/rush_hour_oracles.yaml.
+    command with the same --out goes on with a sweep that was cut off, with more values it adds
+    their trials. What differs in more than one key goes into a file of --arms, such as
+    configs/arms/rush_hour_oracles.yaml.
     """
     from cast_ray.jobs.sweep_plan import plan_sweep, read_arms
 

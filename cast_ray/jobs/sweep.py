@@ -48,7 +48,7 @@ def run_sweep(
     Args:
         plan: what to run.
         file: the configuration file of all trials; None = the quickstart's values.
-        out: the sweep's folder. One that was begun with the same plan is gone on with.
+        out: the sweep's folder. One that was begun is gone on with, also with more values.
         at_once: trials that run together; 0 = as many as the cluster's CPUs and GPUs allow.
         command: what a run is, before its arguments; None = ``cast-ray train``.
 
@@ -111,22 +111,19 @@ def trials_that_fit(config: TrainConfig, cluster: Mapping[str, float]) -> int:
 
 
 def _begin(plan: SweepPlan, out: Path) -> None:
-    """Make the sweep's folder, or see that it is this sweep's."""
+    """Make the sweep's folder, or see that it is this sweep's, maybe of fewer trials."""
     note = out / "sweep.json"
-    said = {"fixed": plan.fixed, "grid": plan.grid}
-    if plan.arms:
-        said["arms"] = plan.arms
-    text = json.dumps(said, indent=2) + "\n"
     if note.is_file():
-        if note.read_text() != text:
-            raise RunDirectoryError(f"{out} holds another sweep: give another --out")
-        return
-    if out.exists() and any(out.iterdir()):
+        if not plan.goes_on_with(json.loads(note.read_text())):
+            raise RunDirectoryError(
+                f"{out} holds another sweep: give another --out, or all values of that one and more"
+            )
+    elif out.exists() and any(out.iterdir()):
         raise RunDirectoryError(f"{out} is not empty: give another --out")
     with refusals_named(out):
         (out / "trials").mkdir(parents=True, exist_ok=True)
         with written_aside(note) as aside:
-            aside.write_text(text)
+            aside.write_text(json.dumps(plan.given, indent=2) + "\n")
 
 
 def _warm_start(plan: SweepPlan, command: list[str], out: Path, *, address: str) -> list[str]:

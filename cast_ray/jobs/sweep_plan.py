@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -56,6 +57,21 @@ class SweepPlan:
     trials: list[Trial]
     base: TrainConfig
     """Of all trials, but for the swept keys."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the trials were made from, for JSON."""
+        arms = {"arms": self.arms} if self.arms else {}
+        return {"fixed": self.fixed, "grid": self.grid} | arms
+
+    def goes_on_with(self, earlier: Mapping[str, Any]) -> bool:
+        """Return whether it has all trials of another plan (its ``given``), maybe among more."""
+        return (
+            sorted(self.fixed) == sorted(earlier["fixed"])
+            and list(self.grid) == list(earlier["grid"])
+            and all(set(values) <= set(self.grid[key]) for key, values in earlier["grid"].items())
+            and all(self.arms.get(name) == own for name, own in earlier.get("arms", {}).items())
+        )
 
     @property
     def needs_warm_start(self) -> bool:

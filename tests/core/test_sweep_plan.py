@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,26 @@ def test_arms_that_are_not_there_are_named(tmp_path: Path) -> None:
 def test_what_makes_no_sweep_is_said(overrides: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         plan_sweep(None, overrides)
+
+
+def test_a_sweep_is_gone_on_with_by_one_that_has_all_its_trials() -> None:
+    arms = {"CAST": [], "DAPO": ["algorithm=dapo"]}
+    begun = plan_sweep(None, ["seed=0,1", "steps=2", "game=rush_hour"], arms=arms).given
+
+    def goes_on(overrides: list[str], arms: dict[str, list[str]] = arms) -> bool:
+        return plan_sweep(None, overrides, arms=arms).goes_on_with(json.loads(json.dumps(begun)))
+
+    assert goes_on(["seed=0,1", "game=rush_hour", "steps=2"])
+    assert goes_on(
+        ["seed=2,1,0", "steps=2", "game=rush_hour"], {**arms, "GRPO": ["algorithm=grpo"]}
+    )
+    assert not goes_on(["seed=0,2", "steps=2", "game=rush_hour"])
+    assert not goes_on(["seed=0,1", "steps=3", "game=rush_hour"])
+    assert not goes_on(["seed=0,1", "steps=2"])
+    assert not goes_on(["seed=0,1", "learner.lr=1e-4,2e-4", "steps=2", "game=rush_hour"])
+    assert not goes_on(["seed=0,1", "steps=2", "game=rush_hour"], {"CAST": []})
+    other = {**arms, "DAPO": ["algorithm=dapo", "learner.lr=1e-4"]}
+    assert not goes_on(["seed=0,1", "steps=2", "game=rush_hour"], other)
 
 
 def test_every_refused_trial_is_named() -> None:

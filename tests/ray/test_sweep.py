@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from cast_ray.errors import RunDirectoryError
 from cast_ray.jobs.sweep import run_sweep
 from cast_ray.jobs.sweep_plan import plan_sweep
 from tests.scripted_train import FAILURE, command, events
@@ -82,3 +83,14 @@ def test_eight_trials_end_in_one_table_and_one_picture_and_the_failed_one_is_run
     assert "--resume" in again[0]["arguments"]
     assert pl.read_parquet(out / "results.parquet")["failure"].null_count() == 8
     assert "did not end" not in (out / "results.svg").read_text()
+
+    # One seed more: its trials alone are run, from the same start model.
+    before = len(events(control))
+    more = plan_sweep(None, [*GRID[:2], "seed=0,1,2", *FIXED])
+    run_sweep(more, file=None, out=out, at_once=AT_ONCE, command=command(control))
+    assert {event["run"] for event in events(control)[before:]} == {
+        trial.name for trial in more.trials
+    } - names
+    assert pl.read_parquet(out / "results.parquet").height == 12
+    with pytest.raises(RunDirectoryError, match="holds another sweep: give another --out"):
+        run_sweep(plan, file=None, out=out, at_once=AT_ONCE, command=command(control))
