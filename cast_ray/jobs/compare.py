@@ -184,17 +184,19 @@ def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
 def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, Any]:
     summary = json.loads(run.summary.read_text())
     steps = read_metrics(run.metrics)
-    if not steps:
+    timed = [one for one in steps if not one.is_replayed]  # the others cost no play
+    if not timed:
         raise RunDirectoryError(f"{run.path} took no step: give steps above 0")
-    solver = math.fsum(one.seconds_solver for one in steps)
+    solver = math.fsum(one.seconds_solver for one in timed)
+    files = [run.trajectory_file(one.step) for one in timed]
     played = pl.concat(
         [
             pl.DataFrame(pq.read_table(file, columns=["seconds_environment", "seconds_generation"]))
-            for file in run.trajectory_files()
+            for file in files
         ]
     ).sum()
     rules, model = (float(played[name].item()) for name in played.columns)
-    total = math.fsum(one.seconds_total for one in steps)
+    total = math.fsum(one.seconds_total for one in timed)
     return {
         "arm": arm,
         "seed": seed,
@@ -207,7 +209,7 @@ def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, A
         "solver_of_turn": solver / (solver + rules),
         "solver_of_trajectory": solver / (solver + rules + model),
         "solver_of_step": solver / total,
-        "seconds_step": total / len(steps),
+        "seconds_step": total / len(timed),
         "seconds": summary["seconds"],
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import polars as pl
@@ -40,6 +41,8 @@ def made_run(path: Path, *, arm: str, seed: int) -> RunDirectory:
         write_step(run, step, table)
     write_evaluation(run, "after", table)
     rows = [step_row(step, seconds_total=10.0, seconds_solver=0.5) for step in (1, 2)]
+    # After a resume: nobody knows any more what its play took.
+    rows.append(step_row(3, seconds_total=1.0, seconds_solver=math.nan, is_replayed=True))
     write_metrics(run.metrics, rows)
     for step, share in enumerate(VALIDATED[arm]):
         won = round(4 * share)
@@ -80,6 +83,8 @@ def test_every_figure_is_that_of_the_runs(sweep: Path, tmp_path: Path) -> None:
     assert runs["after"].to_list() == pytest.approx([0.7, 0.8, 0.5, 0.6])
     assert runs["regret"].to_list() == pytest.approx([2 / 5] * 4)
     assert runs["solver_of_step"].to_list() == pytest.approx([1 / 20] * 4)
+    assert runs["seconds_step"].to_list() == [10.0] * 4
+    assert runs["steps"].to_list() == [3] * 4
     assert runs["values"].to_list() == ["advantage.alpha=0.5"] * 4
     curves = pl.read_parquet(tmp_path / "curves.parquet")
     means = curves.group_by("arm", "step", maintain_order=True).agg(
