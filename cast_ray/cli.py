@@ -105,9 +105,9 @@ def train(
 
 def _drive(config: TrainConfig, *, resume: bool) -> None:
     """Be the driver of a run."""
-    from cast_ray.jobs.supervisor import INTERRUPTED, driver_lost_at, end_with_supervisor
+    from cast_ray.jobs.supervisor import INTERRUPTED, driver_lost_at, end_with_starter
 
-    end_with_supervisor(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    end_with_starter(lambda: os.kill(os.getpid(), signal.SIGTERM))
     # Imported late: Ray and torch take seconds that --help and a typing error need not.
     from cast_ray.jobs.train import train as run_training
     from cast_ray.progress import TrainProgress

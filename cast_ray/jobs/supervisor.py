@@ -31,7 +31,8 @@ _FINAL = (0, 2, 130)
 """Exit codes after which nothing is left to do: done, refused in words, stopped by its user."""
 _MAX_DELAY_S = 60.0
 _LOST_AT = "CAST_RAY_DRIVER_LOST_AT"
-_SUPERVISOR = "CAST_RAY_SUPERVISOR"
+_ENDS_WITH = "CAST_RAY_ENDS_WITH"
+"""The process id of who started this one, and without whom it is nobody's."""
 
 
 def train_command(arguments: Sequence[str]) -> list[str]:
@@ -56,7 +57,8 @@ def supervise(
     """Run the driver until there is nothing left to do, and return its last exit code.
 
     SIGINT and SIGTERM go on to the driver, which ends after its step; not SIGTERM in a job of Ray,
-    where the driver gets its own.
+    where the driver gets its own. The end of whoever started this process, if it said that it
+    matters (``ends_with_me``), is as a SIGINT.
 
     Args:
         command: the driver's, ``--resume`` left out.
@@ -66,6 +68,7 @@ def supervise(
         first_delay_s: before the first restart of a row; each next one waits twice as long.
     """
     restarts, done, lost_at = 0, _steps_logged(run_dir), None
+    end_with_starter(lambda: os.kill(os.getpid(), signal.SIGINT))
     while True:
         code = _run_driver(command, resume=resume, lost_at=lost_at)
         if code in _FINAL:
@@ -94,7 +97,7 @@ def supervise(
 
 def _run_driver(command: Sequence[str], *, resume: bool, lost_at: float | None) -> int:
     """Run one driver to its end and return its exit code; below 0 = ended by that signal."""
-    environment = {**os.environ, _SUPERVISOR: str(os.getpid())}
+    environment = {**os.environ, **ends_with_me()}
     if lost_at is not None:
         environment[_LOST_AT] = str(lost_at)
     driver: subprocess.Popen[bytes] | None = None
@@ -124,9 +127,17 @@ def _run_driver(command: Sequence[str], *, resume: bool, lost_at: float | None) 
     return 130 if asked and code not in _FINAL else code
 
 
-def end_with_supervisor(end: Callable[[], None]) -> None:
-    """Call ``end`` when the supervisor of this driver is gone; at once if it is already."""
-    pid = os.environ.get(_SUPERVISOR)
+def ends_with_me() -> dict[str, str]:
+    """Return what to add to the environment of a process that must not outlive this one."""
+    return {_ENDS_WITH: str(os.getpid())}
+
+
+def end_with_starter(end: Callable[[], None]) -> None:
+    """Call ``end`` when the process that this one must not outlive is gone; at once if it is.
+
+    A driver has its supervisor, the supervisor of a sweep's trial the trial.
+    """
+    pid = os.environ.get(_ENDS_WITH)
     if pid is None:
         return
 
@@ -135,7 +146,7 @@ def end_with_supervisor(end: Callable[[], None]) -> None:
             psutil.Process(int(pid)).wait()
         end()
 
-    threading.Thread(target=wait, name="end_with_supervisor", daemon=True).start()
+    threading.Thread(target=wait, name="end_with_starter", daemon=True).start()
 
 
 def driver_lost_at() -> float | None:

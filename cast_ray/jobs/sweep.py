@@ -24,7 +24,7 @@ from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.jobs.placement import reserved_cpus, wait_for_places
 from cast_ray.jobs.ray_session import ray_session
-from cast_ray.jobs.supervisor import train_command
+from cast_ray.jobs.supervisor import ends_with_me, train_command
 from cast_ray.jobs.sweep_plan import SweepPlan
 from cast_ray.jobs.sweep_results import results_table, write_results
 from cast_ray.metrics import read_metrics
@@ -263,7 +263,7 @@ def _start(command: Sequence[str], log: Path, *, address: str) -> subprocess.Pop
     with open(log, "ab") as file:
         return subprocess.Popen(
             [*command, *resume],
-            env={**os.environ, "RAY_ADDRESS": address},
+            env={**os.environ, **ends_with_me(), "RAY_ADDRESS": address},
             stdout=file,
             stderr=file,
         )

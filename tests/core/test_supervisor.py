@@ -158,8 +158,8 @@ def test_driver_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     process = _supervised(
         tmp_path,
         """
-        from cast_ray.jobs.supervisor import end_with_supervisor
-        end_with_supervisor(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        from cast_ray.jobs.supervisor import end_with_starter
+        end_with_starter(lambda: os.kill(os.getpid(), signal.SIGTERM))
         (run / "ready").touch()
         time.sleep(60)
         """,
@@ -168,3 +168,14 @@ def test_driver_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait(timeout=30)
     child.wait(timeout=30)
+
+
+def test_supervisor_of_a_trial_ends_its_driver_and_itself_when_the_trial_is_killed(
+    tmp_path: Path,
+) -> None:
+    trial = subprocess.Popen(["sleep", "60"])
+    process = _supervised(tmp_path, COUNTS_SIGNALS, CAST_RAY_ENDS_WITH=str(trial.pid))
+    trial.kill()
+    trial.wait()
+    assert process.wait(timeout=30) == 130
+    assert (tmp_path / "run" / "got").read_text() == str([int(signal.SIGINT)])
