@@ -16,6 +16,7 @@ from tests.browsed_run import write_run
 from tests.scripted import build_test_policy, in_turn
 from tests.site import FREE, served, site_app
 
+NOT_HTTP = "Invalid HTTP request received."
 EXAMPLES = 25
 """Of each operation."""
 
@@ -47,6 +48,8 @@ def fuzz(operation: schemathesis.schemas.APIOperation, mode: GenerationMode) -> 
         answer = case.call(timeout=60)
         seen.add(answer.status_code)
         assert answer.status_code < 500, answer.text
+        if answer.status_code == 400 and answer.text == NOT_HTTP:
+            return  # the server's own word, which no application sees
         if answer.status_code >= 400:
             error = answer.json()["error"]
             assert error["code"]
