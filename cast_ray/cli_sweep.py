@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -46,10 +48,17 @@ def sweep(
         return
     from cast_ray.jobs.sweep import run_sweep
 
-    place = run_sweep(
-        plan, file=config, out=(out or Path("sweeps") / _now()).absolute(), at_once=at_once
-    )
+    place = (out or Path("sweeps") / _now()).absolute()
+    with _stopped_in_words(place):
+        failures = run_sweep(plan, file=config, out=place, at_once=at_once)
     typer.echo(f"{place / 'results.parquet'} and {place / 'results.svg'}")
+    if failures:
+        typer.echo(
+            f"cast-ray: {len(failures)} of {len(plan.trials)} trials failed (column failure of "
+            f"results.parquet); the same command with --out {place} goes on with them",
+            err=True,
+        )
+        raise typer.Exit(1)
 
 
 def compare(
@@ -100,7 +109,9 @@ def repeat(
     from cast_ray.jobs.repeat import repeat as run_again
 
     seed = next_seed(evidence, arm=arm) if seed is None else seed
-    found = run_again(evidence, arm=arm, seed=seed, out=(out or Path("sweeps") / _now()).absolute())
+    place = (out or Path("sweeps") / _now()).absolute()
+    with _stopped_in_words(place):
+        found = run_again(evidence, arm=arm, seed=seed, out=place)
     seeds = ", ".join(map(str, found.seeds))
     typer.echo(
         f"{arm}, seed {seed}: {found.after:.1%} of the held-out boards; after seeds {seeds} "
@@ -109,6 +120,16 @@ def repeat(
     )
     if not found.is_inside:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _stopped_in_words(place: Path) -> Iterator[None]:
+    """End with a word on how to go on, and exit code 130, if the block is stopped by Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"cast-ray: stopped; go on with the same command and --out {place}", err=True)
+        raise typer.Exit(130) from None
 
 
 def _now() -> str:

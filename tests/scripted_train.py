@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from cast_ray.jobs.supervisor import end_with_starter
 from cast_ray.metrics import write_metrics
 from cast_ray.run_directory import RunDirectory
 from tests.made_up_run import step_row
@@ -49,6 +51,7 @@ def _note(control: Path, what: str, run: RunDirectory, arguments: list[str]) -> 
 
 
 def _run(control: Path, arguments: list[str]) -> int:
+    end_with_starter(lambda: os.kill(os.getpid(), signal.SIGTERM))
     given = dict(one.split("=", 1) for one in arguments if "=" in one)
     run = RunDirectory(Path(given["run_dir"]))
     run.path.mkdir(parents=True, exist_ok=True)

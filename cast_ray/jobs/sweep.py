@@ -25,7 +25,7 @@ from cast_ray.files import refusals_named, written_aside
 from cast_ray.jobs.placement import reserved_cpus, wait_for_places
 from cast_ray.jobs.ray_session import ray_session
 from cast_ray.jobs.supervisor import ends_with_me, train_command
-from cast_ray.jobs.sweep_plan import SweepPlan
+from cast_ray.jobs.sweep_plan import SweepPlan, Trial
 from cast_ray.jobs.sweep_results import results_table, write_results
 from cast_ray.metrics import read_metrics
 from cast_ray.run_directory import RunDirectory
@@ -42,19 +42,21 @@ def run_sweep(
     out: Path,
     at_once: int = 0,
     command: Sequence[str] | None = None,
-) -> Path:
-    """Run a sweep's trials and return the folder with ``results.parquet`` and ``results.svg``.
+) -> dict[str, str]:
+    """Run a sweep's trials; return why some of them failed, by name.
 
     Args:
         plan: what to run.
         file: the configuration file of all trials; None = the quickstart's values.
-        out: the sweep's folder. One that was begun is gone on with, also with more values.
+        out: the sweep's folder, which gets ``results.parquet`` and ``results.svg``. One that was
+            begun is gone on with, also with more values.
         at_once: trials that run together; 0 = as many as the cluster's CPUs and GPUs allow.
         command: what a run is, before its arguments; None = ``cast-ray train``.
 
     Raises:
         RunDirectoryError: the folder holds something else.
         EnvironmentSetupError: the cluster cannot hold one trial; or every trial failed.
+        KeyboardInterrupt: stopped by Ctrl-C, after the results so far were written.
     """
     _begin(plan, out)
     train = train_command(()) if command is None else list(command)
@@ -84,7 +86,14 @@ def run_sweep(
         raise EnvironmentSetupError(
             f"every trial failed; the first: {next(iter(failures.values()))}"
         )
-    return out
+    # Tune takes a Ctrl-C for the end of its search: what it leaves is known by what is not there.
+    if any(not _has_ended(out, trial) for trial in plan.trials if trial.name not in failures):
+        raise KeyboardInterrupt
+    return failures
+
+
+def _has_ended(out: Path, trial: Trial) -> bool:
+    return RunDirectory(out / "trials" / trial.name).summary.is_file()
 
 
 def trials_that_fit(config: TrainConfig, cluster: Mapping[str, float]) -> int:

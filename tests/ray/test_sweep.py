@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
+import psutil
 import pytest
 
 from cast_ray.errors import RunDirectoryError
 from cast_ray.jobs.sweep import run_sweep
 from cast_ray.jobs.sweep_plan import plan_sweep
+from tests.cluster.cluster import wait_until
 from tests.scripted_train import FAILURE, command, events
 
 pytestmark = pytest.mark.ray
@@ -42,9 +47,9 @@ def test_eight_trials_end_in_one_table_and_one_picture_and_the_failed_one_is_run
     plan = plan_sweep(None, [*GRID, *FIXED])
     (control / "fails").write_text("\n".join(FAILING))
 
-    place = run_sweep(plan, file=None, out=out, at_once=AT_ONCE, command=command(control))
+    failures = run_sweep(plan, file=None, out=out, at_once=AT_ONCE, command=command(control))
 
-    assert place == out
+    assert list(failures) == [FAILING_NAME]
     names = {trial.name for trial in plan.trials}
     assert len(names) == 8
     # One warm start, before everything else; every trial begins with what it taught.
@@ -94,3 +99,48 @@ def test_eight_trials_end_in_one_table_and_one_picture_and_the_failed_one_is_run
     assert pl.read_parquet(out / "results.parquet").height == 12
     with pytest.raises(RunDirectoryError, match="holds another sweep: give another --out"):
         run_sweep(plan, file=None, out=out, at_once=AT_ONCE, command=command(control))
+
+
+_STOPPED = """
+import sys
+from pathlib import Path
+from cast_ray.jobs.sweep import run_sweep
+from cast_ray.jobs.sweep_plan import plan_sweep
+from tests.cluster.cluster import wait_until
+from tests.scripted_train import command
+
+try:
+    run_sweep(
+        plan_sweep(None, sys.argv[3:]),
+        file=None,
+        out=Path(sys.argv[1]),
+        at_once=1,
+        command=command(Path(sys.argv[2])),
+    )
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_a_sweep_that_is_stopped_says_so_leaves_nobody_behind_and_goes_on(tmp_path: Path) -> None:
+    control, out = tmp_path / "control", tmp_path / "sweep"
+    control.mkdir()
+    (control / "hangs").touch()
+    given = ["seed=0,1", *FIXED]
+    sweep = subprocess.Popen([sys.executable, "-c", _STOPPED, str(out), str(control), *given])
+    try:
+        metrics = out / "trials" / "seed=0" / "metrics.parquet"
+        wait_until(metrics.is_file, timeout_s=120, what="the first trial takes a step")
+        sweep.send_signal(signal.SIGINT)
+        assert sweep.wait(timeout=60) == 130
+    finally:
+        sweep.kill()
+    first = next(event for event in events(control) if event["run"] == "seed=0")
+    wait_until(lambda: not psutil.pid_exists(first["pid"]), timeout_s=30, what="its run ends")
+    assert pl.read_parquet(out / "results.parquet")["after"].null_count() == 2
+
+    (control / "hangs").unlink()
+    plan = plan_sweep(None, given)
+    assert run_sweep(plan, file=None, out=out, at_once=1, command=command(control)) == {}
+    assert begun(control).count("start") == 1
+    assert pl.read_parquet(out / "results.parquet")["after"].to_list() == [0.6, 0.6]
