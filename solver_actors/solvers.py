@@ -40,7 +40,8 @@ class SolverEntry:
     """Return, from a solver and a state, all that a demonstrator may show there, as good as
     ``next_action`` by what a player can know; one is drawn. None = ``next_action`` alone."""
     mistakes: Callable[[Any], Sequence[str]] | None = None
-    """Return, from a state, what a demonstrator errs with. None = the actions that change it."""
+    """Return, from a state, what a careful demonstrator errs with. None = as a careless one does:
+    with the actions that change it."""
     has_deadlocks: bool = True
     """Whether play can come to a state that is proven lost while its own rules let it go on. Where
     it cannot, no episode has to ask a solver whether it is over."""
@@ -60,9 +61,13 @@ class SolverEntry:
         return () if action is None else (action,)
 
     def demonstrated_mistakes(self, game: Game[Any], state: Any) -> Sequence[str]:
-        """Return what a demonstrator errs with; where nothing can move any more, any action."""
-        found = game.scored_actions(state) if self.mistakes is None else self.mistakes(state)
-        return found or game.actions(state)
+        """Return what a careful demonstrator errs with."""
+        return careless_moves(game, state) if self.mistakes is None else self.mistakes(state)
+
+
+def careless_moves(game: Game[Any], state: Any) -> Sequence[str]:
+    """Return the actions that change a state; where nothing can move any more, all."""
+    return game.scored_actions(state) or game.actions(state)
 
 
 SOLVERS: dict[str, SolverEntry] = {

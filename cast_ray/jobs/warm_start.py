@@ -22,7 +22,7 @@ from cast_ray.puzzles import Puzzle
 from cast_ray.seeds import derive_seed
 from cast_ray.small_policy import build_small_policy
 from solver_actors.oracle import Oracle
-from solver_actors.solvers import SolverEntry, get_solver_entry
+from solver_actors.solvers import SolverEntry, careless_moves, get_solver_entry
 
 _CORPUS_PUZZLES = 200
 _WARM_UP_SHARE = 0.1
@@ -105,7 +105,10 @@ def demonstrations(
                 puzzle,
                 game=game,
                 good_actions=partial(entry.demonstrated, solver),
-                mistakes=partial(entry.demonstrated_mistakes, game),
+                # Careless play wins now and then; it would not with half of its moves in vain.
+                mistakes=partial(
+                    entry.demonstrated_mistakes if is_careful else careless_moves, game
+                ),
                 is_dead=solver.is_dead if ends_dead and entry.has_deadlocks else None,
                 turn_budget=turn_budget,
                 mistake_probability=(

@@ -133,11 +133,18 @@ def test_careless_demonstrations_are_the_last_ones(tokenizer: ChatTokenizer) -> 
     assert not all(same[20:])
 
 
-def shown_minefield(tokenizer: ChatTokenizer, *, mistakes: float) -> pa.Table:
+def shown_minefield(
+    tokenizer: ChatTokenizer, *, mistakes: float, careless: bool = False
+) -> pa.Table:
     """Return 40 demonstrations of ``MINEFIELD``."""
     puzzle = replace(puzzles()[0], game="minesweeper", board=MINEFIELD)
     config = replace(
-        CONFIG, steps=1, trajectories_per_step=40, careless_steps=0, mistake_probability=mistakes
+        CONFIG,
+        steps=1,
+        trajectories_per_step=40,
+        careless_steps=int(careless),
+        mistake_probability=mistakes,
+        careless_mistake_probability=mistakes,
     )
     return demonstrations(
         [puzzle], config, tokenizer=tokenizer, turn_budget=12, ends_dead=True, seed=1
@@ -166,9 +173,8 @@ def test_minesweeper_is_shown_by_all_of_its_safest_moves_even_to_a_mine(
     assert max(choices) > 1 and other > 0
 
 
-def test_minesweeper_is_erred_in_by_reveals_of_open_cells_too(tokenizer: ChatTokenizer) -> None:
-    """A policy that never saw how an open cell is answered writes nothing readable after it."""
-    table = shown_minefield(tokenizer, mistakes=1.0)
+def effects_in(table: pa.Table, tokenizer: ChatTokenizer) -> set[Effect]:
+    """Return what came of the reveals in demonstrations of ``MINEFIELD``, all that there are."""
     game, effects = get_game("minesweeper"), set()
     for row in table.to_pylist():
         state = game.decode(MINEFIELD)
@@ -178,7 +184,20 @@ def test_minesweeper_is_erred_in_by_reveals_of_open_cells_too(tokenizer: ChatTok
             change = game.apply(state, action)
             effects.add(change.effect)
             state = change.state
-    assert effects == {Effect.CHANGED, Effect.ILLEGAL}
+    return effects
+
+
+def test_minesweeper_is_erred_in_by_reveals_of_open_cells_too(tokenizer: ChatTokenizer) -> None:
+    """A policy that never saw how an open cell is answered writes nothing readable after it."""
+    table = shown_minefield(tokenizer, mistakes=1.0)
+    assert effects_in(table, tokenizer) == {Effect.CHANGED, Effect.ILLEGAL}
+
+
+def test_a_careless_demonstrator_of_minesweeper_opens_closed_cells(
+    tokenizer: ChatTokenizer,
+) -> None:
+    table = shown_minefield(tokenizer, mistakes=1.0, careless=True)
+    assert effects_in(table, tokenizer) == {Effect.CHANGED}
 
 
 def test_the_answers_are_in_the_loss_and_nothing_else(tokenizer: ChatTokenizer) -> None:
