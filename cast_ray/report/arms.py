@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from cast_ray.comparison import Arm, Estimate, Played, Race, band
 from cast_ray.files import written_aside
@@ -25,15 +25,19 @@ _SIZE = (11.0, 4.2)
 def draw_comparison(arms: Sequence[Arm], runs: pl.DataFrame, path: Path) -> None:
     """Write an SVG: mean validation curves with 95% bands, and every run's held-out boards.
 
+    Both scales begin at 0 and end with the quarter in which everything lies.
+
     Raises:
         EnvironmentSetupError: the file system refused something.
     """
     figure = Figure(figsize=(_SIZE[0], max(_SIZE[1], 1.4 + 0.34 * len(arms))), layout="constrained")
     curves, after = figure.subplots(1, 2, width_ratios=(3, 2))
+    highest = 0.0
     for place, arm in enumerate(arms):
         colour = COLOURS[place % len(COLOURS)]
         estimates = band(arm)
         low, high = [one.low for one in estimates], [one.high for one in estimates]
+        highest = max(highest, *high)
         curves.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
         means = [one.figure for one in estimates]
         curves.plot(arm.steps, means, color=colour, linewidth=2, label=arm.name)
@@ -41,12 +45,18 @@ def draw_comparison(arms: Sequence[Arm], runs: pl.DataFrame, path: Path) -> None
             after.plot(row["after"], place, "o", color=colour, markersize=4, alpha=0.8)
         mean = runs.filter(pl.col("arm") == arm.name)["after"].mean()
         after.plot(mean, place, "|", color=colour, markersize=18, markeredgewidth=2.5)
-    curves.set(title="Validation boards solved", xlabel="step", ylim=(0, 1))
+    curves.set(title="Validation boards solved", xlabel="step", ylim=(0, _quarter(highest)))
     curves.set_ylabel("mean over seeds, 95% over seeds and boards")
     curves.xaxis.set_major_locator(MaxNLocator(integer=True))
+    curves.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     curves.legend(frameon=False, fontsize=8)
+    after.axvline(
+        runs["before"].to_numpy().mean(), color="#6b6b6b", linestyle=":", label="before training"
+    )
     after.set(title="Held-out boards after training", xlabel="share of attempts, a dot a seed")
-    after.set_xlim(0, 1)
+    after.set_xlim(0, _quarter(runs["after"].to_numpy().max()))
+    after.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    after.legend(frameon=False, fontsize=8)
     after.set_yticks(range(len(arms)), [arm.name for arm in arms])
     after.invert_yaxis()
     for axes in (curves, after):
@@ -54,6 +64,11 @@ def draw_comparison(arms: Sequence[Arm], runs: pl.DataFrame, path: Path) -> None
         axes.spines[["top", "right"]].set_visible(False)
     with written_aside(path) as aside, rc_context({"svg.hashsalt": "cast_ray"}):
         figure.savefig(aside, format="svg", metadata={"Date": None})
+
+
+def _quarter(share: float) -> float:
+    """Return the first of a quarter, a half, three quarters and 1 that a share is not above."""
+    return min(1.0, math.ceil(4 * max(share, 0.01)) / 4)
 
 
 def comparison_tables(
