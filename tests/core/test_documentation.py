@@ -52,6 +52,18 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 COMMANDS = list(commands())
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_are_of_kinds_that_are_checked(page: Path) -> None:
+    """Trees of files have no kind; what is Python or math is run or read by a page's own test."""
+    assert {kind for kind, _ in _BLOCK.findall(page.read_text())} <= {
+        "",
+        "math",
+        "python",
+        "sh",
+        "toml",
+    }
+
+
 def test_there_are_commands_on_the_pages() -> None:
     assert len(COMMANDS) > 60
     assert {"README.md", "quickstart.md", "cluster.md", "service.md"} <= {p for p, _ in COMMANDS}
