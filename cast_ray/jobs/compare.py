@@ -26,7 +26,10 @@ from cast_ray.report.arms import comparison_tables, draw_comparison
 from cast_ray.run_directory import RunDirectory
 from cast_ray.trajectory import costs_of
 from cast_ray.validation_log import read_validation
+from solver_actors.judge import Judge
+from solver_actors.oracle import Oracle
 
+_ORACLE_BYTES = 2**28
 CURVES_FILE, RUNS, TIERS_FILE = "curves.parquet", "runs.parquet", "tiers.parquet"
 _RUN_SCHEMA = pl.Schema(
     {
@@ -47,9 +50,10 @@ _RUN_SCHEMA = pl.Schema(
 )
 """``values``: what the run's configuration says that the defaults do not, as ``key=value``, quoted
 as in a shell.
-``regret``: moves wasted a turn on held-out boards after training. ``solver_of_…``: the solver's
-share of a turn without the model, of a trajectory with it, and of a step as if nothing ran beside
-it."""
+``regret``: a turn, on held-out boards after training: moves wasted; in Minesweeper how much
+likelier a mine was in the revealed cell than in the safest one, by what was open.
+``solver_of_…``: the solver's share of a turn without the model, of a trajectory with it, and of a
+step as if nothing ran beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,12 +233,16 @@ def _values(run: RunDirectory, start: RunDirectory) -> str:
 
 
 def _regret(run: RunDirectory) -> float | None:
-    columns = ["game", "cost_to_go", "cost_status", "effects"]
+    columns = ["game", "cost_to_go", "cost_status", "effects", "states", "actions"]
     rows = pq.read_table(run.evaluations / "after.parquet", columns=columns).to_pylist()
+    judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
     regrets = [
         regret
         for row in rows
-        for regret in turn_regrets(costs_of(row).tolist(), row["effects"], game=row["game"])
+        for regret in (
+            *turn_regrets(costs_of(row).tolist(), row["effects"], game=row["game"]),
+            *judge.risks(row["game"], row["states"], row["actions"], row["effects"]).excess,
+        )
         if regret is not None
     ]
     return float(np.mean(regrets)) if regrets else None

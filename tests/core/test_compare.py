@@ -98,6 +98,17 @@ def test_every_figure_is_that_of_the_runs(sweep: Path, tmp_path: Path) -> None:
     assert (tmp_path / "comparison.md").read_text() == text
 
 
+def test_regret_in_minesweeper_is_the_risk_above_that_of_the_safest_cell(tmp_path: Path) -> None:
+    """The open 1 tells that the mine is beside it: the first reveal is safe, the second is not."""
+    folder, oracle = made_sweep(tmp_path / "sweep"), Oracle(max_bytes=2**20)
+    answers = [f"```\nreveal 0 {col}\n```" for col in (2, 1)]
+    game = play("1+..", scripted(answers), turn_budget=8, oracle=oracle, game_name="minesweeper")
+    for trial in (folder / "trials").iterdir():
+        write_evaluation(RunDirectory(trial), "after", scored([game], oracle))
+    compare([folder], baseline="outcome only", out=tmp_path)
+    assert pl.read_parquet(tmp_path / "runs.parquet")["regret"].to_list() == [0.5] * 4
+
+
 def test_tables_alone_give_the_same_bytes_again(sweep: Path, tmp_path: Path) -> None:
     compare([sweep], baseline="outcome only", out=tmp_path / "first")
     compare([tmp_path / "first"], baseline="outcome only", out=tmp_path / "again")
