@@ -1,4 +1,4 @@
-"""A conversation as token ids that are only ever appended to (SPEC, section 6).
+"""A conversation as token ids that are only ever appended to.
 
 A policy's own tokens are kept as the engine returned them and never re-tokenised. What stands
 between two answers is cut once out of the model's chat template, as text, and encoded by itself;

@@ -1,5 +1,5 @@
 """Training runs held beside each other: validation curves, and how many steps one needs for
-another's best (SPEC, section 5).
+another's best.
 
 Letters: ``S`` seeds of an arm, ``T`` validated steps, ``B`` validation boards. An arm is a setting
 whose runs differ in the seed alone.

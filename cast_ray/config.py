@@ -169,7 +169,7 @@ class EngineConfig:
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the engine; the learner computes in its own (learner.dtype)."""
     kv_cache_gib: int = 1
-    """Memory of one engine for keys and values, on CPU."""
+    """Memory of one engine for keys and values, on its GPU or in the host's."""
     max_num_seqs: int = 256
     """Most requests that run together in one engine."""
     max_model_len: int = 0

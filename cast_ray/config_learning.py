@@ -1,7 +1,7 @@
 """The part of a run's configuration that says what is learned and how, and the named algorithms.
 
 Defaults stand here and in ``config``, nowhere else. An algorithm's name is a set of values for
-``objective``, ``advantage`` and ``distillation`` (SPEC, section 4); every one of them can be given
+``objective``, ``advantage`` and ``distillation``; every one of them can be given
 by itself, so that CAST's term goes with any outcome objective: ``algorithm=gspo
 advantage.alpha=0.1``.
 """
@@ -184,7 +184,7 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillationConfig:
-    """Learning straight from the soft-optimal solver instead of the outcome (SPEC, section 4)."""
+    """Learning straight from the soft-optimal solver instead of the outcome."""
 
     mode: Literal["none", "reverse", "forward"] = "none"
     """``reverse``: the solver's log-probability of the action taken is the turn's advantage, with
@@ -243,7 +243,7 @@ ALGORITHMS: Mapping[AlgorithmName, Mapping[str, Mapping[str, Any]]] = {  # Any: 
         "distillation": {"mode": "forward"},
     },
 }
-"""What each algorithm sets (SPEC, section 4); sections and keys as in the configuration."""
+"""What each algorithm sets; sections and keys as in the configuration."""
 
 
 def contradictions(

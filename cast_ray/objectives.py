@@ -1,7 +1,7 @@
 """An objective put together from its equations: what one micro-batch adds to the loss.
 
 The five algorithms of the paper differ in the values of an ``Objective`` and in their advantages;
-SPEC, section 4, has the table and ``config_learning.ALGORITHMS`` the values.
+docs/algorithms.md has the table and ``config_learning.ALGORITHMS`` the values.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def correct_rollout(
     start_logprobs: NDArray[np.float32],
     objective: Objective,
 ) -> RolloutCorrection:
-    """Return how an objective treats each token's mismatch (SPEC, section 4).
+    """Return how an objective treats each token's mismatch.
 
     Args:
         rollout_logprobs: ``[N]`` of the engine when it drew the tokens.

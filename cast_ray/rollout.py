@@ -188,7 +188,7 @@ async def _play_turn(
     record.answers.append(answer)
     is_cut_off = completion.token_ids[-1] != tokenizer.end_of_turn_id
     if is_cut_off and sampling.truncated == "skip":
-        # Not executed, but its tokens stay in the loss (SPEC, section 1).
+        # Not executed, but its tokens stay in the loss.
         record.actions.append("")
         record.effects.append(Effect.TRUNCATED.value)
         record.states.append(record.states[-1])

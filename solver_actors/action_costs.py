@@ -34,7 +34,7 @@ def best_action(
 ) -> str | None:
     """Return the first action that leaves one move less; None at cost 0, infinite or unknown.
 
-    One move lowers the cost by one at most, so this is the first of least cost (SPEC, section 2).
+    One move lowers the cost by one at most, so this is the first of least cost.
     An action of unknown cost is never chosen, even where it might come first; without any action
     that is known to lower the cost the answer is None.
 

@@ -1,4 +1,4 @@
-"""The next cell of the peek-free Minesweeper solver (SPEC, section 2), as numba kernels.
+"""The next cell of the peek-free Minesweeper solver, as numba kernels.
 
 The true mines of the layout serve twice, and neither lets the solver peek: as the source of the
 open numbers, and as one solution of the constraints that need not be searched for.

@@ -101,7 +101,7 @@ class Game(Protocol[StateT]):
         ...
 
     def observe(self, state: StateT) -> str:
-        """Return what the policy sees of a state (SPEC: listing and grid)."""
+        """Return what the policy sees of a state: a listing and a grid."""
         ...
 
     def parse(self, answer: str) -> str | ParseFailure:

@@ -1,4 +1,4 @@
-"""Where an action stands in an answer: the fence rule that all games share (SPEC, section 1)."""
+"""Where an action stands in an answer: the fence rule that all games share."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def episode_groups(
 
 
 def evaluation_sampling(config: TrainConfig) -> Sampling:
-    """Return how answers are drawn in validation and evaluation (SPEC, section 5)."""
+    """Return how answers are drawn in validation and evaluation."""
     return _sampling(config, config.evaluation.temperature, config.evaluation.top_p)
 
 

@@ -18,7 +18,7 @@ from cast_ray.stored_run import is_run, readable_copy
 
 DEFAULT_TIER = "id"
 _NUM_BOARDS = 200
-"""Of each game and tier (SPEC, section 1)."""
+"""Of each game and tier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

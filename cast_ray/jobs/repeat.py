@@ -98,8 +98,8 @@ def repeat(evidence: Path, *, arm: str, seed: int, out: Path) -> Repetition:
         seed=seed,
         after=summary["after"]["success"],
         seeds=tuple(runs["seed"].to_list()),
-        low=low,
-        high=high,
+        low=max(0.0, low),
+        high=min(1.0, high),
     )
 
 

@@ -45,7 +45,7 @@ class StepSeconds:
 
 
 def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Table, CreditSummary]:
-    """Return a step's trajectories with their advantages (SPEC, section 3)."""
+    """Return a step's trajectories with their advantages."""
     advantage = config.advantage
     shuffle = np.random.default_rng(derive_seed(config.seed, "permuted credit", step))
     return add_advantages(

@@ -95,7 +95,6 @@ def comparison_tables(
                 _percent(own["solver_of_turn"].mean()),
                 _percent(own["solver_of_trajectory"].mean(), 3),
                 _percent(own["solver_of_step"].mean(), 2),
-                _number(own["seconds_step"].mean(), 1),
             ]
         )
     parts = [
@@ -108,7 +107,7 @@ def comparison_tables(
             [_race(one) for one in races],
         ),
         markdown_table(
-            ["solver's share", "of a turn", "of a trajectory", "of a step", "seconds a step"],
+            ["solver's share", "of a turn", "of a trajectory", "of a step"],
             shares,
         ),
     ]
