@@ -216,7 +216,8 @@ def bench(
 
     asynchronous: seconds of a step with rollouts beside the learner, and one after the other.
     evaluation: turns a second of an evaluation, beside vLLM alone on the same tokens.
-    gym: steps a second of the numeric Gymnasium environments, on one core.
+    gym: steps a second of the numeric Gymnasium environments, beside gym-sokoban if installed.
+    learner: tokens a second of whole updates, beside bare PyTorch loops, and TRL's if installed.
     rollout: turns a second through the whole path, beside vLLM alone with the same token work.
     scaling: turns a second of 1, 2, 4 and 8 simulated nodes, and what the processes use.
     service: overhead of a turn over HTTP, 64 games at once, simulated and real engine.

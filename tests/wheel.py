@@ -97,8 +97,11 @@ def check_core(environment: Environment) -> dict[str, object]:
         f"print(time.perf_counter() - begin, [m for m in {NOT_IN_THE_CORE} if m in sys.modules])"
     )
     environment.run("python", "-c", code)  # compiles what the next one imports
-    seconds, _, heavy = environment.run("python", "-c", code).partition(" ")
-    assert heavy.strip() == "[]", f"importing the core imports {heavy}"
+    tries = [environment.run("python", "-c", code).partition(" ") for _ in range(3)]
+    seconds = min(float(one[0]) for one in tries)  # the others waited for something else
+    assert seconds < 1, f"importing the core takes {seconds:.2f} s"
+    heavy = tries[0][2].strip()
+    assert heavy == "[]", f"importing the core imports {heavy}"
     states = environment.write(
         "states.jsonl", '{"game": "sokoban", "board": ["######", "#P_X_O", "######"]}\n'
     )
@@ -115,7 +118,7 @@ def check_core(environment: Environment) -> dict[str, object]:
     for command in (["train"], ["eval", "--model", "solver", "--games", "sokoban:mini"]):
         refused = environment.run("cast-ray", *command, expect=2)
         assert "comes with an extra" in refused and "Traceback" not in refused, refused
-    return {"import_seconds": round(float(seconds), 2)}
+    return {"import_seconds": round(seconds, 2)}
 
 
 def check_extras(environment: Environment, package: Path, extras: Sequence[str]) -> int:
