@@ -71,6 +71,25 @@ def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path:
     assert text in RESULTS
 
 
+README_ROWS = {
+    "rush_hour": "Rush Hour, from a start that seldom wins",
+    "sokoban": "Sokoban, trained on boards 4 to 6 moves from the goal",
+    "minesweeper": "Minesweeper, likewise",
+}
+
+
+@pytest.mark.parametrize("name", README_ROWS)
+def test_the_readme_has_the_recorded_means(name: str) -> None:
+    readme = (ROOT / "README.md").read_text().splitlines()
+    (row,) = [line for line in readme if line.startswith(f"| {README_ROWS[name]}")]
+    runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
+    cast, dapo = (runs.filter(pl.col("arm") == arm) for arm in ("CAST", "DAPO"))
+    means = [runs["before"].mean(), cast["after"].mean(), dapo["after"].mean()]
+    shares = [f"{float(str(mean)):.1%}" for mean in means]
+    assert [cell.strip() for cell in row.split("|")[2:5]] == shares
+    assert row.endswith(f"| {cast['steps'][0]}, {cast.height} |")
+
+
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_every_arm_of_several_seeds_can_be_run_again(name: str) -> None:
     runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
