@@ -64,29 +64,39 @@ def sweep(
 def compare(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Folders of sweeps, or one that an earlier comparison wrote."),
+        typer.Argument(help="Folders of sweeps, or such as earlier comparisons wrote."),
     ],
     baseline: Annotated[
         str, typer.Option(help="The arm that the others are held against, e.g. DAPO.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of tables and picture. Default: the first folder.")
+        Path | None,
+        typer.Option(help="Folder of tables and picture. Default: the folder, if it is one."),
     ] = None,
     evaluation: Annotated[
         Path | None,
         typer.Option(help="Of the arms' models on whole tiers: what `cast-ray eval --out` wrote."),
+    ] = None,
+    ceiling: Annotated[
+        Path | None,
+        typer.Option(help="A run with steps=0 whose start was taught well: what could be reached."),
     ] = None,
 ) -> None:
     """Hold the arms of sweeps beside each other: curves, held-out boards, steps to the best.
 
     Writes curves.parquet and runs.parquet, a few kilobytes that are all that comparison.svg and
     comparison.md are made of: `cast-ray compare` on a folder that holds them writes the same bytes
-    again.
+    again. Several folders, recorded ones too, become one comparison.
     """
+    from cast_ray.errors import ConfigError
     from cast_ray.jobs.compare import compare as hold_beside
 
+    if out is None and len(folders) > 1:
+        raise ConfigError("where do the tables of several folders go? Give --out")
     place = out or folders[0]
-    typer.echo(hold_beside(folders, baseline=baseline, out=place, evaluation=evaluation))
+    typer.echo(
+        hold_beside(folders, baseline=baseline, out=place, evaluation=evaluation, ceiling=ceiling)
+    )
     typer.echo(f"{place / 'comparison.svg'} and {place / 'comparison.md'}")
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from scipy import stats
 
 from cast_ray.errors import ConfigError, RunDirectoryError
-from cast_ray.jobs.compare import RUNS
+from cast_ray.jobs.compared_runs import RUNS
 from cast_ray.jobs.sweep import run_sweep
 from cast_ray.jobs.sweep_plan import SHARED, SweepPlan, plan_sweep
 from cast_ray.run_directory import RunDirectory
@@ -50,15 +50,13 @@ def plan_repetition(evidence: Path, *, arm: str, seed: int) -> SweepPlan:
 
     Raises:
         RunDirectoryError: the folder holds no comparison.
-        ConfigError: it has no such arm, its runs differ in more than the seed, the seed is one of
-            theirs, or they began with a given policy, which is not recorded.
+        ConfigError: it has no such arm, its runs differ in more than the seed, or the seed is one
+            of theirs.
     """
     runs = _recorded(evidence, arm)
     if seed in runs["seed"]:
         raise ConfigError(f"seed {seed} is one of the recorded: give another --seed")
     values = shlex.split(_only(runs["values"]))
-    if "warm_start.steps=0" in values:
-        raise ConfigError(f"{arm} began with a policy.path, which is in no record: train by hand")
     fixed = [value for value in values if value.startswith(SHARED)]
     own = [value for value in values if value not in fixed]
     return plan_sweep(None, fixed, arms={arm: [*own, f"seed={seed}"]})

@@ -199,7 +199,7 @@ def _trials(
         except ConfigError as error:
             refused.append(f"{_words(own)}: {error}")
             continue
-        trials.append(Trial(name=_name(own), values=own, overrides=overrides, config=config))
+        trials.append(Trial(name=trial_name(own), values=own, overrides=overrides, config=config))
     if refused:
         raise ConfigError("; ".join(refused))
     names = {trial.name for trial in trials}
@@ -212,7 +212,7 @@ def _words(values: dict[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in values.items())
 
 
-def _name(values: dict[str, str]) -> str:
+def trial_name(values: Mapping[str, str]) -> str:
     """Return a name that can be a directory's: the last word of each key, and its value."""
     parts = (f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
     return re.sub(r"[^\w.=+-]", "_", ",".join(parts)).replace("/", "_")

@@ -28,6 +28,7 @@ from cast_ray.errors import (
 )
 from cast_ray.jobs import evaluate
 from cast_ray.jobs.cluster_check import require_fit_cluster
+from cast_ray.jobs.code_version import code_version
 from cast_ray.jobs.metrics_exporter import MetricsExporter
 from cast_ray.jobs.monitor import RunMonitor
 from cast_ray.jobs.placement import reserved_cpus, wait_for_places
@@ -212,6 +213,7 @@ def _summarise(run: Run, *, seconds: float) -> dict:
         "tier": config.tier,
         "algorithm": config.algorithm,
         "steps": config.steps,
+        "code": code_version(),
     }
     run.directory.write_summary(summary)
     return summary

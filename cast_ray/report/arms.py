@@ -22,8 +22,11 @@ COLOURS = ("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4
 _SIZE = (11.0, 4.2)
 
 
-def draw_comparison(arms: Sequence[Arm], runs: pl.DataFrame, path: Path) -> None:
-    """Write an SVG: mean validation curves with 95% bands, and every run's held-out boards.
+def draw_comparison(
+    arms: Sequence[Arm], runs: pl.DataFrame, path: Path, *, ceiling: float | None = None
+) -> None:
+    """Write an SVG: mean validation curves with 95% bands, and every run's held-out boards, between
+    the start and ``ceiling``, what good play alone teaches this student.
 
     Both scales begin at 0 and end with the quarter in which everything lies.
 
@@ -53,8 +56,10 @@ def draw_comparison(arms: Sequence[Arm], runs: pl.DataFrame, path: Path) -> None
     after.axvline(
         runs["before"].to_numpy().mean(), color="#6b6b6b", linestyle=":", label="before training"
     )
+    if ceiling is not None:
+        after.axvline(ceiling, color="#6b6b6b", linestyle="--", label="taught by good play")
     after.set(title="Held-out boards after training", xlabel="share of attempts, a dot a seed")
-    after.set_xlim(0, _quarter(runs["after"].to_numpy().max()))
+    after.set_xlim(0, _quarter(max(runs["after"].to_numpy().max(), ceiling or 0.0)))
     after.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     after.legend(frameon=False, fontsize=8)
     after.set_yticks(range(len(arms)), [arm.name for arm in arms])
@@ -72,10 +77,15 @@ def _quarter(share: float) -> float:
 
 
 def comparison_tables(
-    arms: Sequence[Arm], runs: pl.DataFrame, races: Sequence[Race], played: Sequence[Played] = ()
+    arms: Sequence[Arm],
+    runs: pl.DataFrame,
+    races: Sequence[Race],
+    played: Sequence[Played] = (),
+    *,
+    ceiling: float | None = None,
 ) -> str:
-    """Return Markdown: every arm's results, also on other tiers, if they were played; who reaches
-    whose best how soon; the solver's share."""
+    """Return Markdown: every arm's results, also on other tiers, if they were played, and the
+    ceiling, if it was measured; who reaches whose best how soon; the solver's share."""
     results, shares = [], []
     for arm in arms:
         own = runs.filter(pl.col("arm") == arm.name).sort("seed")
@@ -97,6 +107,8 @@ def comparison_tables(
                 _percent(own["solver_of_step"].mean(), 2),
             ]
         )
+    if ceiling is not None:
+        results.append(["taught by good play alone", *[""] * 3, _percent(ceiling), ""])
     parts = [
         markdown_table(
             ["arm", "seeds", "held-out before", "after, each", "mean", "regret a turn"], results

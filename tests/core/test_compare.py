@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -52,22 +53,24 @@ def made_run(path: Path, *, arm: str, seed: int) -> RunDirectory:
     shares = {"success": 0.3, "low": 0.2, "high": 0.4, "n": 8}
     after = 0.5 + 0.1 * seed + (0.2 if arm == "CAST" else 0.0)
     run.write_summary(
-        {"steps": 2, "seconds": 60.0, "before": shares, "after": shares | {"success": after}}
+        {
+            "steps": 2,
+            "seconds": 60.0,
+            "before": shares,
+            "after": shares | {"success": after},
+            "code": "0.1.0 (code 12345678)",
+        }
     )
     return run
 
 
-def made_sweep(folder: Path, *, failed: str = "") -> Path:
-    rows = []
-    for arm in VALIDATED:
+def made_sweep(folder: Path, *, arms: Sequence[str] = tuple(VALIDATED)) -> Path:
+    for arm in arms:
         for seed in (0, 1):
             name = f"arm={arm}_seed={seed}".replace(" ", "_")
             made_run(folder / "trials" / name, arm=arm, seed=seed)
-            failure = "exit code 3" if name == failed else None
-            rows.append({"name": name, "failure": failure, "arm": arm, "seed": str(seed)})
-    (folder / "sweep.json").write_text(json.dumps({"grid": {"arm": [], "seed": []}, "fixed": []}))
-    schema = {"name": pl.String, "failure": pl.String, "arm": pl.String, "seed": pl.String}
-    pl.DataFrame(rows, schema=schema).write_parquet(folder / "results.parquet")
+    grid = {"arm": list(arms), "seed": ["0", "1"]}
+    (folder / "sweep.json").write_text(json.dumps({"grid": grid, "fixed": []}))
     return folder
 
 
@@ -86,6 +89,7 @@ def test_every_figure_is_that_of_the_runs(sweep: Path, tmp_path: Path) -> None:
     assert runs["seconds_step"].to_list() == [10.0] * 4
     assert runs["steps"].to_list() == [3] * 4
     assert runs["values"].to_list() == ["advantage.alpha=0.5"] * 4
+    assert runs["code"].to_list() == ["0.1.0 (code 12345678)"] * 4
     curves = pl.read_parquet(tmp_path / "curves.parquet")
     means = curves.group_by("arm", "step", maintain_order=True).agg(
         share=pl.col("solved").sum() / pl.col("attempts").sum()
@@ -155,8 +159,38 @@ def test_tiers_are_those_of_the_evaluation_and_are_kept(sweep: Path, tmp_path: P
         compare([sweep], baseline="CAST", out=tmp_path / "out", evaluation=tmp_path)
 
 
-def test_a_failed_run_is_left_out(tmp_path: Path) -> None:
-    folder = made_sweep(tmp_path / "sweep", failed="arm=CAST_seed=1")
+def test_recorded_runs_and_new_ones_become_one_comparison(tmp_path: Path) -> None:
+    """What a sweep says in one piece, its halves say together, one of them recorded."""
+    whole = made_sweep(tmp_path / "whole")
+    halves = [made_sweep(tmp_path / arm, arms=[arm]) for arm in VALIDATED]
+    compare(halves[:1], baseline="CAST", out=tmp_path / "recorded")
+    given = [tmp_path / "recorded", halves[1]]
+    assert compare(given, baseline="CAST", out=tmp_path / "both") == compare(
+        [whole], baseline="CAST", out=tmp_path / "out"
+    )
+    for name in ("runs.parquet", "comparison.svg"):
+        assert (tmp_path / "both" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    refused = CliRunner().invoke(app, ["compare", *map(str, given), "--baseline", "CAST"])
+    assert "Give --out" in str(refused.exception)
+
+
+def test_a_ceiling_is_shown_and_kept(sweep: Path, tmp_path: Path) -> None:
+    run = made_run(tmp_path / "taught", arm="CAST", seed=3)
+    shares = {"success": 0.675, "low": 0.6, "high": 0.7, "n": 8}
+    run.write_summary({"steps": 0, "seconds": 1.0, "before": shares, "after": shares})
+    text = compare([sweep], baseline="CAST", out=tmp_path / "out", ceiling=run.path)
+    (row,) = [line for line in text.splitlines() if line.startswith("| taught by good play")]
+    assert [cell.strip() for cell in row.split("|")][5] == "67.5%"
+    assert "taught by good play" in (tmp_path / "out" / "comparison.svg").read_text()
+    assert compare([tmp_path / "out"], baseline="CAST", out=tmp_path / "again") == text
+    trained = made_run(tmp_path / "trained", arm="CAST", seed=4)
+    with pytest.raises(ConfigError, match="took 2 steps: a ceiling is a run with steps=0"):
+        compare([sweep], baseline="CAST", out=tmp_path / "out", ceiling=trained.path)
+
+
+def test_a_run_that_has_not_ended_is_left_out(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path / "sweep")
+    (folder / "trials" / "arm=CAST_seed=1" / "summary.json").unlink()
     compare([folder], baseline="CAST", out=tmp_path / "out")
     assert len(pl.read_parquet(tmp_path / "out" / "runs.parquet")) == 3
 
@@ -164,9 +198,7 @@ def test_a_failed_run_is_left_out(tmp_path: Path) -> None:
 def test_a_seed_that_was_not_swept_is_the_runs_own(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     made_run(folder / "trials" / "arm=CAST", arm="CAST", seed=7)
-    (folder / "sweep.json").write_text(json.dumps({"grid": {"arm": []}, "fixed": ["seed=7"]}))
-    row = {"name": ["arm=CAST"], "failure": [None], "arm": ["CAST"]}
-    pl.DataFrame(row).write_parquet(folder / "results.parquet")
+    (folder / "sweep.json").write_text(json.dumps({"grid": {"arm": ["CAST"]}, "fixed": ["seed=7"]}))
     compare([folder], baseline="CAST", out=tmp_path / "out")
     assert pl.read_parquet(tmp_path / "out" / "runs.parquet")["seed"].to_list() == [7]
 
@@ -176,7 +208,7 @@ def test_what_cannot_be_compared_is_said(sweep: Path, tmp_path: Path) -> None:
         compare([sweep], baseline="DAPO", out=tmp_path)
     with pytest.raises(ConfigError, match=r"CAST, seed 0 is in .* and in"):
         compare([sweep, sweep], baseline="CAST", out=tmp_path)
-    with pytest.raises(RunDirectoryError, match="is no sweep that has ended"):
+    with pytest.raises(RunDirectoryError, match=r"is no sweep: it has no sweep\.json"):
         compare([tmp_path], baseline="CAST", out=tmp_path)
 
 

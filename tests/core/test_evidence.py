@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cast_ray.checkpoint import check_whole
 from cast_ray.jobs.compare import compare
 from cast_ray.jobs.repeat import next_seed, plan_repetition
 from cast_ray.jobs.sweep_plan import plan_sweep, read_arms
@@ -63,9 +64,9 @@ def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path:
     (baseline,) = shlex.split(command)
     folder = EVIDENCE / name
     text = compare([folder], baseline=baseline, out=tmp_path)
-    kept = {path.name for path in folder.iterdir()}
+    kept = {path.name for path in folder.iterdir() if path.is_file()}
     needed = {"comparison.md", "comparison.svg", "curves.parquet", "runs.parquet"}
-    assert needed <= kept <= needed | {"tiers.parquet"}
+    assert needed <= kept <= needed | {"tiers.parquet", "ceiling.parquet"}
     for file in kept:
         assert (tmp_path / file).read_bytes() == (folder / file).read_bytes(), file
     assert text in RESULTS
@@ -98,3 +99,10 @@ def test_every_arm_of_several_seeds_can_be_run_again(name: str) -> None:
         seed = next_seed(EVIDENCE / name, arm=arm)
         (trial,) = plan_repetition(EVIDENCE / name, arm=arm, seed=seed).trials
         assert trial.config.steps == runs.filter(pl.col("arm") == arm)["steps"][0]
+
+
+def test_a_start_model_that_is_kept_is_the_one_that_was_written() -> None:
+    kept = sorted(EVIDENCE.glob("*/start_model"))
+    assert kept
+    for model in kept:
+        check_whole(model)

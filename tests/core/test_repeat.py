@@ -31,6 +31,13 @@ def test_the_values_are_the_recorded_and_the_start_model_keeps_its_seed(tmp_path
     assert trial.config.advantage.alpha == 0
 
 
+def test_a_given_start_model_is_that_of_the_new_run(tmp_path: Path) -> None:
+    given = "policy.path=docs/start warm_start.steps=0"
+    plan = plan_repetition(recorded(tmp_path, values=(given, given)), arm="CAST", seed=3)
+    assert plan.fixed == given.split()
+    assert not plan.needs_warm_start
+
+
 def test_the_interval_holds_a_further_figure_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     inside = []
@@ -62,9 +69,6 @@ def test_what_cannot_be_repeated_is_said(tmp_path: Path) -> None:
         plan_repetition(tmp_path, arm="CAST", seed=0)
     recorded(tmp_path, values=(VALUES, f"{VALUES} advantage.alpha=1"))
     with pytest.raises(ConfigError, match="differ in more than the seed"):
-        plan_repetition(tmp_path, arm="CAST", seed=3)
-    recorded(tmp_path, values=("warm_start.steps=0",) * 2)
-    with pytest.raises(ConfigError, match=r"began with a policy\.path"):
         plan_repetition(tmp_path, arm="CAST", seed=3)
     with pytest.raises(ConfigError, match="one recorded run says nothing of its spread"):
         prediction_interval(np.array([0.5]))
