@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.made_household import write_game
+from tests.scripted_endpoint import MODEL, ScriptedEndpoint, serving
 
 PROJECT = Path(__file__).parents[1]
 NOT_IN_THE_CORE = ("torch", "ray", "vllm", "transformers", "deepspeed", "peft", "fastapi")
@@ -115,10 +116,25 @@ def check_core(environment: Environment) -> dict[str, object]:
     environment.run("cast-ray", "doctor", "--fix")
     found = environment.run("cast-ray", "doctor")
     assert "Ready." in found and "cast-ray[cpu]" in found, found
-    for command in (["train"], ["eval", "--model", "solver", "--games", "sokoban:mini"]):
-        refused = environment.run("cast-ray", *command, expect=2)
-        assert "comes with an extra" in refused and "Traceback" not in refused, refused
+    refused = environment.run("cast-ray", "train", expect=2)
+    assert "comes with an extra" in refused and "Traceback" not in refused, refused
+    check_evaluation(environment)
     return {"import_seconds": round(seconds, 2)}
+
+
+def check_evaluation(environment: Environment) -> None:
+    """Play with a built-in player and a model behind an endpoint; draw a recorded comparison."""
+    few = ("--games", "sokoban:mini", "--limit", "4", "--attempts", "2", "--out", "played")
+    with serving(ScriptedEndpoint()) as variables:
+        models = ("--model", "random", "--model", f"openai:{MODEL}")
+        said = environment.run("cast-ray", "eval", *models, *few, **variables)
+    assert "**100.0**" in said, said  # it answers what the solver says
+    recorded = PROJECT / "docs" / "evidence" / "rush_hour"
+    to = environment.folder("drawn")
+    drawn = ("--baseline", "DAPO", "--out", str(to))
+    environment.run("cast-ray", "compare", str(recorded), *drawn)
+    for file in recorded.iterdir():
+        assert (to / file.name).read_bytes() == file.read_bytes(), f"{file.name} differs"
 
 
 def check_extras(environment: Environment, package: Path, extras: Sequence[str]) -> int:

@@ -76,7 +76,7 @@ class _Reader:
     def _planner(self) -> Any:
         if self.planners:
             return self.planners.popleft()
-        from fast_downward import load_lib
+        from fast_downward import load_lib  # pyright: ignore[reportMissingImports]
 
         return load_lib()
 
@@ -166,9 +166,9 @@ class TextGame:
 def _new_loader() -> Any:
     """Return the package's environment with the package's names of things."""
     try:
-        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
-        from textworld import EnvInfos
-        from textworld.envs.pddl import PddlEnv
+        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler  # pyright: ignore[reportMissingImports]
+        from textworld import EnvInfos  # pyright: ignore[reportMissingImports]
+        from textworld.envs.pddl import PddlEnv  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise EnvironmentSetupError(f"{_MISSING} ({error})") from error
     return AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)))
@@ -203,8 +203,8 @@ def _unreadable_as_puzzle_error(board: str) -> Iterator[None]:
     arguments = sys.argv
     sys.argv = ["translate.py", "domain", "task"]
     try:
-        from fast_downward.translate.pddl_parser.lisp_parser import ParseError
-        from tatsu.exceptions import ParseException
+        from fast_downward.translate.pddl_parser.lisp_parser import ParseError  # pyright: ignore[reportMissingImports]
+        from tatsu.exceptions import ParseException  # pyright: ignore[reportMissingImports]
 
         try:
             yield

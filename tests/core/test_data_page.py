@@ -9,44 +9,78 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from cast_ray.attempts import ATTEMPT_SCHEMA
+from cast_ray.puzzles import PUZZLE_SCHEMA
 from cast_ray.run_directory import RunDirectory
 from cast_ray.trajectory import BATCH_SCHEMA, ROLLOUT_SCHEMA, SCORED_SCHEMA
+from cast_ray.validation_log import read_validation
 from solver_actors.oracle import Oracle
 from tests.made_up_run import new_run, play, scored, scripted, write_evaluation, write_step
 
-PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
-_ROW = re.compile(r"^\| `(\w+)` \| (\S+) \| (.*?) ?\| .+ \|$", re.MULTILINE)
-_STAGES = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+DOCS = Path(__file__).parents[2] / "docs"
+EVIDENCE = DOCS / "evidence"
+PAGE = (DOCS / "data.md").read_text()
+_ROW = re.compile(r"^\| `(\w+)` \| ([^|]+?) \| (.*?) ?\| .+ \|$", re.MULTILINE)
+_SECTIONS = {
+    text.partition("\n")[0]: text for text in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+}
+_STAGES = ("Stage 1: played", "Stage 2: scored", "Stage 3: credited")
 LINES = PAGE.partition("```python\n")[2].partition("```")[0].splitlines()
 ROOM = "#####\n#P__#\n#_X_#\n#__O#\n#####"
 
 
 def written(kind: pa.DataType) -> str:
-    if isinstance(kind, pa.ListType):
+    if isinstance(kind, pa.ListType | pa.LargeListType):
         return f"list[{written(kind.value_type)}]"
-    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
+    name = str(kind).removeprefix("large_")
+    return {"float": "float32", "double": "float64"}.get(name, name)
 
 
-def on_page(stage: int) -> list[tuple[str, str]]:
-    return [(name, kind) for name, kind, _ in _ROW.findall(_STAGES[stage])]
+def on_page(section: str) -> list[tuple[str, str]]:
+    return [(name, kind) for name, kind, _ in _ROW.findall(_SECTIONS[section])]
 
 
-def of(names: list[str]) -> list[tuple[str, str]]:
-    return [(name, written(BATCH_SCHEMA.field(name).type)) for name in names]
+def of(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(field.name, written(field.type)) for field in schema]
 
 
 @pytest.mark.parametrize(
-    ("stage", "names"),
+    ("section", "schema"),
     [
-        (0, ROLLOUT_SCHEMA.names),
-        (1, SCORED_SCHEMA.names[len(ROLLOUT_SCHEMA) :]),
-        (2, BATCH_SCHEMA.names[len(SCORED_SCHEMA) :]),
+        (_STAGES[0], ROLLOUT_SCHEMA),
+        (_STAGES[1], pa.schema(list(SCORED_SCHEMA)[len(ROLLOUT_SCHEMA) :])),
+        (_STAGES[2], pa.schema(list(BATCH_SCHEMA)[len(SCORED_SCHEMA) :])),
+        ("Puzzle files", PUZZLE_SCHEMA),
+        ("Attempts of an evaluation", ATTEMPT_SCHEMA),
     ],
 )
-def test_page_names_the_columns_of_each_stage_with_their_types(
-    stage: int, names: list[str]
-) -> None:
-    assert on_page(stage) == of(names)
+def test_page_names_the_columns_with_their_types(section: str, schema: pa.Schema) -> None:
+    assert on_page(section) == of(schema)
+
+
+@pytest.mark.parametrize(
+    ("section", "file"),
+    [
+        ("Curves of a comparison", "curves.parquet"),
+        ("Runs of a comparison", "runs.parquet"),
+        ("Tiers of a comparison", "tiers.parquet"),
+    ],
+)
+def test_page_names_the_columns_of_recorded_comparisons(section: str, file: str) -> None:
+    recorded = pl.read_parquet(EVIDENCE / "rush_hour" / file)
+    assert on_page(section) == of(recorded.to_arrow().schema)
+
+
+def test_page_names_the_columns_of_a_sweep() -> None:
+    """A recorded one, in which nothing failed."""
+    recorded = pl.read_parquet(EVIDENCE / "rush_hour_oracles.parquet").drop("arm", "seed")
+    table = recorded.cast({"failure": pl.String}).to_arrow()
+    assert on_page("Results of a sweep") == of(table.schema)
+
+
+def test_page_names_the_columns_of_a_validation(tmp_path: Path) -> None:
+    kept = read_validation(tmp_path / "none")
+    assert on_page("Validation") == of(kept.to_arrow().schema)
 
 
 def test_shapes_on_the_page_are_those_of_a_trajectory(run: RunDirectory) -> None:
@@ -59,7 +93,8 @@ def test_shapes_on_the_page_are_those_of_a_trajectory(run: RunDirectory) -> None
     }
     assert len(set(sizes.values())) == 4
     found = {name: len(v) if isinstance(v, list) else None for name, v in row.items()}
-    assert found == {name: sizes[shape] for name, _, shape in _ROW.findall(PAGE)}
+    rows = [item for stage in _STAGES for item in _ROW.findall(_SECTIONS[stage])]
+    assert found == {name: sizes[shape] for name, _, shape in rows}
 
 
 @pytest.fixture(scope="module")
