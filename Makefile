@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # What `make test` takes from tests/ray: the whole job, an engine, a learner, every algorithm.
 REAL := $(addprefix tests/ray/test_,train.py engine.py learner.py algorithms.py)
 
-.PHONY: help setup train test test-ray check chaos cluster-test wheel-test docs golden clean
+.PHONY: help setup train test test-ray check chaos cluster-test wheel-test links docs golden clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ cluster-test: $(READY)  ## `ray up` over SSH and a run on it, in namespaces of t
 
 wheel-test: $(READY)  ## Build wheel and sdist, install each alone and use it (4 minutes; ARGS="--extra cpu" trains, too)
 	$(BIN)/python -m tests.wheel $(ARGS)
+
+links: $(READY)  ## Ask whether every address that the pages link to still answers (needs a network)
+	$(BIN)/python -m tests.links
 
 docs: $(READY)  ## Write the generated pages anew and build the documentation into site/
 	$(BIN)/python docs/make_reference.py

@@ -26,6 +26,8 @@ def shifted_solver_advantage(
 ) -> Array:
     """Return the drop in cost-to-go caused by each turn (paper, eq:shifted_solver_advantage).
 
+    One more than eq:solver_advantage, the advantage where every move costs 1.
+
     Args:
         cost_to_go: ``[T + 1]`` N(s_0) .. N(s_T), in moves; ``inf`` = infinite, NaN = unknown.
         has_effect: ``[T]`` whether the turn changed the state; the others earn 0.

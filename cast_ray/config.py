@@ -270,7 +270,7 @@ class SyncConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """One training run."""
+    """One training run (paper, tab:hp_shared)."""
 
     algorithm: AlgorithmName = "cast"
     """Which values ``objective``, ``advantage`` and ``distillation`` start from

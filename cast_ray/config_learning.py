@@ -94,7 +94,10 @@ class LearnerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageConfig:
-    """Credit: the group's outcome, the solver's word on every turn (paper, eq:final_advantage)."""
+    """Credit: the group's outcome, the solver's word on every turn (paper, eq:final_advantage).
+
+    ``step_weight`` and ``step_discount`` are GiGPO's (tab:hp_gigpo).
+    """
 
     alpha: float = 1.0
     """Weight of the solver's signal (the paper: 0.1; a short run of a small policy wants more);

@@ -137,7 +137,7 @@ class PotentialConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueNetConfig:
-    """One training of a value network."""
+    """One training of a value network (paper, tab:dqn_hp)."""
 
     run_dir: str = ""
     """Directory of the run; empty = runs/value-net-<game>-<tier>-<UTC time>."""

@@ -35,14 +35,17 @@ def closed_form(log_teacher: Array, advantage: Array, beta: float) -> Array:
 
 
 def kl_regularised(policy: Numbers, log_teacher: Array, advantage: Array, beta: float) -> Numbers:
-    """Return ``[S]`` E_pi[A_task] - beta * KL(pi || pi_S), with A_task frozen."""
+    """Return ``[S]`` E_pi[A_task] - beta * KL(pi || pi_S), with A_task frozen (paper, eq:app_kl)."""
     return (policy * (advantage + beta * (log_teacher - np.log(policy)))).sum(axis=-1)
 
 
 def cross_entropy_regularised(
     policy: Numbers, log_teacher: Array, advantage: Array, beta: float
 ) -> Numbers:
-    """Return ``[S]`` E_pi[A_task] - beta * H(pi, pi_S), with A_task frozen: no entropy term."""
+    """Return ``[S]`` E_pi[A_task] - beta * H(pi, pi_S), with A_task frozen: no entropy term.
+
+    H is the paper's eq:app_cross_entropy: by eq:app_ce_decomp the divergence and the entropy.
+    """
     return (policy * (advantage + beta * log_teacher)).sum(axis=-1)
 
 

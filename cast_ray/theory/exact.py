@@ -123,7 +123,7 @@ def theorem_errors(
 def identity_errors(
     room: FiniteGame, corridor: FiniteGame, logits: Array, *, alpha: float, tau: float
 ) -> IdentityErrors:
-    """Check the statements beside the theorem.
+    """Check the statements beside the theorem, eq:app_pdl_applied among them.
 
     Args:
         room: a puzzle; may have dead states.

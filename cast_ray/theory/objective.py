@@ -107,7 +107,11 @@ def frozen_objective(
 
 def moving_objective(game: FiniteGame, logits: Numbers, log_preferences: Array) -> Any:
     """Return the same with visits that move with the policy: what the symbols of eq:implicit_obj
-    say, and what CAST's update is not the gradient of."""
+    say, and what CAST's update is not the gradient of.
+
+    With ``beta * log pi_S`` it is eq:app_j_kl_form: the return less beta times the divergence from
+    the teacher, less beta times the entropy.
+    """
     return task_return(game, logits) + expected_return(game, softmax(logits), log_preferences)
 
 
@@ -126,5 +130,8 @@ def beta_eff(term: CastTerm, advantage: Array, tau: float) -> Array:
 
 
 def small_signal_beta(term: CastTerm, tau: float) -> float:
-    """Return the theorem's constant beta under asinh, with 1/sqrt(2) (paper, eq:implicit_obj)."""
+    """Return the theorem's constant beta under asinh, with 1/sqrt(2) (paper, eq:implicit_obj).
+
+    The coefficient of log pi_S in eq:app_shape_logprob, whose error is of second order.
+    """
     return term.beta(tau) / np.sqrt(2.0)

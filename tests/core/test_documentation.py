@@ -155,21 +155,12 @@ EQUATIONS = _ROW.findall((ROOT / "docs" / "equations.md").read_text())
 
 def test_the_method_s_equations_are_all_on_the_page() -> None:
     labels = {label for label, _, _ in EQUATIONS}
-    assert {
-        "eq:sparse_reward",
-        "eq:outcome_advantage",
-        "eq:grpo_objective",
-        "eq:shifted_solver_advantage",
-        "eq:asinh",
-        "eq:rms_norm",
-        "eq:final_advantage",
-        "eq:implicit_obj",
-        "thm:main",
-        "app:dqn",
-    } <= labels
+    assert len([label for label in labels if label.startswith("eq:")]) == 23
     paper = ROOT.parent / "shared" / "paper" / "cast.tex"
     if paper.is_file():
-        assert labels <= set(re.findall(r"\\label\{([^}]*)\}", paper.read_text()))
+        written = set(re.findall(r"\\label\{([^}]*)\}", paper.read_text()))
+        assert labels <= written
+        assert {label for label in written if label.startswith("eq:")} <= labels
 
 
 @pytest.mark.parametrize(("label", "function", "tests"), EQUATIONS, ids=lambda x: x[:60])

@@ -35,7 +35,7 @@ from cast_ray.theory.expectations import expected_gradient, expected_return, sof
 from cast_ray.theory.finite_game import FiniteGame, shifted_advantages, tabulate
 from cast_ray.theory.group_outcome import outcome_gain
 from cast_ray.theory.identities import cumulative_advantage
-from cast_ray.theory.objective import cast_term, log_teacher, task_return
+from cast_ray.theory.objective import cast_term, log_teacher, moving_objective, task_return
 from tests.finite_games import CORRIDOR, TWO_BOXES, open_room, room, some_logits
 
 ALPHA, TAU = 0.1, 0.5
@@ -215,6 +215,26 @@ def test_without_the_entropy_term_only_the_best_actions_survive() -> None:
     np.testing.assert_allclose(
         entropy(reached[~is_single]), np.log(is_best[~is_single].sum(axis=-1)), atol=0.01
     )
+
+
+def test_cross_entropy_is_divergence_and_entropy() -> None:
+    game = room()
+    teacher, beta = log_teacher(shifted_advantages(game), TAU), 0.7
+    policy = softmax(some_logits(game))
+    advantage = task_advantage(game, policy)
+    with_entropy = kl_regularised(policy, teacher, advantage, beta)
+    without = cross_entropy_regularised(policy, teacher, advantage, beta)
+    np.testing.assert_allclose(with_entropy - without, beta * entropy(policy), atol=ROUNDING)
+
+
+def test_moving_objective_is_the_return_less_divergence_and_entropy() -> None:
+    game, beta = room(), 0.7
+    teacher, logits = log_teacher(shifted_advantages(game), TAU), some_logits(game)
+    policy = softmax(logits)
+    divergence = (policy * (np.log(policy) - teacher)).sum(axis=-1)
+    lost = (visits(game, policy).per_state * (divergence + entropy(policy))).sum()
+    whole = moving_objective(game, logits, beta * teacher)
+    assert whole == pytest.approx(task_return(game, logits) - beta * lost, abs=1e-10)
 
 
 def test_cast_itself_ends_deterministic_and_wins() -> None:
