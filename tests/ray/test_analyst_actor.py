@@ -138,7 +138,7 @@ def test_an_actor_that_is_silent_has_a_name_and_a_limit(handles: list[Any]) -> N
             asyncio.run(ask(0.5))
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert asyncio.run(ask(TIMEOUT_S)) == 5
 
 

@@ -320,7 +320,7 @@ def test_an_engine_that_stays_away_is_given_up_with_its_failure(local_ray: None)
         started = time.monotonic()
         with pytest.raises(RemoteTimeout, match=r"no engine could answer within 2 s .*gone-policy"):
             await asked
-        assert 1.5 < time.monotonic() - started < 6
+        assert 1.5 < time.monotonic() - started < 20
 
     run(engines, work, timeout_s=1.0, recovery_timeout_s=2.0)
     engines.remove()

@@ -202,7 +202,7 @@ def test_weights_that_never_come_are_named_after_the_update_time_out(bench: Benc
     names = rf"weights of version {bench.version}, and none of version {wanted}"
     with pytest.raises(EngineError, match=names):
         bench.run(bench.engine.answer(a_request(min_weight_version=wanted)))
-    assert UPDATE_TIMEOUT_S <= time.monotonic() - started < UPDATE_TIMEOUT_S + 2
+    assert UPDATE_TIMEOUT_S <= time.monotonic() - started < UPDATE_TIMEOUT_S + 15
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_twenty_seconds_of_pause_and_1280_requests_are_healthy(bench: Bench) -> 
         while not all(task.done() for task in tasks):
             started = time.monotonic()
             await bench.engine.check_health()
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < 10
             await asyncio.sleep(0.2)
         # What an update does, for as long as one may take: nothing is asked meanwhile.
         bench.engine._is_updating = True
