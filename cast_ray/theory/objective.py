@@ -63,6 +63,7 @@ def cast_term(
 def cast_gradient(game: FiniteGame, logits: Array, term: CastTerm) -> Array:
     """Return ``[S, A]`` E[sum over t of grad log pi * A_hat] (paper, eq:final_advantage).
 
+    By eq:app_main_thm the gradient of ``frozen_objective``, with the identity transform.
     A turn's expected outcome advantage, given its state and action, is Q_t(s, a) - E[R].
     """
     policy = softmax(logits)

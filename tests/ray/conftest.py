@@ -20,6 +20,13 @@ from tests.learner_double import (
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_ray_left() -> Iterator[None]:
+    """A module whose own fixtures failed leaves no Ray to the next one."""
+    yield
+    ray.shutdown()
+
+
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
     """Start Ray on this machine; end only what was started here."""
