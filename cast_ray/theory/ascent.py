@@ -35,7 +35,7 @@ def closed_form(log_teacher: Array, advantage: Array, beta: float) -> Array:
 
 
 def kl_regularised(policy: Numbers, log_teacher: Array, advantage: Array, beta: float) -> Numbers:
-    """Return ``[S]`` E_pi[A_task] - beta * KL(pi || pi_S), with A_task frozen (paper, eq:app_kl)."""
+    """Return ``[S]`` E_pi[A_task] - beta * KL(pi || pi_S), with A_task frozen (eq:app_kl)."""
     return (policy * (advantage + beta * (log_teacher - np.log(policy)))).sum(axis=-1)
 
 
