@@ -34,9 +34,9 @@ class TrlSteps:
         from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 
         torch.set_num_threads(settings.num_threads)
-        self._rollouts, num_rows = _rollouts(table), table.num_rows
+        self._rollouts, num_rows = rollouts_of(table), table.num_rows
         rewards = np.random.default_rng(0).integers(0, 2, num_rows).astype(float).tolist()
-        self._trainer: Any = GRPOTrainer(
+        self.trainer: Any = GRPOTrainer(
             model=settings.model_dir,
             reward_funcs=lambda completions, **_: rewards,
             train_dataset=Dataset.from_dict({"prompt": ["recorded"] * num_rows}),
@@ -76,13 +76,13 @@ class TrlSteps:
             def on_step_end(self, *args: Any, **kwargs: Any) -> None:
                 seconds.append(time.perf_counter() - begun[-1])
 
-        self._trainer.args.max_steps = num_steps
-        self._trainer.add_callback(Clock())
-        self._trainer.train()
+        self.trainer.args.max_steps = num_steps
+        self.trainer.add_callback(Clock())
+        self.trainer.train()
         return seconds
 
 
-def _rollouts(table: pa.Table) -> dict[str, list[Any]]:
+def rollouts_of(table: pa.Table) -> dict[str, list[Any]]:
     """Return what a ``rollout_func`` gives: prompts, all that follows them, and whose that is."""
     offsets, mask = row_offsets(table), loss_mask(table)
     tokens = table["token_ids"].combine_chunks().flatten().to_numpy()
