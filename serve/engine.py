@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from vllm import SamplingParams
 from vllm.distributed.weight_transfer.base import (
@@ -26,6 +26,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.exceptions import VLLMClientError, VLLMError
 from vllm.inputs.engine import tokens_input
+from vllm.logprobs import FlatLogprobs, Logprob
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -143,7 +144,7 @@ class PolicyEngine:
             )
         return Completion(
             token_ids=tuple(answer.token_ids),
-            rollout_logprobs=tuple(answer.logprobs.logprobs),
+            rollout_logprobs=tuple(cast(FlatLogprobs, answer.logprobs).logprobs),
             finish_reason=answer.finish_reason,
             weight_versions=versions.of_tokens(len(answer.token_ids)),
         )
@@ -159,9 +160,10 @@ class PolicyEngine:
             output, _ = await self._run(token_ids, params)
         except VLLMClientError as error:
             raise EngineError(f"cannot score {len(token_ids)} tokens: {error}") from error
+        positions = cast(list[dict[int, Logprob]], output.prompt_logprobs)  # the first is None
         return tuple(
             position[token].logprob
-            for position, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)
+            for position, token in zip(positions[1:], token_ids[1:], strict=True)
         )
 
     async def update_weights(

@@ -12,9 +12,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import psutil
 from vllm.config import WeightTransferConfig
+from vllm.config.model import ModelDType
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -111,7 +113,7 @@ def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
     """Return what vLLM is told, the same for every use of an engine."""
     return AsyncEngineArgs(
         model=options["model_dir"],
-        dtype=options["dtype"],
+        dtype=cast(ModelDType, options["dtype"]),
         max_model_len=options["max_model_len"],
         max_num_seqs=options["max_num_seqs"],
         kv_cache_memory_bytes=int(options["kv_cache_gib"] * 1024**3),

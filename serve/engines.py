@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import ray
 from ray import serve as ray_serve
+from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
@@ -158,7 +158,7 @@ class PolicyEngines:
         self._ask_everybody(lambda handle: handle.wake.remote(), timeout_s, "take the GPU back")
 
     def _ask_everybody(
-        self, call: Callable[[DeploymentHandle], DeploymentResponse], timeout_s: float, what: str
+        self, call: Callable[[DeploymentHandle], Any], timeout_s: float, what: str
     ) -> None:
         for name, answer in zip(self.names, self._ask(call, timeout_s), strict=True):
             if answer is None:
@@ -180,6 +180,7 @@ class PolicyEngines:
         had, and are asked again without it. It takes the version from the file when it is back.
         """
         lost: set[str] = set()
+        errors: list[CastRayError] = []
         for _ in range(BROADCAST_TRIES):
             up = engines_up(self.names) - lost
             if not up:
@@ -217,7 +218,7 @@ class PolicyEngines:
         meeting = sender.open_broadcast(manifest, world_size=world_size)
         wait_for_sender = sender.send_broadcast(timeout_s=timeout_s * GIVE_UP_SHARE)
 
-        def receive(handle: DeploymentHandle) -> DeploymentResponse:
+        def receive(handle: DeploymentHandle) -> Any:  # Any: a handle does not know the method
             first_rank = 1 + self._workers_per_engine * names.index(handle.app_name)
             route = WeightRoute(meeting=meeting, first_rank=first_rank)
             return handle.update_weights.remote(manifest, route)
@@ -228,7 +229,7 @@ class PolicyEngines:
         return answers, errors if of_sender is None else [*errors, of_sender]
 
     def _ask(
-        self, call: Callable[[DeploymentHandle], DeploymentResponse], timeout_s: float
+        self, call: Callable[[DeploymentHandle], Any], timeout_s: float
     ) -> list[Any]:  # Any: Serve does not type a response
         """Return every engine's answer, None for one that is down or does not answer in time."""
         up = engines_up(self.names)
@@ -240,7 +241,7 @@ class PolicyEngines:
 
     def _outcomes(
         self,
-        call: Callable[[DeploymentHandle], DeploymentResponse],
+        call: Callable[[DeploymentHandle], Any],
         timeout_s: float,
         up: Collection[str],
     ) -> list[Any]:
@@ -366,8 +367,10 @@ def engines_up(names: Sequence[str]) -> set[str]:
         for name in names
         if name in applications
         and any(
-            status.replica_states.get("RUNNING", 0)
+            count
             for status in applications[name].deployments.values()
+            for state, count in status.replica_states.items()
+            if state == "RUNNING"
         )
     }
 
@@ -396,7 +399,7 @@ def _answer(name: str, response: DeploymentResponse, deadline: float) -> tuple[A
                 # Or it would be carried out by the next replica, when it is long out of date.
                 response.cancel()
                 return None, "it did not answer in time"
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             failure = local_error(error, name)
             if not isinstance(failure, EngineError):
                 failure.__cause__ = error

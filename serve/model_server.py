@@ -15,12 +15,12 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 from ray import serve as ray_serve
 from ray.serve.deployment import Application
-from ray.serve.llm import LLMConfig
+from ray.serve.llm import LLMConfig, ModelLoadingConfig
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import CompletionRequest
 
@@ -66,7 +66,8 @@ class ModelServer(LLMServer):
         self._num_requests = self._num_tokens = self._num_refused = self._num_running = 0
         self._progress_at = time.monotonic()
         self._model = llm_config.model_id
-        self._tokenizer = tokenizer_digest(Path(llm_config.model_loading_config.model_source))
+        loading = cast(ModelLoadingConfig, llm_config.model_loading_config)
+        self._tokenizer = tokenizer_digest(Path(str(loading.model_source)))
         await super().__init__(llm_config, **rest)
 
     async def generate(
@@ -197,7 +198,7 @@ def model_application(options: ModelOptions) -> Application:
         "graceful_shutdown_timeout_s": 120,
         "graceful_shutdown_wait_loop_s": 1,
     }
-    return ray_serve.deployment(ModelServer, **serve_options).bind(llm_config=config)
+    return ray_serve.deployment(**serve_options)(ModelServer).bind(llm_config=config)
 
 
 def llm_config(options: ModelOptions) -> LLMConfig:

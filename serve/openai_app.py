@@ -43,14 +43,18 @@ class OpenAI(OpenAiIngress):
 
     async def __init__(self, *, model_app: str, name: str) -> None:
         handle = await wait_for_app(model_app, timeout_s=_MODEL_TIMEOUT_S)
-        super().__init__(llm_deployments={name: handle}, model_cards={name: ModelCard(id=name)})
+        cards: Any = {name: ModelCard(id=name)}  # Any: less than Ray's own card says
+        super().__init__(llm_deployments={name: handle}, model_cards=cards)
 
-    async def models(self) -> JSONResponse:
+    # Responses where Ray's ingress returns models: FastAPI sends both.
+    async def models(self) -> JSONResponse:  # pyright: ignore[reportIncompatibleMethodOverride]
         """List the models."""
         cards = [card.model_dump() for card in self._model_cards.values()]
         return JSONResponse({"object": "list", "data": cards})
 
-    async def model_data(self, model: str) -> JSONResponse:
+    async def model_data(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, model: str
+    ) -> JSONResponse:
         """Return one model."""
         card = self._model_cards.get(model)
         if card is None:
@@ -129,11 +133,10 @@ def openai_application(
         app=app,
     )
     deployment = ray_serve.deployment(
-        ingress,
         name="OpenAI",
         max_ongoing_requests=guard.max_requests,
         autoscaling_config={"min_replicas": 1, "max_replicas": max_replicas},
         ray_actor_options={"num_cpus": 0, "runtime_env": ONE_LOOP},
         graceful_shutdown_timeout_s=120,
     )
-    return deployment.bind(model_app=model_app, name=name)
+    return deployment(ingress).bind(model_app=model_app, name=name)

@@ -20,6 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 from ray import serve as ray_serve
@@ -381,7 +382,7 @@ def deploy_simulated_engines(
     goes before it; ``num_cpus`` and ``num_at_start`` are those
     of ``deploy_engines``; the rest is told to ``SimulatedEngine``.
     """
-    placed = {"placement_group_bundles": [{"CPU": num_cpus}]} if num_cpus else {}
+    placed: dict[str, Any] = {"placement_group_bundles": [{"CPU": num_cpus}]} if num_cpus else {}
     application = SimulatedDeployment.options(
         ray_actor_options={"num_cpus": num_cpus}, **placed
     ).bind(

@@ -67,7 +67,6 @@ def site_application(
 
     hosted = ray_serve.ingress(built)(Site)
     deployment = ray_serve.deployment(
-        hosted,
         name="Site",
         num_replicas=1,  # a game lives in one process
         max_ongoing_requests=settings.guard.max_requests + 64,  # the guard says no in words
@@ -75,7 +74,7 @@ def site_application(
         health_check_period_s=5,
         graceful_shutdown_timeout_s=60,
     )
-    return deployment.bind()
+    return deployment(hosted).bind()
 
 
 async def _connected(options: AgentOptions) -> Agent:

@@ -47,4 +47,8 @@ async def tokens_written(llm: AsyncLLM) -> dict[str, int]:
     for _ in range(llm.scheduler_config.max_num_seqs // envs.VLLM_V1_OUTPUT_PROC_CHUNK_SIZE + 1):
         await asyncio.sleep(0)
     states = llm.output_processor.request_states.values()
-    return {state.external_req_id: state.detokenizer.num_output_tokens() for state in states}
+    return {
+        state.external_req_id: state.detokenizer.num_output_tokens()
+        for state in states
+        if state.detokenizer is not None
+    }

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import ray
 from blake3 import blake3
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cast_ray.errors import CastRayError, RemoteTimeout, WeightSyncError
@@ -244,15 +245,15 @@ class WeightCarrier:
     def _get(self, reference: ray.ObjectRef, deadline: float) -> Any:
         try:
             return ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
-        except ray.exceptions.GetTimeoutError as error:
+        except GetTimeoutError as error:
             raise RemoteTimeout(
                 f"the weight source {self._source} did not answer within {self._timeout_s} s"
             ) from error
-        except ray.exceptions.RayTaskError as error:
+        except RayTaskError as error:
             if isinstance(error.cause, CastRayError):
                 raise type(error.cause)(f"weight source {self._source}: {error.cause}") from error
             raise
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             raise RemoteTimeout(
                 f"the weight source {self._source} is gone ({error}); publish again"
             ) from error

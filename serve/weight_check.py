@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from vllm.model_executor.layers.linear import LinearBase
@@ -109,7 +110,7 @@ def _check_module(
     elif isinstance(module, VocabParallelEmbedding):
         source = f"{name}.weight"
         held = share_of_vocabulary(module, _find(tensors, source))
-        rows = torch.arange(len(held), device=module.weight.device)
+        rows = torch.arange(len(held), device=module.get_parameter("weight").device)
         yield _check_equal(source, module.quant_method.embedding(module, rows), held), source
     else:
         for field, parameter in module.named_parameters(recurse=False):
@@ -118,7 +119,10 @@ def _check_module(
 
 
 def _check_linear(
-    model: torch.nn.Module, name: str, layer: LinearBase, tensors: Mapping[str, torch.Tensor]
+    model: Any,  # Any: what vLLM's models have beside a module's methods
+    name: str,
+    layer: LinearBase,
+    tensors: Mapping[str, torch.Tensor],
 ) -> Iterator[tuple[LayerCheck, str]]:
     """Check a linear layer, one by one the projections that the engine has merged into it."""
     prefix, _, leaf = name.rpartition(".")
@@ -135,7 +139,7 @@ def _check_linear(
     if layer.bias is not None:
         whole = [_find(tensors, f"{part}.bias").to(layer.params_dtype) for part in parts]
         sent = shares_of_linear(layer, name, whole)
-        found = layer.bias.split([len(bias) for bias in sent])
+        found = layer.get_parameter("bias").split([len(bias) for bias in sent])
         for part, bias, expected in zip(parts, found, sent, strict=True):
             yield _check_equal(f"{part}.bias", bias, expected), f"{part}.bias"
 

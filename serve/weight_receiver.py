@@ -132,7 +132,11 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         )
         write_receipt(receipt, update_info.receipt_path, rank=self.parallel_config.rank)
 
-    def acquire(self, manifest: WeightManifest, update_info: FileUpdate) -> dict[str, torch.Tensor]:
+    def acquire(
+        self,
+        manifest: WeightManifest,
+        update_info: Any,  # Any: a FileUpdate here; other receivers have types of their own
+    ) -> dict[str, torch.Tensor]:
         """Return the tensors of a version, proved; nothing of the model is touched.
 
         Raises:
@@ -142,7 +146,8 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Hand the tensors to the model, which packs each layer as soon as it is complete."""
-        self.model.load_weights(iter(tensors.items()))
+        model: Any = self.model  # Any: what vLLM's models have beside a module's methods
+        model.load_weights(iter(tensors.items()))
 
     def pack_tied_head(self) -> None:
         """Pack the output head again when it shares the embedding.
@@ -151,8 +156,9 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         would go on computing with the copy that was packed at the start.
         """
         if self.model_config.hf_config.tie_word_embeddings:
-            head = self.model.lm_head
-            head.tie_weights(self.model.model.embed_tokens)
+            model: Any = self.model
+            head = model.lm_head
+            head.tie_weights(model.model.embed_tokens)
             head.quant_method.process_weights_after_loading(head)
 
     def finish_weight_update(self) -> None:
