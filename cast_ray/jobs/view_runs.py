@@ -42,7 +42,7 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
     @asynccontextmanager
     async def players() -> AsyncIterator[Players]:
         analyst = LocalAnalyst(max_bytes=_ANALYST_BYTES)
-        say(f"{runs} is shown at {base_url(host, port)}/#/runs; Ctrl-C ends it")
+        say(f"{runs} is shown at {base_url(host, port)}/#/runs (Ctrl-C ends it)")
         try:
             yield Players(analyst=analyst)
         finally:
