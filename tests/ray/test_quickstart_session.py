@@ -123,7 +123,9 @@ def test_the_run_is_looked_at(session: Session) -> None:
 
 
 def test_the_run_is_judged_and_played_again(session: Session) -> None:
-    said = session.run(*line(QUICKSTART, "cast-ray eval --model runs/second"), "--limit", "4", "--attempts", "1")
+    said = session.run(
+        *line(QUICKSTART, "cast-ray eval --model runs/second"), "--limit", "4", "--attempts", "1"
+    )
     assert "mini-unseen" in said
     session.run(*line(QUICKSTART, "cast-ray replay"))
 
