@@ -75,6 +75,7 @@ def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path:
 README_ROWS = {
     "rush_hour": "Rush Hour, from a start that seldom wins",
     "sokoban": "Sokoban, trained on boards 4 to 6 moves from the goal",
+    "sokoban_algorithms": "Sokoban, the same from a start that is a little better",
     "minesweeper": "Minesweeper, likewise",
 }
 
