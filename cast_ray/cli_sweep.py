@@ -73,6 +73,10 @@ def compare(
         Path | None,
         typer.Option(help="Folder of tables and picture. Default: the folder, if it is one."),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Of all arms this one; give it once for each, in the order wanted."),
+    ] = None,
     evaluation: Annotated[
         Path | None,
         typer.Option(help="Of the arms' models on whole tiers: what `cast-ray eval --out` wrote."),
@@ -93,10 +97,18 @@ def compare(
 
     if out is None and len(folders) > 1:
         raise ConfigError("where do the tables of several folders go? Give --out")
+    if out is None and only:
+        raise ConfigError("where do the tables of these arms alone go? Give --out")
     place = out or folders[0]
-    typer.echo(
-        hold_beside(folders, baseline=baseline, out=place, evaluation=evaluation, ceiling=ceiling)
+    text = hold_beside(
+        folders,
+        baseline=baseline,
+        out=place,
+        only=only or (),
+        evaluation=evaluation,
+        ceiling=ceiling,
     )
+    typer.echo(text)
     typer.echo(f"{place / 'comparison.svg'} and {place / 'comparison.md'}")
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cast_ray.comparison import arms_of, played_tiers, race
-from cast_ray.errors import ConfigError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.jobs.compared_runs import read_tables
+from cast_ray.jobs.compared_runs import read_tables, require_arm
 from cast_ray.report.arms import comparison_tables, draw_comparison
 
 
@@ -17,6 +16,7 @@ def compare(
     *,
     baseline: str,
     out: Path,
+    only: Sequence[str] = (),
     evaluation: Path | None = None,
     ceiling: Path | None = None,
 ) -> str:
@@ -27,6 +27,7 @@ def compare(
             again.
         baseline: the arm that all others are held against.
         out: gets ``curves.parquet``, ``runs.parquet``, ``comparison.svg`` and ``comparison.md``.
+        only: the arms that are compared, in their order; empty = all.
         evaluation: what ``cast-ray eval`` wrote of the arms' models; ``out`` then gets
             ``tiers.parquet``, too.
         ceiling: directory of a run that took no step, whose start model shows how well the student
@@ -38,11 +39,10 @@ def compare(
         RunDirectoryError: a folder holds neither, or there is no evaluation or ceiling.
         EnvironmentSetupError: the file system refused something.
     """
-    tables = read_tables(folders, evaluation=evaluation, ceiling=ceiling)
+    tables = read_tables(folders, only=only, evaluation=evaluation, ceiling=ceiling)
     arms = arms_of(tables.curves)
     by_name = {arm.name: arm for arm in arms}
-    if baseline not in by_name:
-        raise ConfigError(f"no arm is called {baseline!r}; there are {', '.join(by_name)}")
+    require_arm(baseline, by_name)
     races = [
         race(*pair)
         for arm in arms

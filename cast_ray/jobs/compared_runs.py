@@ -2,62 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import json
-import math
-import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 
-from cast_ray.comparison import CURVES, TIERS
-from cast_ray.config_file import load_config
-from cast_ray.config_reference import config_values
+from cast_ray.comparison import TIERS
 from cast_ray.errors import ConfigError, RunDirectoryError
-from cast_ray.jobs.sweep_plan import ARM, trial_name
-from cast_ray.metrics import read_metrics
-from cast_ray.play_quality import turn_regrets
+from cast_ray.jobs.swept_runs import RUN_SCHEMA, run_values, swept_runs
 from cast_ray.run_directory import RunDirectory
-from cast_ray.trajectory import costs_of
-from cast_ray.validation_log import read_validation
-from solver_actors.judge import Judge
-from solver_actors.oracle import Oracle
 
-_ORACLE_BYTES = 2**28
 CURVES_FILE, RUNS = "curves.parquet", "runs.parquet"
 TIERS_FILE, CEILING_FILE = "tiers.parquet", "ceiling.parquet"
-_RUN_SCHEMA = pl.Schema(
-    {
-        "arm": pl.String,
-        "seed": pl.Int32,
-        "values": pl.String,
-        "steps": pl.Int32,
-        "before": pl.Float64,
-        "after": pl.Float64,
-        "attempts": pl.Int32,
-        "regret": pl.Float64,
-        "solver_of_turn": pl.Float64,
-        "solver_of_trajectory": pl.Float64,
-        "solver_of_step": pl.Float64,
-        "seconds_step": pl.Float64,
-        "seconds": pl.Float64,
-        "code": pl.String,
-    }
-)
-"""``values``: what the run's configuration says that the defaults do not, as ``key=value``, quoted
-as in a shell.
-``regret``: a turn, on held-out boards after training: moves wasted; in Minesweeper how much
-likelier a mine was in the revealed cell than in the safest one, by what was open.
-``solver_of_…``: the solver's share of a turn without the model, of a trajectory with it, and of a
-step as if nothing ran beside it.
-``code``: the version of cast_ray and a checksum of its text; null = recorded before it was kept."""
-
-
 _CEILING_SCHEMA = pl.Schema(
     {"values": pl.String, "success": pl.Float64, "attempts": pl.Int32, "code": pl.String}
 )
@@ -85,18 +44,23 @@ class Tables:
 
 
 def read_tables(
-    folders: Sequence[Path], *, evaluation: Path | None = None, ceiling: Path | None = None
+    folders: Sequence[Path],
+    *,
+    only: Sequence[str] = (),
+    evaluation: Path | None = None,
+    ceiling: Path | None = None,
 ) -> Tables:
     """Return the tables of sweeps and of recorded comparisons, those of several one below another.
 
     Args:
         folders: of sweeps, or with ``curves.parquet`` and ``runs.parquet``.
+        only: the arms that are wanted, in their order; empty = all.
         evaluation: what ``cast-ray eval`` wrote of the arms' models; None = as recorded.
         ceiling: directory of a run that took no step; None = as recorded.
 
     Raises:
         ConfigError: two folders hold the same seed of the same arm, or both an evaluation or a
-            ceiling; or the ceiling's run took steps.
+            ceiling; an arm is wanted that is in none; or the ceiling's run took steps.
         RunDirectoryError: a folder holds neither, or there is no evaluation.
     """
     parts = [_recorded(one) if (one / CURVES_FILE).is_file() else _swept(one) for one in folders]
@@ -112,15 +76,44 @@ def read_tables(
         raise RunDirectoryError(f"{folders[0]} holds no finished run of a sweep")
     tiers = [part.tiers for part in parts] if evaluation is None else [_tiers(evaluation)]
     ceilings = [part.ceiling for part in parts] if ceiling is None else [_ceiling(ceiling)]
-    return Tables(
+    whole = Tables(
         curves=pl.concat([part.curves for part in parts]),
         runs=pl.concat([part.runs for part in parts]),
-        tiers=_only(tiers, "evaluation"),
-        ceiling=_only(ceilings, "ceiling"),
+        tiers=_sole(tiers, "evaluation"),
+        ceiling=_sole(ceilings, "ceiling"),
+    )
+    return _of_arms(whole, only) if only else whole
+
+
+def _of_arms(tables: Tables, only: Sequence[str]) -> Tables:
+    """Return these arms in this order, and of the tiers what is no arm, such as the start model."""
+    known = tables.runs["arm"].unique(maintain_order=True).to_list()
+    for arm in only:
+        require_arm(arm, known)
+
+    def ordered(table: pl.DataFrame) -> pl.DataFrame:
+        return pl.concat([table.filter(pl.col("arm") == arm) for arm in dict.fromkeys(only)])
+
+    left_out = set(known) - set(only)
+    return dataclasses.replace(
+        tables,
+        curves=ordered(tables.curves),
+        runs=ordered(tables.runs),
+        tiers=None if tables.tiers is None else tables.tiers.filter(~pl.col("arm").is_in(left_out)),
     )
 
 
-def _only(tables: Sequence[pl.DataFrame | None], what: str) -> pl.DataFrame | None:
+def require_arm(arm: str, known: Iterable[str]) -> None:
+    """See that an arm is there.
+
+    Raises:
+        ConfigError: it is not; the message names those that are.
+    """
+    if arm not in known:
+        raise ConfigError(f"no arm is called {arm!r}; there are {', '.join(known)}")
+
+
+def _sole(tables: Sequence[pl.DataFrame | None], what: str) -> pl.DataFrame | None:
     known = [table for table in tables if table is not None]
     if len(known) > 1:
         raise ConfigError(f"more than one folder holds a recorded {what}: give --{what}, for all")
@@ -136,23 +129,15 @@ def _recorded(folder: Path) -> Tables:
         raise RunDirectoryError(f"{folder} holds {CURVES_FILE} but no {RUNS}")
     return Tables(
         curves=pl.read_parquet(folder / CURVES_FILE),
-        runs=pl.concat([pl.DataFrame(schema=_RUN_SCHEMA), runs], how="diagonal"),
+        runs=pl.concat([pl.DataFrame(schema=RUN_SCHEMA), runs], how="diagonal"),
         tiers=table(TIERS_FILE),
         ceiling=table(CEILING_FILE),
     )
 
 
 def _swept(folder: Path) -> Tables:
-    found = _finished(folder)
-    start = RunDirectory(folder / "start")
-    rows = [_run_row(arm, seed, run, _values(run, start)) for arm, seed, run in found]
-    curves = [pl.DataFrame(schema=CURVES), *(_curve(*one) for one in found)]
-    return Tables(
-        curves=pl.concat(curves),
-        runs=pl.DataFrame(rows, schema=_RUN_SCHEMA),
-        tiers=None,
-        ceiling=None,
-    )
+    curves, runs = swept_runs(folder)
+    return Tables(curves=curves, runs=runs, tiers=None, ceiling=None)
 
 
 def _ceiling(path: Path) -> pl.DataFrame:
@@ -163,7 +148,7 @@ def _ceiling(path: Path) -> pl.DataFrame:
     if summary["steps"]:
         raise ConfigError(f"{path} took {summary['steps']} steps: a ceiling is a run with steps=0")
     row = {
-        "values": _values(run, run),
+        "values": run_values(run, run),
         "success": summary["after"]["success"],
         "attempts": summary["after"]["n"],
         "code": summary.get("code"),
@@ -186,102 +171,3 @@ def _tiers(evaluation: Path) -> pl.DataFrame:
         .agg(attempts=pl.len(), solved=pl.col("is_success").sum())
         .cast(TIERS)
     )
-
-
-def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
-    """Return arm, seed and directory of every run of a sweep that has ended; others may go on."""
-    note = folder / "sweep.json"
-    if not note.is_file():
-        raise RunDirectoryError(f"{folder} is no sweep: it has no {note.name}")
-    grid = json.loads(note.read_text())["grid"]
-    found = []
-    for values in itertools.product(*grid.values()):
-        own = dict(zip(grid, values, strict=True))
-        run = RunDirectory(folder / "trials" / trial_name(own))
-        if run.summary.is_file():
-            words = [v if k == ARM else f"{k}={v}" for k, v in own.items() if k != "seed"]
-            arm = ", ".join(words) or "all"
-            found.append((arm, load_config(run.config, []).seed, run))
-    return found
-
-
-def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
-    rows = read_validation(run.validation)
-    if rows.is_empty():
-        raise RunDirectoryError(
-            f"{run.path} was not validated: train with evaluation.every above 0"
-        )
-    return rows.select(
-        arm=pl.lit(arm),
-        seed=pl.lit(seed),
-        step="step",
-        board=pl.col("puzzle_id").rank("dense") - 1,
-        attempts="attempts",
-        solved="solved",
-    ).cast(CURVES)
-
-
-def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, Any]:
-    summary = json.loads(run.summary.read_text())
-    steps = read_metrics(run.metrics)
-    timed = [one for one in steps if not one.is_replayed]  # the others cost no play
-    if not timed:
-        raise RunDirectoryError(f"{run.path} took no step: give steps above 0")
-    solver = math.fsum(one.seconds_solver for one in timed)
-    files = [run.trajectory_file(one.step) for one in timed]
-    played = pl.concat(
-        [
-            pl.DataFrame(pq.read_table(file, columns=["seconds_environment", "seconds_generation"]))
-            for file in files
-        ]
-    ).sum()
-    rules, model = (float(played[name].item()) for name in played.columns)
-    total = math.fsum(one.seconds_total for one in timed)
-    return {
-        "arm": arm,
-        "seed": seed,
-        "values": values,
-        "steps": len(steps),
-        "before": summary["before"]["success"],
-        "after": summary["after"]["success"],
-        "attempts": summary["after"]["n"],
-        "regret": _regret(run),
-        "solver_of_turn": solver / (solver + rules),
-        "solver_of_trajectory": solver / (solver + rules + model),
-        "solver_of_step": solver / total,
-        "seconds_step": total / len(timed),
-        "seconds": summary["seconds"],
-        "code": summary.get("code"),
-    }
-
-
-def _values(run: RunDirectory, start: RunDirectory) -> str:
-    """Return what a run's configuration says that the defaults do not.
-
-    How its start model was taught stands in the configuration of the run that all others begin
-    with, if the sweep had one; the path of that model is then left out.
-    """
-    own, usual = (dict(config_values(load_config(file, []))) for file in (run.config, None))
-    if start.config.is_file():
-        taught = dict(config_values(load_config(start.config, [])))
-        own |= {
-            k: v for k, v in taught.items() if k.startswith("warm_start.") or k == "policy.path"
-        }
-    left_out = ("run_dir", "seed", "value_net.path")
-    return shlex.join(f"{k}={v}" for k, v in own.items() if v != usual[k] and k not in left_out)
-
-
-def _regret(run: RunDirectory) -> float | None:
-    columns = ["game", "cost_to_go", "cost_status", "effects", "states", "actions"]
-    rows = pq.read_table(run.evaluations / "after.parquet", columns=columns).to_pylist()
-    judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
-    regrets = [
-        regret
-        for row in rows
-        for regret in (
-            *turn_regrets(costs_of(row).tolist(), row["effects"], game=row["game"]),
-            *judge.risks(row["game"], row["states"], row["actions"], row["effects"]).excess,
-        )
-        if regret is not None
-    ]
-    return float(np.mean(regrets)) if regrets else None

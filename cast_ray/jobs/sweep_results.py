@@ -18,10 +18,10 @@ from matplotlib.ticker import MaxNLocator
 from cast_ray.files import written_aside
 from cast_ray.jobs.sweep_plan import ARM, Trial
 from cast_ray.metrics import read_metrics
+from cast_ray.report.arms import COLOURS
 from cast_ray.run_directory import RunDirectory
 
 _PANEL_INCHES = (5.2, 3.6)
-_COLOURS = ("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#6b6b6b")
 
 
 def results_table(
@@ -91,7 +91,7 @@ def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
     for place, label in enumerate(settings):
         names = [trial.name for trial in trials if _label(trial) == label]
         rows = table.filter(pl.col("name").is_in(names)).to_dicts()
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = COLOURS[place % len(COLOURS)]
         for axes, column, _ in panels:
             _draw_curves(axes, rows, column, colour)
         _draw_after(after, rows, place, colour)
@@ -102,7 +102,7 @@ def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
     after.set_xlim(0, 1)
     after.set_yticks(range(len(settings)), settings)
     for place, tick in enumerate(after.get_yticklabels()):
-        tick.set_color(_COLOURS[place % len(_COLOURS)])
+        tick.set_color(COLOURS[place % len(COLOURS)])
     after.invert_yaxis()
     for axes in (training, validation, after):
         axes.grid(alpha=0.3)

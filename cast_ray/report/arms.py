@@ -18,7 +18,10 @@ from cast_ray.comparison import Arm, Estimate, Played, Race, band
 from cast_ray.files import written_aside
 from cast_ray.markdown_table import ABSENT, markdown_table
 
-COLOURS = ("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#6b6b6b")
+COLOURS = (
+    *("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#6b6b6b"),
+    *("#d183b5", "#98b84c"),
+)
 _SIZE = (11.0, 4.2)
 
 

@@ -174,6 +174,22 @@ def test_recorded_runs_and_new_ones_become_one_comparison(tmp_path: Path) -> Non
     assert "Give --out" in str(refused.exception)
 
 
+def test_arms_that_are_not_wanted_are_left_out(sweep: Path, tmp_path: Path) -> None:
+    evaluation = made_evaluation(tmp_path / "evaluation")
+    compare([sweep], baseline="CAST", out=tmp_path / "all", evaluation=evaluation)
+    text = compare([tmp_path / "all"], baseline="CAST", out=tmp_path / "one", only=["CAST"])
+    assert "outcome only" not in text and "75.0% (50.0 to 100.0)" in text
+    turned = ["outcome only", "CAST"]
+    compare([sweep], baseline="CAST", out=tmp_path / "turned", only=turned)
+    found = pl.read_parquet(tmp_path / "turned" / "runs.parquet")["arm"]
+    assert found.unique(maintain_order=True).to_list() == turned
+    with pytest.raises(ConfigError, match="no arm is called 'cast'; there are CAST, outcome only"):
+        compare([sweep], baseline="CAST", out=tmp_path / "none", only=["cast"])
+    arguments = ["compare", str(tmp_path / "all"), "--baseline", "CAST", "--only", "CAST"]
+    refused = CliRunner().invoke(app, arguments)
+    assert "Give --out" in str(refused.exception)
+
+
 def test_a_ceiling_is_shown_and_kept(sweep: Path, tmp_path: Path) -> None:
     run = made_run(tmp_path / "taught", arm="CAST", seed=3)
     shares = {"success": 0.675, "low": 0.6, "high": 0.7, "n": 8}
