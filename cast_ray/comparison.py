@@ -39,6 +39,20 @@ TIERS = pl.Schema(
     }
 )
 """How trained models did on whole tiers; ``board``: its number among those of its tier."""
+TRAINING = pl.Schema(
+    {
+        "arm": pl.String,
+        "seed": pl.Int32,
+        "step": pl.Int32,
+        "success": pl.Float64,
+        "lost_fraction": pl.Float64,
+        "ineffective_fraction": pl.Float64,
+        "invalid_fraction": pl.Float64,
+        "harmful_fraction": pl.Float64,
+        "entropy": pl.Float64,
+    }
+)
+"""What ``metrics.parquet`` says of the games that were trained on."""
 SMOOTHING = 0.6
 """Weight of the past in the exponential mean of a curve."""
 _DRAWS = 2000

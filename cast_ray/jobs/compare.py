@@ -26,7 +26,8 @@ def compare(
         folders: of sweeps, or such as an earlier comparison wrote: one of those alone is drawn
             again.
         baseline: the arm that all others are held against.
-        out: gets ``curves.parquet``, ``runs.parquet``, ``comparison.svg`` and ``comparison.md``.
+        out: gets ``curves.parquet``, ``runs.parquet``, ``comparison.svg`` and
+            ``comparison.md``, and ``training.parquet`` of the runs whose steps are known.
         only: the arms that are compared, in their order; empty = all.
         evaluation: what ``cast-ray eval`` wrote of the arms' models; ``out`` then gets
             ``tiers.parquet``, too.
@@ -51,7 +52,9 @@ def compare(
     ]
     played = [] if tables.tiers is None else played_tiers(tables.tiers)
     reached = None if tables.ceiling is None else float(tables.ceiling["success"][0])
-    text = comparison_tables(arms, tables.runs, races, played, ceiling=reached)
+    text = comparison_tables(
+        arms, tables.runs, races, played, training=tables.training, ceiling=reached
+    )
     with refusals_named(out):
         out.mkdir(parents=True, exist_ok=True)
     for name, table in tables.by_file().items():

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import polars as pl
 
-from cast_ray.comparison import TIERS
+from cast_ray.comparison import TIERS, TRAINING
 from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.jobs.swept_runs import RUN_SCHEMA, run_values, swept_runs
 from cast_ray.run_directory import RunDirectory
 
 CURVES_FILE, RUNS = "curves.parquet", "runs.parquet"
-TIERS_FILE, CEILING_FILE = "tiers.parquet", "ceiling.parquet"
-_CEILING_SCHEMA = pl.Schema(
+TRAINING_FILE, TIERS_FILE, CEILING_FILE = "training.parquet", "tiers.parquet", "ceiling.parquet"
+CEILING_SCHEMA = pl.Schema(
     {"values": pl.String, "success": pl.Float64, "attempts": pl.Int32, "code": pl.String}
 )
 """Of a run that took no step: how far its start model got on the held-out boards."""
@@ -31,6 +31,8 @@ class Tables:
     """``CURVES``."""
     runs: pl.DataFrame
     """A row a run."""
+    training: pl.DataFrame
+    """``TRAINING``, of the runs whose steps were recorded."""
     tiers: pl.DataFrame | None
     """``TIERS``, where the arms' models were evaluated."""
     ceiling: pl.DataFrame | None
@@ -39,7 +41,11 @@ class Tables:
     def by_file(self) -> dict[str, pl.DataFrame]:
         """Return the tables that there are, by the names of their files."""
         files = {CURVES_FILE: self.curves, RUNS: self.runs}
-        others = {TIERS_FILE: self.tiers, CEILING_FILE: self.ceiling}
+        others = {
+            TRAINING_FILE: None if self.training.is_empty() else self.training,
+            TIERS_FILE: self.tiers,
+            CEILING_FILE: self.ceiling,
+        }
         return files | {name: table for name, table in others.items() if table is not None}
 
 
@@ -79,6 +85,7 @@ def read_tables(
     whole = Tables(
         curves=pl.concat([part.curves for part in parts]),
         runs=pl.concat([part.runs for part in parts]),
+        training=pl.concat([part.training for part in parts]),
         tiers=_sole(tiers, "evaluation"),
         ceiling=_sole(ceilings, "ceiling"),
     )
@@ -99,6 +106,7 @@ def _of_arms(tables: Tables, only: Sequence[str]) -> Tables:
         tables,
         curves=ordered(tables.curves),
         runs=ordered(tables.runs),
+        training=ordered(tables.training),
         tiers=None if tables.tiers is None else tables.tiers.filter(~pl.col("arm").is_in(left_out)),
     )
 
@@ -124,20 +132,21 @@ def _recorded(folder: Path) -> Tables:
     def table(name: str) -> pl.DataFrame | None:
         return pl.read_parquet(folder / name) if (folder / name).is_file() else None
 
-    runs = table(RUNS)
+    runs, steps = table(RUNS), table(TRAINING_FILE)
     if runs is None:
         raise RunDirectoryError(f"{folder} holds {CURVES_FILE} but no {RUNS}")
     return Tables(
         curves=pl.read_parquet(folder / CURVES_FILE),
         runs=pl.concat([pl.DataFrame(schema=RUN_SCHEMA), runs], how="diagonal"),
+        training=pl.DataFrame(schema=TRAINING) if steps is None else steps,
         tiers=table(TIERS_FILE),
         ceiling=table(CEILING_FILE),
     )
 
 
 def _swept(folder: Path) -> Tables:
-    curves, runs = swept_runs(folder)
-    return Tables(curves=curves, runs=runs, tiers=None, ceiling=None)
+    curves, runs, training = swept_runs(folder)
+    return Tables(curves=curves, runs=runs, training=training, tiers=None, ceiling=None)
 
 
 def _ceiling(path: Path) -> pl.DataFrame:
@@ -153,7 +162,7 @@ def _ceiling(path: Path) -> pl.DataFrame:
         "attempts": summary["after"]["n"],
         "code": summary.get("code"),
     }
-    return pl.DataFrame([row], schema=_CEILING_SCHEMA)
+    return pl.DataFrame([row], schema=CEILING_SCHEMA)
 
 
 def _tiers(evaluation: Path) -> pl.DataFrame:

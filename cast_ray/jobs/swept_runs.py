@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from cast_ray.comparison import CURVES
+from cast_ray.comparison import CURVES, TRAINING
 from cast_ray.config_file import load_config
 from cast_ray.config_reference import config_values
 from cast_ray.errors import RunDirectoryError
@@ -54,8 +55,8 @@ step as if nothing ran beside it.
 ``code``: the version of cast_ray and a checksum of its text; null = recorded before it was kept."""
 
 
-def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the validation curves (``CURVES``) and the runs (``RUN_SCHEMA``) of a sweep.
+def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return a sweep's validation (``CURVES``), runs (``RUN_SCHEMA``) and steps (``TRAINING``).
 
     Raises:
         RunDirectoryError: the folder holds no sweep, or a run that was never validated.
@@ -64,7 +65,16 @@ def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     start = RunDirectory(folder / "start")
     rows = [_run_row(arm, seed, run, run_values(run, start)) for arm, seed, run in found]
     curves = [pl.DataFrame(schema=CURVES), *(_curve(*one) for one in found)]
-    return pl.concat(curves), pl.DataFrame(rows, schema=RUN_SCHEMA)
+    steps = [
+        {"arm": arm, "seed": seed, **asdict(step)}
+        for arm, seed, run in found
+        for step in read_metrics(run.metrics)
+    ]
+    return (
+        pl.concat(curves),
+        pl.DataFrame(rows, schema=RUN_SCHEMA),
+        pl.DataFrame(steps, schema=TRAINING),
+    )
 
 
 def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:

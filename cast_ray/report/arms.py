@@ -85,10 +85,12 @@ def comparison_tables(
     races: Sequence[Race],
     played: Sequence[Played] = (),
     *,
+    training: pl.DataFrame | None = None,
     ceiling: float | None = None,
 ) -> str:
     """Return Markdown: every arm's results, also on other tiers, if they were played, and the
-    ceiling, if it was measured; who reaches whose best how soon; the solver's share."""
+    ceiling, if it was measured; who reaches whose best how soon; what happened in training, where
+    that was recorded; the solver's share."""
     results, shares = [], []
     for arm in arms:
         own = runs.filter(pl.col("arm") == arm.name).sort("seed")
@@ -121,12 +123,31 @@ def comparison_tables(
             ["", "best", "at step", "reached at step", "ratio", "95%"],
             [_race(one) for one in races],
         ),
+        *([] if training is None or training.is_empty() else [_training_table(training)]),
         markdown_table(
             ["solver's share", "of a turn", "of a trajectory", "of a step"],
             shares,
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _training_table(training: pl.DataFrame) -> str:
+    """Say how the games of each quarter of the steps went, in the mean over them and the seeds."""
+    last = pl.col("step").max().over("arm")
+    quarters = (
+        training.with_columns(quarter=(4 * (pl.col("step") - 1)) // last)
+        .group_by("arm", "quarter", maintain_order=True)
+        .agg(pl.col("success", "lost_fraction", "ineffective_fraction").mean())
+        .sort("quarter", maintain_order=True)
+    )
+    rows = [
+        [arm, *(", ".join(f"{share:.0%}" for share in own[name]) for name in own.columns[2:])]
+        for (arm,), own in quarters.group_by("arm", maintain_order=True)
+    ]
+    return markdown_table(
+        ["in training, a quarter each", "games won", "lost", "turns without effect"], rows
+    )
 
 
 def _tier_table(played: Sequence[Played]) -> str:

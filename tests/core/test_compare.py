@@ -41,7 +41,9 @@ def made_run(path: Path, *, arm: str, seed: int) -> RunDirectory:
     for step in (1, 2):
         write_step(run, step, table)
     write_evaluation(run, "after", table)
-    rows = [step_row(step, seconds_total=10.0, seconds_solver=0.5) for step in (1, 2)]
+    won = {"success": 0.5 if arm == "CAST" else 0.25, "ineffective_fraction": 0.1 * (seed + 1)}
+    timed = {"seconds_total": 10.0, "seconds_solver": 0.5}
+    rows = [step_row(1, **timed, **won), step_row(2, **timed, success=0.75, lost_fraction=0.2)]
     # After a resume: nobody knows any more what its play took.
     rows.append(step_row(3, seconds_total=1.0, seconds_solver=math.nan, is_replayed=True))
     write_metrics(run.metrics, rows)
@@ -96,6 +98,10 @@ def test_every_figure_is_that_of_the_runs(sweep: Path, tmp_path: Path) -> None:
     )
     for arm, expected in VALIDATED.items():
         assert means.filter(pl.col("arm") == arm)["share"].to_list() == list(expected)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    # Three steps are no four quarters.
+    assert ["CAST", "50%, 75%, 0%", "0%, 20%, 0%", "15%, 0%, 0%"] in rows
+    assert ["outcome only", "25%, 75%, 0%", "0%, 20%, 0%", "15%, 0%, 0%"] in rows
     # Smoothed: CAST 0.25, 0.45, 0.67; the outcome alone 0.25, 0.35, 0.51, reached after two steps.
     assert "| CAST to the best of outcome only | 51.0% |       2 |               2 |" in text
     assert "not reached" in text
@@ -117,7 +123,8 @@ def test_tables_alone_give_the_same_bytes_again(sweep: Path, tmp_path: Path) -> 
     compare([sweep], baseline="outcome only", out=tmp_path / "first")
     compare([tmp_path / "first"], baseline="outcome only", out=tmp_path / "again")
     names = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert names == ["comparison.md", "comparison.svg", "curves.parquet", "runs.parquet"]
+    tables = ["curves.parquet", "runs.parquet", "training.parquet"]
+    assert names == ["comparison.md", "comparison.svg", *tables]
     for name in names:
         first, again = (tmp_path / which / name for which in ("first", "again"))
         assert first.read_bytes() == again.read_bytes(), name
@@ -168,7 +175,7 @@ def test_recorded_runs_and_new_ones_become_one_comparison(tmp_path: Path) -> Non
     assert compare(given, baseline="CAST", out=tmp_path / "both") == compare(
         [whole], baseline="CAST", out=tmp_path / "out"
     )
-    for name in ("runs.parquet", "comparison.svg"):
+    for name in ("runs.parquet", "training.parquet", "comparison.svg"):
         assert (tmp_path / "both" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
     refused = CliRunner().invoke(app, ["compare", *map(str, given), "--baseline", "CAST"])
     assert "Give --out" in str(refused.exception)

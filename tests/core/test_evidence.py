@@ -66,7 +66,7 @@ def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path:
     text = compare([folder], baseline=baseline, out=tmp_path)
     kept = {path.name for path in folder.iterdir() if path.is_file()}
     needed = {"comparison.md", "comparison.svg", "curves.parquet", "runs.parquet"}
-    assert needed <= kept <= needed | {"tiers.parquet", "ceiling.parquet"}
+    assert needed <= kept <= needed | {"training.parquet", "tiers.parquet", "ceiling.parquet"}
     for file in kept:
         assert (tmp_path / file).read_bytes() == (folder / file).read_bytes(), file
     assert text in RESULTS
