@@ -103,6 +103,17 @@ def test_every_arm_of_several_seeds_can_be_run_again(name: str) -> None:
         assert trial.config.steps == runs.filter(pl.col("arm") == arm)["steps"][0]
 
 
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_all_runs_of_a_comparison_begin_alike(name: str) -> None:
+    """From one kept model, or from one that is taught by the same values."""
+    runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
+    start = r"(?:warm_start\.|policy\.path=)\S+"
+    (begun,) = {tuple(sorted(re.findall(start, values))) for values in runs["values"]}
+    if "warm_start.steps=0" in begun:
+        (path,) = (one.removeprefix("policy.path=") for one in begun if "path" in one)
+        assert (ROOT / path).is_dir()
+
+
 def test_a_start_model_that_is_kept_is_the_one_that_was_written() -> None:
     kept = sorted(EVIDENCE.glob("*/start_model"))
     assert kept
