@@ -18,7 +18,7 @@ CI := $(addprefix tests/ray/test_,engine_life.py learner_state.py quickstart_ses
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY)  ## Make the environment in .venv (about three minutes, once)
+setup: $(READY)  ## Make the environment in .venv (about four minutes, once)
 
 $(READY): pyproject.toml setup.sh
 	PYTHON=$(PYTHON) bash setup.sh $(VENV)

@@ -260,13 +260,16 @@ def main() -> None:
         print(f"cast-ray: {error}", file=sys.stderr)
         sys.exit(2)
     except ModuleNotFoundError as error:
-        from cast_ray.jobs.surroundings import installed_versions, is_for_training
+        from cast_ray.jobs.surroundings import (
+            TRAINING_INSTALL,
+            installed_versions,
+            is_for_training,
+        )
 
         if is_for_training(installed_versions()):
             raise
         print(
-            f"cast-ray: this needs {error.name}, which comes with an extra: python -m pip install "
-            "'cast-ray[cpu]', or 'cast-ray[gpu]' beside an NVIDIA driver",
+            f"cast-ray: this needs {error.name}, which comes with an extra: {TRAINING_INSTALL}",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -1,7 +1,8 @@
 """``make wheel-test``: what is released is built, installed alone in new environments, and used.
 
 The core of the wheel must work without torch, Ray or vLLM, and say in a sentence which extra the
-rest comes with. ``--extra cpu`` (5 minutes) installs that extra, too, and trains;
+rest comes with. ``--extra cpu`` (5 minutes) installs that extra, too, and trains (where no index at
+hand has builds of torch for CPUs, ``PIP_EXTRA_INDEX_URL`` names PyTorch's);
 ``--extra cpu --extra alfworld`` also plays a household of ALFWorld's.
 """
 

