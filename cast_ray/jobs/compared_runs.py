@@ -156,10 +156,13 @@ def _ceiling(path: Path) -> pl.DataFrame:
     summary = json.loads(run.summary.read_text())
     if summary["steps"]:
         raise ConfigError(f"{path} took {summary['steps']} steps: a ceiling is a run with steps=0")
+    # The same model played before and after no step: both count.
+    played = [summary["before"], summary["after"]]
+    attempts = sum(one["n"] for one in played)
     row = {
         "values": run_values(run, run),
-        "success": summary["after"]["success"],
-        "attempts": summary["after"]["n"],
+        "success": sum(one["success"] * one["n"] for one in played) / attempts,
+        "attempts": attempts,
         "code": summary.get("code"),
     }
     return pl.DataFrame([row], schema=CEILING_SCHEMA)
