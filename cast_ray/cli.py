@@ -223,7 +223,7 @@ def bench(
     service: overhead of a turn over HTTP, 64 games at once, simulated and real engine.
     simulated: 4,096 episodes on an engine of stated slots and latency: slots filled, CPU, memory.
     solve: seconds for 10,000 states of all games in play, from 1,000 puzzles, with --q.
-    solvers: microseconds a scored state, Sokoban and Rush Hour beside plain Python.
+    solvers: microseconds a scored state, beside the same in plain Python.
     startup: seconds until the command line, Ray and an engine answer, beside vLLM alone.
     sync: seconds from the learner's weights to an engine's, 1 GB, beside a plain copy of the bytes.
     value-net: environment steps a CPU second of the value network's DQN, beside RLlib's own.

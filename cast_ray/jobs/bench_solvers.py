@@ -3,8 +3,8 @@
 A batch is what a step plays: 16 puzzles, 8 episodes each. The oracle starts empty for every batch,
 reads the states as text, and scores a puzzle's episodes in one call. Times are of the CPU.
 
-Beside it, where nothing is hidden: the same states by breadth-first search in plain Python, over
-the game's own rules, one search a puzzle. Both must say the same.
+Beside it the same states in plain Python, a puzzle at a time: breadth-first search over the game's
+own rules; for Minesweeper the peek-free solver over sets of cells. Both must say the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ import numpy as np
 
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.base import Status
+from cast_ray.games.minesweeper import MinesweeperState
 from cast_ray.generators import build_puzzles
+from cast_ray.jobs.plain_minefield import Board, all_cells
+from cast_ray.jobs.plain_minesweeper import costs_to_go
 from cast_ray.jobs.plain_search import plain_costs
 from cast_ray.jobs.start_solver import StartSolver
 from cast_ray.puzzles import Puzzle
@@ -35,7 +38,7 @@ NUM_EPISODES = 8
 SHARE_OF_BEST_ACTIONS = 0.6
 """The other actions are drawn from all that change the state."""
 SEED = 0
-PLAIN = (("sokoban", "id"), ("rush_hour", "id"))
+PLAIN_TIER = "id"
 NUM_PLAIN_PUZZLES = 8
 _CACHE_BYTES = 1 << 30
 
@@ -63,7 +66,7 @@ def bench_solvers() -> dict[str, float]:
         for tier in TIERS:
             groups = _scored_groups(game, tier)
             figures |= _figures(f"{game}_{tier}", groups)
-            if (game, tier) in PLAIN:
+            if tier == PLAIN_TIER:
                 figures |= _beside_plain(f"{game}_{tier}", game, groups[:NUM_PLAIN_PUZZLES])
     return figures
 
@@ -80,12 +83,25 @@ def _plain_seconds(game_name: str, boards: Sequence[str]) -> float:
     game = get_game(game_name)
     begun = time.process_time()
     states = [game.decode(board) for board in boards]
-    costs = plain_costs(game, states[0])
-    said = [costs.get(state, math.inf) for state in states]
+    if game_name == "minesweeper":
+        said = costs_to_go(minefield(state) for state in states)
+    else:
+        costs = plain_costs(game, states[0])
+        said = [costs.get(state, math.inf) for state in states]
     seconds = time.process_time() - begun
     exact = get_solver_entry(game_name).build(states[0]).cost_to_go(states)
     assert np.array_equal(said, exact), f"plain Python and the solver differ on {boards[0]}"
     return seconds
+
+
+def minefield(state: MinesweeperState) -> Board:
+    """Return what is under and what is open on a board of the rules; its flags are left out."""
+    rows, cols = state.layout.rows, state.layout.cols
+    mines, revealed = (
+        frozenset(cell for i, cell in enumerate(all_cells(rows, cols)) if cells >> i & 1)
+        for cells in (state.layout.mines, state.revealed)
+    )
+    return Board(rows=rows, cols=cols, mines=mines, revealed=revealed)
 
 
 def _scored_groups(game: str, tier: str) -> list[_Group]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.solvers.slow_minesweeper import decided, num_candidates, solver_reveal
-from tests.solvers.slow_minesweeper_board import Board, Cell, all_cells, neighbours, reveal
+from cast_ray.jobs.plain_minefield import Board, Cell, all_cells, neighbours, reveal
+from cast_ray.jobs.plain_minesweeper import decided, solver_reveal
+from tests.solvers.enumerated_mines import num_candidates
 
 TIERS = {"id": (6, 6, 7), "unseen": (7, 7, 10), "mini": (5, 5, 3), "mini-unseen": (5, 5, 5)}
 """Rows, columns and number of mines of a tier."""

@@ -9,9 +9,12 @@ import pytest
 
 from cast_ray.games.minesweeper import MinesweeperLayout, MinesweeperState
 from cast_ray.games.rush_hour import RushHour
+from cast_ray.jobs.plain_minefield import Board, Cell
+from cast_ray.jobs.plain_minesweeper import cost_to_go, solver_reveal
 from solver_actors.minesweeper import solve_minesweeper
 from solver_actors.rush_hour import solve_rush_hour
 from solver_actors.rush_hour_search import confirm_length
+from tests.solvers.enumerated_mines import mine_probabilities
 from tests.solvers.minesweeper_states import (
     random_flagged_state,
     random_guess_state,
@@ -19,8 +22,6 @@ from tests.solvers.minesweeper_states import (
     random_state,
     states_with_few_layouts,
 )
-from tests.solvers.slow_minesweeper import cost_to_go, mine_probabilities, solver_reveal
-from tests.solvers.slow_minesweeper_board import Board, Cell
 from tests.solvers.slow_rush_hour import random_board, slow_costs
 
 TIERS = ("id", "unseen")

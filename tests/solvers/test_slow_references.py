@@ -8,34 +8,26 @@ from itertools import product
 
 import pytest
 
+from cast_ray.jobs.plain_minefield import Board, Cell, neighbours, reveal
+from cast_ray.jobs.plain_minesweeper import (
+    Constraint,
+    assignments,
+    components,
+    cost_to_go,
+    decided,
+    score,
+    solver_reveal,
+    solver_reveals,
+    undecided_probabilities,
+)
+from tests.solvers.drawn_minefields import drawing, drawn, numbers_drawn
+from tests.solvers.enumerated_mines import mine_probabilities, mine_probabilities_by_boundary
 from tests.solvers.minesweeper_states import (
     TIERS,
     random_flagged_state,
     random_guess_state,
     random_small_guess_state,
     states_with_few_layouts,
-)
-from tests.solvers.slow_minesweeper import (
-    Constraint,
-    assignments,
-    components,
-    cost_to_go,
-    decided,
-    mine_probabilities,
-    mine_probabilities_by_boundary,
-    score,
-    solver_reveal,
-    solver_reveals,
-    undecided_probabilities,
-)
-from tests.solvers.slow_minesweeper_board import (
-    Board,
-    Cell,
-    drawing,
-    drawn,
-    neighbours,
-    numbers_drawn,
-    reveal,
 )
 from tests.solvers.slow_rush_hour import is_solved, random_board, reachable, slides, slow_costs
 

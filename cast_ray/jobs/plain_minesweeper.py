@@ -1,6 +1,7 @@
-"""Minesweeper, slow and plain: mine probabilities and the peek-free solver, from nothing but sets.
+"""Minesweeper's K in plain Python: the peek-free solver from nothing but sets. For comparison.
 
-Shares no code with the rules or the solver that it checks. Cells are ``(row, column)``.
+Shares no code with the rules or the solver beside which it is timed and which it checks in tests.
+Cells are ``(row, column)``.
 
 Where the text of the specification can be read in two ways, this is how it is read here:
 
@@ -29,80 +30,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, compress
 
-from tests.solvers.slow_minesweeper_board import (
-    Board,
-    Cell,
-    Numbers,
-    all_cells,
-    neighbours,
-    reveal,
-)
-
-# Mine probabilities by enumeration
-
-
-def num_candidates(rows: int, cols: int, num_mines: int, numbers: Numbers) -> int:
-    """Return how many layouts `mine_probabilities` has to look at."""
-    return math.comb(rows * cols - len(numbers), num_mines)
-
-
-def mine_probabilities(
-    rows: int, cols: int, num_mines: int, numbers: Numbers
-) -> dict[Cell, Fraction]:
-    """Return every hidden cell's mine probability, by looking at every layout of the mines.
-
-    Every number owns one hexadecimal digit. A cell weighs 1 in the digits of the numbers that it
-    touches, so the weights of a layout's mines add up to all its counts at once: at most 8 each,
-    so nothing is carried. Numbers with hidden neighbours own the low digits, which keeps weights
-    in machine words.
-
-    Raises:
-        ValueError: No layout agrees with the numbers.
-    """
-    hidden = [cell for cell in all_cells(rows, cols) if cell not in numbers]
-    owners = sorted(numbers, key=lambda at: neighbours(rows, cols, at).issubset(numbers))
-    digit = {at: 16**i for i, at in enumerate(owners)}
-    weights = [sum(digit.get(n, 0) for n in neighbours(rows, cols, cell)) for cell in hidden]
-    seen = sum(number * digit[at] for at, number in numbers.items())
-    sums = map(sum, combinations(weights, num_mines))
-    num_layouts, num_with = 0, Counter[Cell]()
-    for layout in compress(combinations(hidden, num_mines), map(seen.__eq__, sums)):
-        num_layouts += 1
-        num_with.update(layout)
-    if num_layouts == 0:
-        raise ValueError("no layout of the mines agrees with the numbers")
-    return {cell: Fraction(num_with[cell], num_layouts) for cell in hidden}
-
-
-def mine_probabilities_by_boundary(
-    rows: int, cols: int, num_mines: int, numbers: Numbers
-) -> dict[Cell, Fraction]:
-    """Return the same with less work: the cells beside numbers all at once, the rest by binomials.
-
-    Raises:
-        ValueError: No layout agrees with the numbers.
-    """
-    hidden = [cell for cell in all_cells(rows, cols) if cell not in numbers]
-    limits = _constraints(rows, cols, numbers)
-    boundary = _cells_of(limits)
-    num_rest = len(hidden) - len(boundary)
-    num_layouts, num_with, num_with_interior = 0, dict.fromkeys(hidden, 0), 0
-    for mines in assignments(boundary, limits, most=num_mines):
-        left = num_mines - mines.bit_count()
-        layouts = math.comb(num_rest, left)
-        num_layouts += layouts
-        num_with_interior += math.comb(num_rest - 1, left - 1) if num_rest and left else 0
-        for i, cell in enumerate(boundary):
-            num_with[cell] += layouts * (mines >> i & 1)
-    if num_layouts == 0:
-        raise ValueError("no layout of the mines agrees with the numbers")
-    num_with |= dict.fromkeys(set(hidden).difference(boundary), num_with_interior)
-    return {cell: Fraction(num_with[cell], num_layouts) for cell in hidden}
-
-
-# Constraints
+from cast_ray.jobs.plain_minefield import Board, Cell, Numbers, all_cells, neighbours, reveal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +43,7 @@ class Constraint:
     mines: int
 
 
-def _constraints(
+def constraints_of(
     rows: int, cols: int, numbers: Numbers, mines: Iterable[Cell] = ()
 ) -> list[Constraint]:
     """Return the constraints row-major, known mines taken out of them."""
@@ -129,7 +58,7 @@ def _constraints(
     return found
 
 
-def _cells_of(constraints: list[Constraint]) -> list[Cell]:
+def cells_of(constraints: list[Constraint]) -> list[Cell]:
     return sorted(frozenset[Cell]().union(*(each.cells for each in constraints)))
 
 
@@ -139,7 +68,7 @@ def components(constraints: list[Constraint]) -> list[list[Constraint]]:
     for each in constraints:
         apart, merged = [], [each]
         for part in parts:
-            if each.cells.isdisjoint(_cells_of(part)):
+            if each.cells.isdisjoint(cells_of(part)):
                 apart.append(part)
             else:
                 merged += part
@@ -173,7 +102,7 @@ def assignments(
 
 
 def score(rows: int, cols: int, numbers: Numbers, cell: Cell) -> int:
-    """Return what SPEC calls the score: 1 a hidden neighbour, 2 a number, 3 a zero."""
+    """Return how much a reveal may tell: 1 a hidden neighbour, 2 a number, 3 a zero."""
     beside = [numbers.get(each) for each in neighbours(rows, cols, cell)]
     return sum(1 if number is None else 2 if number else 3 for number in beside)
 
@@ -181,8 +110,8 @@ def score(rows: int, cols: int, numbers: Numbers, cell: Cell) -> int:
 def decided(rows: int, cols: int, numbers: Numbers) -> tuple[set[Cell], set[Cell]]:
     """Return the hidden cells entailed safe and the proven mines, without the mine count."""
     safe, mines = set[Cell](), set[Cell]()
-    for part in components(_constraints(rows, cols, numbers)):
-        cells = _cells_of(part)
+    for part in components(constraints_of(rows, cols, numbers)):
+        cells = cells_of(part)
         allowed = assignments(cells, part)
         for i, cell in enumerate(cells):
             values = {mask >> i & 1 for mask in allowed}
@@ -196,9 +125,9 @@ def decided(rows: int, cols: int, numbers: Numbers) -> tuple[set[Cell], set[Cell
 def guesses(rows: int, cols: int, numbers: Numbers, proven: set[Cell]) -> list[Cell]:
     """Return the undecided cells in the order that breaks the last ties."""
     boundary: list[Cell] = []
-    for part in components(_constraints(rows, cols, numbers, proven)):
+    for part in components(constraints_of(rows, cols, numbers, proven)):
         groups: dict[frozenset[Cell], list[Cell]] = {}
-        for cell in _cells_of(part):  # row-major, so groups appear by their smallest cell
+        for cell in cells_of(part):  # row-major, so groups appear by their smallest cell
             same = frozenset(each.at for each in part if cell in each.cells)
             groups.setdefault(same, []).append(cell)
         for group in groups.values():
@@ -211,8 +140,8 @@ def undecided_probabilities(
     rows: int, cols: int, num_mines: int, numbers: Numbers, proven: set[Cell]
 ) -> dict[Cell, Fraction]:
     """Return the undecided cells' mine probabilities, from each component's solution counts."""
-    parts = components(_constraints(rows, cols, numbers, proven))
-    solutions = [(_cells_of(part), assignments(_cells_of(part), part)) for part in parts]
+    parts = components(constraints_of(rows, cols, numbers, proven))
+    solutions = [(cells_of(part), assignments(cells_of(part), part)) for part in parts]
     boundary = {cell for cells, _ in solutions for cell in cells}
     interior = [c for c in guesses(rows, cols, numbers, proven) if c not in boundary]
     left = num_mines - len(proven)
@@ -253,7 +182,7 @@ def _product(counts: list[Counter[int]]) -> Counter[int]:
 
 
 def solver_reveal(rows: int, cols: int, num_mines: int, numbers: Numbers) -> Cell:
-    """Return the peek-free solver's next reveal (SPEC, section 2).
+    """Return the peek-free solver's next reveal.
 
     Raises:
         ValueError: All hidden cells are mines, so there is nothing to reveal.
@@ -276,6 +205,24 @@ def solver_reveals(board: Board) -> list[Cell]:
         reveals.append(solver_reveal(*board.view))
         board = reveal(board, reveals[-1])
     return reveals
+
+
+def costs_to_go(boards: Iterable[Board]) -> list[float]:
+    """Return K of boards without flags, each position on the solver's way played once."""
+    known: dict[Board, float] = {}
+    costs: list[float] = []
+    for start in boards:
+        board, way = start, list[Board]()
+        while board not in known:
+            if board.is_won or board.is_lost:
+                known[board] = 0.0 if board.is_won else math.inf
+            else:
+                way.append(board)
+                board = reveal(board, solver_reveal(*board.view))
+        for steps, earlier in enumerate(reversed(way), start=1):
+            known[earlier] = known[board] + steps
+        costs.append(known[start])
+    return costs
 
 
 def cost_to_go(board: Board, flags: frozenset[Cell] = frozenset()) -> float:
