@@ -55,6 +55,8 @@ TRAINING = pl.Schema(
 """What ``metrics.parquet`` says of the games that were trained on."""
 SMOOTHING = 0.6
 """Weight of the past in the exponential mean of a curve."""
+WAYPOINTS = (0.25, 0.5, 0.75, 0.9, 1.0)
+"""Shares of the way from the start to the baseline's best."""
 _DRAWS = 2000
 
 
@@ -104,6 +106,17 @@ class Race:
     """First validated step at which the runner's smoothed mean curve is there, too."""
     ratio: Estimate
     """The latter over the former."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Climb:
+    """How soon an arm was how far on the baseline's way to its best; infinite = never."""
+
+    arm: str
+    baseline: str
+    steps: tuple[float, ...]
+    """Of each of ``WAYPOINTS`` the first validated step at which the smoothed mean curve is there.
+    """
 
 
 def arms_of(curves: pl.DataFrame) -> list[Arm]:
@@ -205,6 +218,28 @@ def race(runner: Arm, baseline: Arm, *, seed: int = 0) -> Race:
             figure=_ratio(runner.steps, mine, best_curve), low=float(low), high=float(high)
         ),
     )
+
+
+def climbs(arms: Sequence[Arm], baseline: Arm) -> list[Climb]:
+    """Return how soon each arm was how far on the way that the baseline went.
+
+    A race is decided at the top, where curves are flat; this shows the way there. Empty where the
+    baseline never rose above its start.
+    """
+    curves = [smoothed(arm.solved.mean(axis=(0, 2))) for arm in (baseline, *arms)]
+    start, best = curves[0][0], curves[0][_peak(baseline.steps, curves[0])]
+    if best <= start:
+        return []
+    # Not start + 1 * (best - start), which may miss the best by a rounding.
+    heights = [(1 - share) * start + share * best for share in WAYPOINTS]
+    return [
+        Climb(
+            arm=arm.name,
+            baseline=baseline.name,
+            steps=tuple(_first_step(arm.steps, curve, height) for height in heights),
+        )
+        for arm, curve in zip(arms, curves[1:], strict=True)
+    ]
 
 
 def _ratio(steps: np.ndarray, runner: np.ndarray, baseline: np.ndarray) -> float:

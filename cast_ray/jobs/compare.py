@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cast_ray.comparison import arms_of, played_tiers, race
+from cast_ray.comparison import arms_of, climbs, played_tiers, race
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.jobs.compared_runs import read_tables, require_arm
 from cast_ray.report.arms import comparison_tables, draw_comparison
@@ -53,7 +53,13 @@ def compare(
     played = [] if tables.tiers is None else played_tiers(tables.tiers)
     reached = None if tables.ceiling is None else float(tables.ceiling["success"][0])
     text = comparison_tables(
-        arms, tables.runs, races, played, training=tables.training, ceiling=reached
+        arms,
+        tables.runs,
+        races,
+        played,
+        ways=climbs(arms, by_name[baseline]),
+        training=tables.training,
+        ceiling=reached,
     )
     with refusals_named(out):
         out.mkdir(parents=True, exist_ok=True)

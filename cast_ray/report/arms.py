@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from cast_ray.comparison import Arm, Estimate, Played, Race, band
+from cast_ray.comparison import WAYPOINTS, Arm, Climb, Estimate, Played, Race, band
 from cast_ray.files import written_aside
 from cast_ray.markdown_table import ABSENT, markdown_table
 
@@ -85,12 +85,13 @@ def comparison_tables(
     races: Sequence[Race],
     played: Sequence[Played] = (),
     *,
+    ways: Sequence[Climb] = (),
     training: pl.DataFrame | None = None,
     ceiling: float | None = None,
 ) -> str:
     """Return Markdown: every arm's results, also on other tiers, if they were played, and the
-    ceiling, if it was measured; who reaches whose best how soon; what happened in training, where
-    that was recorded; the solver's share."""
+    ceiling, if it was measured; who reaches whose best how soon, and who was how far on the way
+    there; what happened in training, where that was recorded; the solver's share."""
     results, shares = [], []
     for arm in arms:
         own = runs.filter(pl.col("arm") == arm.name).sort("seed")
@@ -123,6 +124,7 @@ def comparison_tables(
             ["", "best", "at step", "reached at step", "ratio", "95%"],
             [_race(one) for one in races],
         ),
+        *([_way_table(ways)] if ways else []),
         *([] if training is None or training.is_empty() else [_training_table(training)]),
         markdown_table(
             ["solver's share", "of a turn", "of a trajectory", "of a step"],
@@ -130,6 +132,13 @@ def comparison_tables(
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _way_table(ways: Sequence[Climb]) -> str:
+    return markdown_table(
+        [f"steps to … of the way to {ways[0].baseline}'s best", *(f"{w:.0%}" for w in WAYPOINTS)],
+        [[one.arm, *map(_steps, one.steps)] for one in ways],
+    )
 
 
 def _training_table(training: pl.DataFrame) -> str:

@@ -105,6 +105,17 @@ def test_every_figure_is_that_of_the_runs(sweep: Path, tmp_path: Path) -> None:
     # Smoothed: CAST 0.25, 0.45, 0.67; the outcome alone 0.25, 0.35, 0.51, reached after two steps.
     assert "| CAST to the best of outcome only | 51.0% |       2 |               2 |" in text
     assert "not reached" in text
+    # The outcome alone climbs from 0.25 by 0.1 and 0.16.
+    assert [
+        "steps to … of the way to outcome only's best",
+        "25%",
+        "50%",
+        "75%",
+        "90%",
+        "100%",
+    ] in rows
+    assert ["CAST", "1", "1", "1", "2", "2"] in rows
+    assert ["outcome only", "1", "2", "2", "2", "2"] in rows
     assert (tmp_path / "comparison.md").read_text() == text
 
 

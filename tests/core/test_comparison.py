@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cast_ray.comparison import CURVES, Arm, arms_of, band, race, smoothed
+from cast_ray.comparison import CURVES, WAYPOINTS, Arm, arms_of, band, climbs, race, smoothed
 from cast_ray.errors import ConfigError
 
 STEPS = np.arange(0, 22, 2)
@@ -104,6 +104,34 @@ def test_an_arm_against_itself_needs_as_many_steps() -> None:
     found = race(one, one)
     assert found.ratio.figure == 1.0
     assert found.ratio.low <= 1.0 <= found.ratio.high
+
+
+def test_on_the_way_twice_as_fast_is_everywhere_in_half_the_steps() -> None:
+    slow = 0.2 + 0.5 * (STEPS / 20) ** 3
+    fast = np.interp(np.minimum(2 * STEPS, 20), STEPS, slow) + 1e-9  # above its own rounding
+    both = [arm("CAST", unsmoothed(fast)), arm("DAPO", unsmoothed(slow))]
+    first, second = climbs(both, both[1])
+    assert (first.arm, second.arm, first.baseline) == ("CAST", "DAPO", "DAPO")
+    assert WAYPOINTS == (0.25, 0.5, 0.75, 0.9, 1.0)
+    # The cube is there at 0.63, 0.79, 0.91 and 0.97 of the steps.
+    assert second.steps == (14.0, 16.0, 20.0, 20.0, 20.0)
+    assert first.steps == (8.0, 8.0, 10.0, 10.0, 10.0)
+
+
+def test_the_way_ends_where_the_race_does() -> None:
+    """The last waypoint is the baseline's best itself, to the bit, for it and for any other."""
+    for seed in range(20):
+        curves = np.random.default_rng(seed).uniform(0, 1, (2, 11))
+        one, other = (arm(name, curve) for name, curve in zip("ab", curves, strict=True))
+        ways = climbs([one, other], other)
+        if ways:
+            assert ways[0].steps[-1] == race(one, other).runner_step
+            assert ways[1].steps[-1] == race(one, other).baseline_step
+
+
+def test_a_baseline_that_only_fell_has_no_way() -> None:
+    falling = arm("DAPO", np.linspace(0.9, 0.1, 11))
+    assert climbs([falling], falling) == []
 
 
 def test_intervals_cover_what_they_should() -> None:
