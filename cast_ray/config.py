@@ -86,7 +86,7 @@ class WarmStartConfig:
     """Supervised training on imperfect solver play before any reinforcement learning."""
 
     steps: int = 500
-    """Optimizer updates; 0 = none (a pretrained model needs none)."""
+    """Optimizer updates; 0 = none, as where ``policy.path`` names a model and this is not given."""
     trajectories_per_step: int = 12
     """Demonstrated games of one update, on training boards drawn with replacement; none is shown
     twice."""
@@ -177,6 +177,9 @@ class EngineConfig:
     num_threads: int = 1
     """Threads that one engine computes with on CPU. More than it can have to itself makes it ten
     times slower: 320 to 380 turns a second with one thread, 47 with two beside a busy core."""
+    enforce_eager: bool = True
+    """Run layer by layer, without compilation and CUDA graphs. On GPUs false writes a few times as
+    many tokens a second of a small batch (not tried)."""
     tensor_parallel_size: int = 1
     """Workers that share each layer of one engine, one GPU each; on CPU one process each."""
     export_metrics: bool = False
@@ -188,7 +191,8 @@ class EngineConfig:
     start_timeout_s: float = 300.0
     """Longest wait for an engine to be ready."""
     request_timeout_s: float = 120.0
-    """Longest wait for one answer of an engine that is up."""
+    """An engine that is up and writes nothing for so long has stalled. Long answers are no reason
+    to raise it."""
     update_timeout_s: float = 60.0
     """Longest wait for an engine to have new weights."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,22 @@ from cast_ray.config_value_net import ValueNetConfig
 from cast_ray.errors import ConfigError
 from cast_ray.files import written_aside
 
-_VALUES_OF: Mapping[str, Mapping[Any, Mapping[str, Any]]] = {
-    "algorithm": ALGORITHMS,
-    "resources.preset": PRESETS,
+_VALUES_OF: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
+    "algorithm": lambda name: ALGORITHMS[name],
+    "resources.preset": lambda name: PRESETS[name],
+    # The warm start teaches a network that knows nothing; at its rate a trained one forgets all.
+    "policy.path": lambda path: {"warm_start": {"steps": 0}} if path else {},
 }
 """Keys whose word stands for a set of values."""
+WORDS = tuple(_VALUES_OF)
 
 
 def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
     """Return defaults, then the YAML file, then ``key=value`` overrides, checked.
 
     The values of an algorithm (``config_learning.ALGORITHMS``) and of a preset
-    (``config_resources.PRESETS``) stand right below what names them.
+    (``config_resources.PRESETS``) stand right below what names them, and so does ``warm_start.steps
+    = 0`` below a ``policy.path``.
 
     Raises:
         ConfigError: an unreadable file, an unknown key or a bad value; key, value and what is
@@ -125,9 +129,11 @@ def _word(layer: DictConfig, key: str) -> object | None:
 def _with_values_of(key: str, base: object, layer: DictConfig, origin: str) -> object:
     """Return ``base`` with the values that the word in a layer stands for."""
     word = _word(layer, key)
-    checked = _merge(base, OmegaConf.from_dotlist([f"{key}={word}"]), origin=origin)
+    named = OmegaConf.create()
+    OmegaConf.update(named, key, word)
+    checked = _merge(base, named, origin=origin)
     assert isinstance(checked, DictConfig)
-    return OmegaConf.merge(checked, dict(_VALUES_OF[key][OmegaConf.select(checked, key)]))
+    return OmegaConf.merge(checked, dict(_VALUES_OF[key](OmegaConf.select(checked, key))))
 
 
 def save_config(config: TrainConfig | ValueNetConfig, path: Path) -> None:

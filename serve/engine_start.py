@@ -125,7 +125,7 @@ def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
         enable_chunked_prefill=False,
         max_num_batched_tokens=max(options["max_model_len"], MIN_BATCHED_TOKENS),
         enable_prefix_caching=True,
-        enforce_eager=True,
+        enforce_eager=options.get("enforce_eager", True),
         enable_sleep_mode=options.get("can_rest", False),
         skip_tokenizer_init=True,
         generation_config="vllm",

@@ -46,6 +46,8 @@ class EngineOptions(TypedDict):
     """Whether vLLM's own Prometheus metrics go to Ray's metrics agent."""
     can_rest: NotRequired[bool]
     """Whether the engine can give its GPU's memory to others for a while; not on CPU."""
+    enforce_eager: NotRequired[bool]
+    """Whether the model runs layer by layer, without compilation and CUDA graphs; left out = so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

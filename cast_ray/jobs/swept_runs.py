@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from cast_ray.comparison import CURVES, TRAINING
-from cast_ray.config_file import load_config
+from cast_ray.config_file import WORDS, load_config
 from cast_ray.config_reference import config_values
 from cast_ray.errors import RunDirectoryError
 from cast_ray.jobs.sweep_plan import ARM, trial_name
@@ -156,8 +156,14 @@ def run_values(run: RunDirectory, start: RunDirectory) -> str:
         own |= {
             k: v for k, v in taught.items() if k.startswith("warm_start.") or k == "policy.path"
         }
+    # What a word stands for would win over a default that is not said again beside it.
+    implied = dict(config_values(load_config(None, [f"{word}={own[word]}" for word in WORDS])))
     left_out = ("run_dir", "seed", "value_net.path")
-    return shlex.join(f"{k}={v}" for k, v in own.items() if v != usual[k] and k not in left_out)
+    return shlex.join(
+        f"{k}={v}"
+        for k, v in own.items()
+        if k not in left_out and (v != usual[k] or v != implied[k])
+    )
 
 
 def _regret(run: RunDirectory) -> float | None:

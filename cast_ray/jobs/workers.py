@@ -246,6 +246,7 @@ def _start_engines(
         probe_timeout_s=_PROBE_TIMEOUT_S,
         export_metrics=engine.export_metrics,
         can_rest=resources.share_gpu,
+        enforce_eager=engine.enforce_eager,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cast_ray.cli import app
+from cast_ray.config_file import load_config, save_config
 from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.jobs.compare import compare
+from cast_ray.jobs.swept_runs import run_values
 from cast_ray.metrics import write_metrics
 from cast_ray.run_directory import RunDirectory
 from cast_ray.validation_log import keep_validation
@@ -117,6 +120,23 @@ def test_every_figure_is_that_of_the_runs(sweep: Path, tmp_path: Path) -> None:
     assert ["CAST", "1", "1", "1", "2", "2"] in rows
     assert ["outcome only", "1", "2", "2", "2", "2"] in rows
     assert (tmp_path / "comparison.md").read_text() == text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["algorithm=gspo", "learner.lr=4e-4"],
+        ["algorithm=dapo", "advantage.alpha=1"],
+        ["policy.path=/models/one"],
+        ["policy.path=/models/one", "warm_start.steps=500"],
+        ["resources.preset=one_node_8_gpus", "resources.engines=1"],
+    ],
+)
+def test_recorded_values_lead_to_the_same_configuration(given: list[str], tmp_path: Path) -> None:
+    config, run = load_config(None, given), RunDirectory(tmp_path)
+    save_config(config, run.config)
+    values = run_values(run, RunDirectory(tmp_path / "none"))
+    assert load_config(None, shlex.split(values)) == config
 
 
 def test_regret_in_minesweeper_is_the_risk_above_that_of_the_safest_cell(tmp_path: Path) -> None:

@@ -256,6 +256,25 @@ def test_the_values_of_a_file_win_over_the_algorithm_that_it_names(tmp_path: Pat
     assert (config.objective.clip_high, config.objective.kl_coefficient) == (0.3, 0.001)
 
 
+@pytest.mark.parametrize("path", ["/models/one", "s3://models/a b=c, d", "models/{x}: y"])
+def test_a_given_model_is_not_taught_from_nothing(tmp_path: Path, path: str) -> None:
+    assert load_config(None, [f"policy.path='{path}'"]).warm_start.steps == 0
+    named = tmp_path / "named.yaml"
+    named.write_text(f"policy: {{path: '{path}'}}\n")
+    assert load_config(named, []).warm_start.steps == 0
+    assert load_config(named, ["policy.path="]).warm_start.steps == 500
+
+
+def test_a_given_model_is_taught_where_that_is_said(tmp_path: Path) -> None:
+    for order in (1, -1):
+        config = load_config(None, ["policy.path=/models/one", "warm_start.steps=60"][::order])
+        assert config.warm_start.steps == 60
+    named = tmp_path / "named.yaml"
+    named.write_text("policy: {path: /models/one}\nwarm_start: {steps: 60}\n")
+    assert load_config(named, []).warm_start.steps == 60
+    assert load_config(named, ["policy.path=/models/two"]).warm_start.steps == 0
+
+
 def test_every_contradiction_is_listed_at_once() -> None:
     message = refusal(
         "objective.ratio=sequence",
