@@ -1,5 +1,7 @@
 # Two commands do everything: `make train` and `make test`. Both set up .venv first, once.
 PYTHON ?= python3.11
+# The main job and the tests run on CPUs, on every machine. EXTRA=gpu: vLLM's build for NVIDIA GPUs.
+EXTRA ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
@@ -21,7 +23,7 @@ help:  ## Say what there is
 setup: $(READY)  ## Make the environment in .venv (about four minutes, once)
 
 $(READY): pyproject.toml setup.sh
-	PYTHON=$(PYTHON) bash setup.sh $(VENV)
+	PYTHON=$(PYTHON) EXTRA=$(EXTRA) bash setup.sh $(VENV)
 	@touch $@
 
 train: $(READY)  ## Set up, then train the small policy: ARGS="steps=20 seed=1" changes values

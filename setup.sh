@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment: pinned packages, then what the first run would otherwise stop to compile.
-# Usage: setup.sh VENV   (PYTHON names the interpreter)
+# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu or gpu, else as the machine is)
 set -euo pipefail
 venv=$1
 python=${PYTHON:-python3.11}
@@ -11,8 +11,11 @@ sys.exit(sys.version_info[:2] != (3, 11))
 CHECK
 command -v g++ >/dev/null || { echo "setup: g++ is missing; install it (Debian: apt-get install g++)" >&2; exit 1; }
 
-engine=cpu
-command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 && engine=gpu
+engine=${EXTRA:-}
+if [ -z "$engine" ]; then
+  engine=cpu
+  command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 && engine=gpu
+fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 

@@ -148,7 +148,7 @@ def check_extras(environment: Environment, package: Path, extras: Sequence[str])
     if "alfworld" in extras:
         household = environment.folder("household")
         write_game(household, "mug")
-        player = ("eval", "--model", "random", "--games", "alfworld", "--out", "played")
+        player = ("eval", "--model", "random", "--games", "alfworld", "--out", "at_home")
         environment.run("cast-ray", *player, ALFWORLD_DATA=str(household))
         print("[alfworld]: a household is played", flush=True)
     return seconds
