@@ -12,7 +12,9 @@ from ray import serve as ray_serve
 
 from cast_ray.errors import EngineError
 from serve.deployment import deploy_engines
+from serve.engine_start import engine_arguments
 from serve.first_error import first_error
+from serve.wire import EngineOptions
 from tests.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -60,6 +62,27 @@ def failure_of(model_dir: Path, **changes: Any) -> str:
     assert len(str(caught.value)) < 700
     assert "broken-policy-0" not in ray_serve.status().applications
     return str(caught.value)
+
+
+def test_cuda_graphs_are_off_unless_the_options_say_otherwise() -> None:
+    options = EngineOptions(
+        model_dir="model",
+        weight_version=0,
+        dtype="bfloat16",
+        max_model_len=512,
+        max_num_seqs=4,
+        kv_cache_gib=1,
+        block_size=32,
+        seed=0,
+        tensor_parallel_size=1,
+        weight_backend="cast_ray_file",
+        update_timeout_s=30,
+        stall_timeout_s=30,
+        probe_timeout_s=30,
+        export_metrics=False,
+    )
+    assert engine_arguments(options).enforce_eager
+    assert not engine_arguments({**options, "enforce_eager": False}).enforce_eager
 
 
 def test_cpus_that_others_hold_are_named(local_ray: None, model_dir: Path) -> None:
