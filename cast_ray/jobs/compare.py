@@ -66,7 +66,7 @@ def compare(
     for name, table in tables.by_file().items():
         with written_aside(out / name) as aside:
             table.write_parquet(aside)
-    draw_comparison(arms, tables.runs, out / "comparison.svg", ceiling=reached)
+    draw_comparison(arms, tables.runs, out / "comparison.svg", baseline=baseline, ceiling=reached)
     with written_aside(out / "comparison.md") as aside:
         aside.write_text(text)
     return text

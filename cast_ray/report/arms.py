@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -19,59 +20,106 @@ from cast_ray.files import written_aside
 from cast_ray.markdown_table import ABSENT, markdown_table
 
 COLOURS = (
-    *("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#6b6b6b"),
+    *("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#2f4b7c"),
     *("#d183b5", "#98b84c"),
 )
+_GREY = "#6b6b6b"
 _SIZE = (11.0, 4.2)
+_MOST_IN_ONE_PANEL = 4
+"""Bands of more arms than that hide each other: each then has a panel of its own."""
 
 
 def draw_comparison(
-    arms: Sequence[Arm], runs: pl.DataFrame, path: Path, *, ceiling: float | None = None
+    arms: Sequence[Arm],
+    runs: pl.DataFrame,
+    path: Path,
+    *,
+    baseline: str,
+    ceiling: float | None = None,
 ) -> None:
     """Write an SVG: mean validation curves with 95% bands, and every run's held-out boards, between
     the start and ``ceiling``, what good play alone teaches this student.
 
-    Both scales begin at 0 and end with the quarter in which everything lies.
+    Of many arms each is drawn in a panel of its own, with the baseline in grey behind it. All
+    scales begin at 0 and end with the quarter in which everything lies.
 
     Raises:
         EnvironmentSetupError: the file system refused something.
     """
-    figure = Figure(figsize=(_SIZE[0], max(_SIZE[1], 1.4 + 0.34 * len(arms))), layout="constrained")
-    curves, after = figure.subplots(1, 2, width_ratios=(3, 2))
-    highest = 0.0
-    for place, arm in enumerate(arms):
-        colour = COLOURS[place % len(COLOURS)]
-        estimates = band(arm)
-        low, high = [one.low for one in estimates], [one.high for one in estimates]
-        highest = max(highest, *high)
-        curves.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        means = [one.figure for one in estimates]
-        curves.plot(arm.steps, means, color=colour, linewidth=2, label=arm.name)
-        for row in runs.filter(pl.col("arm") == arm.name).sort("seed").iter_rows(named=True):
-            after.plot(row["after"], place, "o", color=colour, markersize=4, alpha=0.8)
-        mean = runs.filter(pl.col("arm") == arm.name)["after"].mean()
-        after.plot(mean, place, "|", color=colour, markersize=18, markeredgewidth=2.5)
-    curves.set(title="Validation boards solved", xlabel="step", ylim=(0, _quarter(highest)))
-    curves.set_ylabel("mean over seeds, 95% over seeds and boards")
-    curves.xaxis.set_major_locator(MaxNLocator(integer=True))
-    curves.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    curves.legend(frameon=False, fontsize=8)
-    after.axvline(
-        runs["before"].to_numpy().mean(), color="#6b6b6b", linestyle=":", label="before training"
-    )
-    if ceiling is not None:
-        after.axvline(ceiling, color="#6b6b6b", linestyle="--", label="taught by good play")
-    after.set(title="Held-out boards after training", xlabel="share of attempts, a dot a seed")
-    after.set_xlim(0, _quarter(max(runs["after"].to_numpy().max(), ceiling or 0.0)))
-    after.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    after.legend(frameon=False, fontsize=8)
-    after.set_yticks(range(len(arms)), [arm.name for arm in arms])
-    after.invert_yaxis()
-    for axes in (curves, after):
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+    others = [arm for arm in arms if arm.name != baseline]
+    together = len(arms) <= _MOST_IN_ONE_PANEL
+    rows = 1 if together else math.ceil(len(others) / 3)
+    height = max(_SIZE[1], 1.4 + 0.34 * len(arms), 2.0 * rows)
+    figure = Figure(figsize=(_SIZE[0], height), layout="constrained")
+    ((left, right),) = figure.subfigures(1, 2, width_ratios=(3, 2), squeeze=False)
+    colours = {arm.name: COLOURS[place % len(COLOURS)] for place, arm in enumerate(arms)}
+    if together:
+        axes = left.subplots()
+        tops = [_draw_curve(axes, arm, colours[arm.name]) for arm in arms]
+        axes.set(title="Validation boards solved", xlabel="step", ylim=(0, _quarter(max(tops))))
+        axes.set_ylabel("mean over seeds, 95% over seeds and boards")
+        axes.legend(frameon=False, fontsize=8)
+    else:
+        (behind,) = (arm for arm in arms if arm.name == baseline)
+        colours[baseline] = _GREY
+        panels = left.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flatten()
+        left.suptitle(f"Validation boards solved, {baseline} in grey", fontsize=12)
+        left.supxlabel("step", fontsize=10)
+        left.supylabel("mean over seeds, 95% over seeds and boards", fontsize=10)
+        tops = [0.0]
+        for axes, arm in zip(panels, others, strict=False):
+            tops += [_draw_curve(axes, one, colours[one.name]) for one in (behind, arm)]
+            axes.set_title(arm.name, color=colours[arm.name], fontsize=9)
+        for axes in panels[len(others) :]:
+            axes.set_axis_off()
+        panels[0].set_ylim(0, _quarter(max(tops)))
+    _draw_held_out(right.subplots(), arms, runs, colours=colours, ceiling=ceiling)
     with written_aside(path) as aside, rc_context({"svg.hashsalt": "cast_ray"}):
         figure.savefig(aside, format="svg", metadata={"Date": None})
+
+
+def _draw_curve(axes: Axes, arm: Arm, colour: str) -> float:
+    """Draw an arm's mean and its band; return the highest point of the band."""
+    estimates = band(arm)
+    low, high = [one.low for one in estimates], [one.high for one in estimates]
+    axes.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
+    means = [one.figure for one in estimates]
+    axes.plot(arm.steps, means, color=colour, linewidth=2, label=arm.name)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    _quiet(axes)
+    return max(high)
+
+
+def _draw_held_out(
+    axes: Axes,
+    arms: Sequence[Arm],
+    runs: pl.DataFrame,
+    *,
+    colours: dict[str, str],
+    ceiling: float | None,
+) -> None:
+    for place, arm in enumerate(arms):
+        after = runs.filter(pl.col("arm") == arm.name).sort("seed")["after"].to_numpy()
+        colour = colours[arm.name]
+        axes.plot(after, [place] * len(after), "o", color=colour, markersize=4, alpha=0.8)
+        axes.plot(after.mean(), place, "|", color=colour, markersize=18, markeredgewidth=2.5)
+    before = runs["before"].to_numpy().mean()
+    axes.axvline(before, color=_GREY, linestyle=":", label="before training")
+    if ceiling is not None:
+        axes.axvline(ceiling, color=_GREY, linestyle="--", label="taught by good play")
+    axes.set(title="Held-out boards after training", xlabel="share of attempts, a dot a seed")
+    axes.set_xlim(0, _quarter(max(runs["after"].to_numpy().max(), ceiling or 0.0)))
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
+    axes.set_ylim(len(arms) - 0.5, -1.2)  # from the top, with room for the legend
+    axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
+    _quiet(axes)
+
+
+def _quiet(axes: Axes) -> None:
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _quarter(share: float) -> float:

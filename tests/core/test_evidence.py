@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 
 from cast_ray.checkpoint import check_whole
+from cast_ray.comparison import WAYPOINTS, arms_of, climbs, race
 from cast_ray.jobs.compare import compare
 from cast_ray.jobs.repeat import next_seed, plan_repetition
 from cast_ray.jobs.sweep_plan import plan_sweep, read_arms
@@ -91,6 +93,38 @@ def test_the_readme_has_the_recorded_means(name: str) -> None:
     shares = [f"{float(str(mean)):.1%}" for mean in means]
     assert [cell.strip() for cell in row.split("|")[2:5]] == shares
     assert row.endswith(f"| {cast['steps'][0]}, {cast.height} |")
+
+
+IN_SHORT = {
+    "rush_hour": "[Rush Hour]",
+    "sokoban": "[Sokoban]",
+    "sokoban_algorithms": "[Sokoban, another start]",
+    "minesweeper": "[Minesweeper]",
+}
+
+
+@pytest.mark.parametrize("name", IN_SHORT)
+def test_the_summary_has_the_recorded_steps(name: str) -> None:
+    (row,) = [line for line in RESULTS.splitlines() if line.startswith(f"| {IN_SHORT[name]}(")]
+    runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
+    arms = {a.name: a for a in arms_of(pl.read_parquet(EVIDENCE / name / "curves.parquet"))}
+    cast, dapo = arms["CAST"], arms["DAPO"]
+    both = runs.filter(pl.col("arm").is_in(["CAST", "DAPO"]))
+    means = both.group_by("arm", maintain_order=True).agg(pl.col("after").mean()).sort("arm")
+    shares = [f"{100 * share:.1f}%" for share in (both["before"].mean(), *means["after"])]
+
+    def words(*steps: float, digits: int = 0) -> list[str]:
+        return ["not reached" if math.isinf(s) else f"{s:.{digits}f}" for s in steps]
+
+    ways = [way.steps for way in climbs([cast, dapo], dapo)]
+    found = race(cast, dapo).ratio
+    ratio, low, high = words(found.figure, found.low, found.high, digits=2)
+    expected = [
+        ", ".join(shares),
+        *(", ".join(words(*(way[WAYPOINTS.index(s)] for way in ways))) for s in (0.5, 0.75, 1.0)),
+        f"{ratio} ({low} to {high})",
+    ]
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == expected
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
