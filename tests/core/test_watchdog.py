@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.cluster.cluster import wait_until
 
 GONE_S = 10.0
 
@@ -43,6 +47,13 @@ def family() -> Iterator[list[psutil.Process]]:
                 process.kill()
 
 
+def is_deaf(process: psutil.Process) -> bool:
+    """Return whether a process ignores SIGTERM."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    ignored = int(re.search(r"^SigIgn:\s*(\w+)$", status, re.MULTILINE)[1], 16)  # type: ignore[index]
+    return bool(ignored >> (signal.SIGTERM - 1) & 1)
+
+
 def test_stopped_processes_of_a_killed_parent_are_ended(family: list[psutil.Process]) -> None:
     parent, *others = family
     for process in others:  # what is stopped can do nothing for its own end
@@ -63,6 +74,8 @@ def test_the_guardian_ends_after_its_work(family: list[psutil.Process]) -> None:
 def test_a_signal_to_the_terminal_is_not_for_the_guardian(family: list[psutil.Process]) -> None:
     parent, child, _ = family
     [guardian] = [process for process in parent.children() if process != child]
+    # On a busy machine it may still be starting, when nothing is deaf yet.
+    wait_until(lambda: is_deaf(guardian), timeout_s=GONE_S, what="the guardian")
     os.kill(guardian.pid, signal.SIGINT)
     os.kill(guardian.pid, signal.SIGTERM)
     parent.kill()
