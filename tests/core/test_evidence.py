@@ -78,7 +78,7 @@ README_ROWS = {
     "rush_hour": "Rush Hour, from a start that seldom wins",
     "sokoban": "Sokoban, trained on boards 4 to 6 moves from the goal",
     "sokoban_algorithms": "Sokoban, the same from a start that is a little better",
-    "minesweeper": "Minesweeper, likewise",
+    "minesweeper": "Minesweeper, from a start that seldom wins",
 }
 
 
@@ -93,6 +93,18 @@ def test_the_readme_has_the_recorded_means(name: str) -> None:
     shares = [f"{float(str(mean)):.1%}" for mean in means]
     assert [cell.strip() for cell in row.split("|")[2:5]] == shares
     assert row.endswith(f"| {cast['steps'][0]}, {cast.height} |")
+
+
+def test_the_readme_has_the_recorded_means_of_the_oracles() -> None:
+    readme = (ROOT / "README.md").read_text()
+    means = ORACLES.group_by("arm").agg(pl.col("before", "after").mean())
+    before = f"{100 * ORACLES['before'].mean():.1f}%"
+    after = {arm: f"{100 * share:.1f}%" for arm, _, share in means.iter_rows()}
+    exact, network, outcome = (
+        after[arm] for arm in ("exact solver", "value network", "outcome only")
+    )
+    assert f"the rate not tuned | {before} | {exact} | {outcome} | 20, 3 |" in readme
+    assert f"in the solver's place | {before} | {network} | | 20, 3 |" in readme
 
 
 IN_SHORT = {
