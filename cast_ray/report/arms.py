@@ -193,9 +193,13 @@ def _training_table(training: pl.DataFrame) -> str:
     """Say how the games of each quarter of the steps went, in the mean over them and the seeds."""
     last = pl.col("step").max().over("arm")
     quarters = (
-        training.with_columns(quarter=(4 * (pl.col("step") - 1)) // last)
+        training.with_columns(
+            quarter=(4 * (pl.col("step") - 1)) // last,
+            # A reveal of an open cell is illegal, a move into a wall ineffective: in vain are both.
+            in_vain=pl.col("ineffective_fraction") + pl.col("invalid_fraction"),
+        )
         .group_by("arm", "quarter", maintain_order=True)
-        .agg(pl.col("success", "lost_fraction", "ineffective_fraction").mean())
+        .agg(pl.col("success", "lost_fraction", "in_vain").mean())
         .sort("quarter", maintain_order=True)
     )
     rows = [
@@ -203,7 +207,7 @@ def _training_table(training: pl.DataFrame) -> str:
         for (arm,), own in quarters.group_by("arm", maintain_order=True)
     ]
     return markdown_table(
-        ["in training, a quarter each", "games won", "lost", "turns without effect"], rows
+        ["in training, a quarter each", "games won", "lost", "turns in vain"], rows
     )
 
 
