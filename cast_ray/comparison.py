@@ -205,7 +205,7 @@ def race(runner: Arm, baseline: Arm, *, seed: int = 0) -> Race:
     boards = [boards for _, boards in resamples]
     ours = smoothed(_drawn(runner, _resamples(runner, rng, boards=boards)))
     ratios = [_ratio(runner.steps, *pair) for pair in zip(ours, theirs, strict=True)]
-    mine, best_curve = (smoothed(arm.solved.mean(axis=(0, 2))) for arm in (runner, baseline))
+    mine, best_curve = _mean_curve(runner), _mean_curve(baseline)
     peak = _peak(baseline.steps, best_curve)
     low, high = np.percentile(ratios, [2.5, 97.5], method="nearest")
     return Race(
@@ -226,8 +226,8 @@ def climbs(arms: Sequence[Arm], baseline: Arm) -> list[Climb]:
     A race is decided at the top, where curves are flat; this shows the way there. Empty where the
     baseline never rose above its start.
     """
-    curves = [smoothed(arm.solved.mean(axis=(0, 2))) for arm in (baseline, *arms)]
-    start, best = curves[0][0], curves[0][_peak(baseline.steps, curves[0])]
+    theirs = _mean_curve(baseline)
+    start, best = theirs[0], theirs[_peak(baseline.steps, theirs)]
     if best <= start:
         return []
     # Not start + 1 * (best - start), which may miss the best by a rounding.
@@ -238,8 +238,13 @@ def climbs(arms: Sequence[Arm], baseline: Arm) -> list[Climb]:
             baseline=baseline.name,
             steps=tuple(_first_step(arm.steps, curve, height) for height in heights),
         )
-        for arm, curve in zip(arms, curves[1:], strict=True)
+        for arm, curve in zip(arms, map(_mean_curve, arms), strict=True)
     ]
+
+
+def _mean_curve(arm: Arm) -> np.ndarray:
+    """Return ``[T]`` the smoothed mean over seeds and boards."""
+    return smoothed(arm.solved.mean(axis=(0, 2)))
 
 
 def _ratio(steps: np.ndarray, runner: np.ndarray, baseline: np.ndarray) -> float:

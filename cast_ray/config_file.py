@@ -26,6 +26,7 @@ _VALUES_OF: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
 }
 """Keys whose word stands for a set of values."""
 WORDS = tuple(_VALUES_OF)
+"""These keys."""
 
 
 def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:

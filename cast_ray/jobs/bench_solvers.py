@@ -19,9 +19,10 @@ import numpy as np
 
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.base import Status
+from cast_ray.games.grid import members
 from cast_ray.games.minesweeper import MinesweeperState
 from cast_ray.generators import build_puzzles
-from cast_ray.jobs.plain_minefield import Board, all_cells
+from cast_ray.jobs.plain_minefield import Board
 from cast_ray.jobs.plain_minesweeper import costs_to_go
 from cast_ray.jobs.plain_search import plain_costs
 from cast_ray.jobs.start_solver import StartSolver
@@ -98,7 +99,7 @@ def minefield(state: MinesweeperState) -> Board:
     """Return what is under and what is open on a board of the rules; its flags are left out."""
     rows, cols = state.layout.rows, state.layout.cols
     mines, revealed = (
-        frozenset(cell for i, cell in enumerate(all_cells(rows, cols)) if cells >> i & 1)
+        frozenset(divmod(cell, cols) for cell in members(cells))
         for cells in (state.layout.mines, state.revealed)
     )
     return Board(rows=rows, cols=cols, mines=mines, revealed=revealed)

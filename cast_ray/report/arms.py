@@ -53,10 +53,13 @@ def draw_comparison(
     figure = Figure(figsize=(_SIZE[0], height), layout="constrained")
     ((left, right),) = figure.subfigures(1, 2, width_ratios=(3, 2), squeeze=False)
     colours = {arm.name: COLOURS[place % len(COLOURS)] for place, arm in enumerate(arms)}
+    bands = {arm.name: band(arm) for arm in arms}
+    top = _quarter(max(one.high for estimates in bands.values() for one in estimates))
     if together:
         axes = left.subplots()
-        tops = [_draw_curve(axes, arm, colours[arm.name]) for arm in arms]
-        axes.set(title="Validation boards solved", xlabel="step", ylim=(0, _quarter(max(tops))))
+        for arm in arms:
+            _draw_curve(axes, arm, bands[arm.name], colours[arm.name])
+        axes.set(title="Validation boards solved", xlabel="step", ylim=(0, top))
         axes.set_ylabel("mean over seeds, 95% over seeds and boards")
         axes.legend(frameon=False, fontsize=8)
     else:
@@ -66,21 +69,19 @@ def draw_comparison(
         left.suptitle(f"Validation boards solved, {baseline} in grey", fontsize=12)
         left.supxlabel("step", fontsize=10)
         left.supylabel("mean over seeds, 95% over seeds and boards", fontsize=10)
-        tops = [0.0]
         for axes, arm in zip(panels, others, strict=False):
-            tops += [_draw_curve(axes, one, colours[one.name]) for one in (behind, arm)]
+            for one in (behind, arm):
+                _draw_curve(axes, one, bands[one.name], colours[one.name])
             axes.set_title(arm.name, color=colours[arm.name], fontsize=9)
         for axes in panels[len(others) :]:
             axes.set_axis_off()
-        panels[0].set_ylim(0, _quarter(max(tops)))
+        panels[0].set_ylim(0, top)
     _draw_held_out(right.subplots(), arms, runs, colours=colours, ceiling=ceiling)
     with written_aside(path) as aside, rc_context({"svg.hashsalt": "cast_ray"}):
         figure.savefig(aside, format="svg", metadata={"Date": None})
 
 
-def _draw_curve(axes: Axes, arm: Arm, colour: str) -> float:
-    """Draw an arm's mean and its band; return the highest point of the band."""
-    estimates = band(arm)
+def _draw_curve(axes: Axes, arm: Arm, estimates: Sequence[Estimate], colour: str) -> None:
     low, high = [one.low for one in estimates], [one.high for one in estimates]
     axes.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
     means = [one.figure for one in estimates]
@@ -88,7 +89,6 @@ def _draw_curve(axes: Axes, arm: Arm, colour: str) -> float:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     _quiet(axes)
-    return max(high)
 
 
 def _draw_held_out(

@@ -123,10 +123,10 @@ def test_the_way_ends_where_the_race_does() -> None:
     for seed in range(20):
         curves = np.random.default_rng(seed).uniform(0, 1, (2, 11))
         one, other = (arm(name, curve) for name, curve in zip("ab", curves, strict=True))
-        ways = climbs([one, other], other)
+        ways, found = climbs([one, other], other), race(one, other)
         if ways:
-            assert ways[0].steps[-1] == race(one, other).runner_step
-            assert ways[1].steps[-1] == race(one, other).baseline_step
+            assert ways[0].steps[-1] == found.runner_step
+            assert ways[1].steps[-1] == found.baseline_step
 
 
 def test_a_baseline_that_only_fell_has_no_way() -> None:
