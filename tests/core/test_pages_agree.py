@@ -11,6 +11,8 @@ import typer.main
 import yaml
 
 from cast_ray.cli import app
+from cast_ray.games import get_game
+from cast_ray.run_directory import CHANGEABLE_KEYS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -59,3 +61,24 @@ def test_messages_of_troubles_are_those_of_the_sources(message: str) -> None:
     sources = squeezed(SOURCES)
     for part in re.split(r"…|\b[A-Z]+\b|\d+", message):
         assert squeezed(part) in sources, part
+
+
+def test_the_page_names_the_keys_that_a_resumed_run_may_change() -> None:
+    page = (ROOT / "docs" / "runs.md").read_text()
+    section = page.partition("## What may change on the way")[2].partition("\n## ")[0]
+    rows = "\n".join(line for line in section.splitlines() if line.startswith("|"))
+    others = {key for key in CHANGEABLE_KEYS if not key.startswith("resources.")}
+    assert set(re.findall(r"`([\w.]+)`", rows)) == others
+    assert "everything under `resources`" in section
+
+
+def test_the_page_has_the_turns_of_every_tier() -> None:
+    page = (ROOT / "docs" / "games.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith("| turns, ")]
+    tiers = re.findall(r"`([\w-]+)`", row)
+    turns = [
+        " / ".join(str(get_game(game).tiers[tier].turn_budget) for tier in tiers)
+        for game in ("sokoban", "minesweeper", "rush_hour")
+    ]
+    assert len(tiers) == 4
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == turns
