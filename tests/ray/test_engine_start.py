@@ -28,6 +28,25 @@ def model_dir(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+def engine_options(model_dir: Path) -> EngineOptions:
+    return EngineOptions(
+        model_dir=str(model_dir),
+        weight_version=0,
+        dtype="bfloat16",
+        max_model_len=512,
+        max_num_seqs=4,
+        kv_cache_gib=0.25,
+        block_size=32,
+        tensor_parallel_size=1,
+        seed=0,
+        weight_backend="cast_ray_file",
+        update_timeout_s=30,
+        stall_timeout_s=30,
+        probe_timeout_s=30,
+        export_metrics=False,
+    )
+
+
 def failure_of(model_dir: Path, **changes: Any) -> str:
     """Deploy an engine that cannot start; return the message, which must be one sentence."""
     options: dict[str, Any] = {
@@ -37,20 +56,7 @@ def failure_of(model_dir: Path, **changes: Any) -> str:
         "env_vars": {},
         "weights_directory": str(model_dir / "weights"),
         "start_timeout_s": 240.0,
-        "model_dir": str(model_dir),
-        "weight_version": 0,
-        "dtype": "bfloat16",
-        "max_model_len": 512,
-        "max_num_seqs": 4,
-        "kv_cache_gib": 0.25,
-        "block_size": 32,
-        "tensor_parallel_size": 1,
-        "seed": 0,
-        "weight_backend": "cast_ray_file",
-        "update_timeout_s": 30,
-        "stall_timeout_s": 30,
-        "probe_timeout_s": 30,
-        "export_metrics": False,
+        **engine_options(model_dir),
     }
     started = time.monotonic()
     with pytest.raises(EngineError) as caught:
@@ -64,23 +70,8 @@ def failure_of(model_dir: Path, **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_cuda_graphs_are_off_unless_the_options_say_otherwise() -> None:
-    options = EngineOptions(
-        model_dir="model",
-        weight_version=0,
-        dtype="bfloat16",
-        max_model_len=512,
-        max_num_seqs=4,
-        kv_cache_gib=1,
-        block_size=32,
-        seed=0,
-        tensor_parallel_size=1,
-        weight_backend="cast_ray_file",
-        update_timeout_s=30,
-        stall_timeout_s=30,
-        probe_timeout_s=30,
-        export_metrics=False,
-    )
+def test_cuda_graphs_are_off_unless_the_options_say_otherwise(tmp_path: Path) -> None:
+    options = engine_options(tmp_path)
     assert engine_arguments(options).enforce_eager
     assert not engine_arguments({**options, "enforce_eager": False}).enforce_eager
 
