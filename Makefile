@@ -10,10 +10,12 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # What `make test` takes from tests/ray: the whole job, an engine, a learner, every algorithm.
-REAL := $(addprefix tests/ray/test_,train.py engine.py learner.py algorithms.py)
+REAL := $(addprefix tests/ray/,training/test_train.py serve/test_engine.py learner/test_learner.py \
+  learner/test_algorithms.py)
 # Of the long tests those that CI has time for. What breaks without a sound: start-up weights in a
 # restarted engine, a resume that trains nothing. And the pages' commands as a stranger types them.
-CI := $(addprefix tests/ray/test_,engine_life.py learner_state.py quickstart_session.py)
+CI := $(addprefix tests/ray/,serve/test_engine_life.py learner/test_learner_state.py \
+  training/test_quickstart_session.py)
 
 .PHONY: help setup train test test-ray test-ci check chaos cluster-test wheel-test links docs golden clean
 
@@ -29,7 +31,7 @@ $(READY): pyproject.toml setup.sh
 train: $(READY)  ## Set up, then train the small policy: ARGS="steps=20 seed=1" changes values
 	$(BIN)/cast-ray train $(ARGS)
 
-test: $(READY)  ## Set up, then run the tests (ARGS=tests/core/test_advantages.py runs those alone)
+test: $(READY)  ## Set up, then run the tests (ARGS=tests/algorithms/test_advantages.py runs those alone)
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else

@@ -7,10 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 
-from cast_ray.config import TrainConfig
-from cast_ray.config_reference import ConfigKey, config_reference, field_descriptions
-from cast_ray.config_value_net import ValueNetConfig
-from cast_ray.metrics import StepMetrics
+from cast_ray.config.reference import ConfigKey, config_reference, field_descriptions
+from cast_ray.config.train import TrainConfig
+from cast_ray.config.value_net import ValueNetConfig
+from cast_ray.runs.metrics import StepMetrics
 
 _CONFIGURATION = """# Configuration
 
@@ -25,7 +25,7 @@ _METRICS = """# Metrics
 The columns of `metrics.parquet`: one row a step, times in seconds, shares between 0 and 1, NaN
 where nothing was measured. What to do when one is bad: [Operations](operations.md).
 
-This page is written by `make docs` from `cast_ray.metrics.StepMetrics`.
+This page is written by `make docs` from `cast_ray.runs.metrics.StepMetrics`.
 
 | column | type | what it is |
 | --- | --- | --- |

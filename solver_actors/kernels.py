@@ -11,13 +11,13 @@ from numba.core import event
 
 from cast_ray.files import refusals_named
 from cast_ray.games import get_game
-from cast_ray.generators import get_generator
-from cast_ray.kernel_cache import kernel_cache_dir
-from solver_actors.mine_views import read_view
-from solver_actors.minesweeper import MinesweeperSolver
+from cast_ray.games.generators import get_generator
+from cast_ray.numba_cache import kernel_cache_dir
+from solver_actors.minesweeper.solver import MinesweeperSolver
+from solver_actors.minesweeper.views import read_view
 from solver_actors.oracle import Oracle
-from solver_actors.rush_hour_search import shortest_length
-from solver_actors.sokoban_search import SokobanSearchSolver
+from solver_actors.rush_hour.search import shortest_length
+from solver_actors.sokoban.search import SokobanSearchSolver
 
 _CACHE_BYTES = 1 << 20
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from cast_ray.games import get_game
-from cast_ray.trajectory import ROLLOUT_SCHEMA, TeacherTurns, check_schema, with_costs
+from cast_ray.rollout.trajectory import ROLLOUT_SCHEMA, TeacherTurns, check_schema, with_costs
+from solver_actors.registry import SolverEntry, get_solver_entry, has_deadlocks, has_solver
 from solver_actors.solver import ProvesLoss, Solver
-from solver_actors.solvers import SolverEntry, get_solver_entry, has_deadlocks, has_solver
 from solver_actors.teacher import PuzzleTeacher, SoftTeacher
-from solver_actors.value_scale import LossAtSight, sees_losses
+from solver_actors.value_net.scale import LossAtSight, sees_losses
 
 
 @dataclass(slots=True)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from cast_ray.environment import Environment
+from cast_ray.envs.environment import Environment
 from cast_ray.errors import ConfigError
 from cast_ray.games import get_game
 from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.seeds import derive_seed
 from solver_actors.oracle import Oracle
+from solver_actors.registry import get_solver_entry, has_solver
 from solver_actors.solver import Solver
-from solver_actors.solvers import get_solver_entry, has_solver
 from solver_actors.teacher import SoftTeacher, teacher_choice
 
 SOLVER, SOFT_SOLVER, GREEDY, RANDOM = "solver", "soft-solver", "greedy", "random"

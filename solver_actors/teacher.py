@@ -3,6 +3,8 @@
 Letters: ``T`` turns of one trajectory, ``A`` scored actions of one state. In Minesweeper the costs
 after an action are privileged (they are those of the true board): this is credit for finished
 games, never advice in one.
+
+Whether a run has a teacher, and which.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from cast_ray import advantages
-from cast_ray.credit import shifted_advantages, win_from_infinite
+from cast_ray.algorithms import advantages
+from cast_ray.algorithms.credit import shifted_advantages, win_from_infinite
+from cast_ray.config.train import TrainConfig
 from cast_ray.games import get_game
-from cast_ray.games.base import Status
+from cast_ray.games.game import Status
+from cast_ray.rollout.trajectory import TeacherTurns
 from cast_ray.seeds import derive_seed
-from cast_ray.trajectory import TeacherTurns
 from solver_actors.solver import Solver
 
 
@@ -155,4 +158,15 @@ def teacher_choice(
         actions=tuple(costs_after),
         probabilities=np.exp(logprobs),
         log_normaliser=advantages.soft_optimal_log_normaliser(shifted, teacher.temperature),
+    )
+
+
+def teacher_of(config: TrainConfig) -> SoftTeacher | None:
+    """Return the teacher that oracles ask about every turn; None where nothing is distilled."""
+    if config.distillation.mode == "none":
+        return None
+    return SoftTeacher(
+        temperature=config.distillation.temperature,
+        rescue=config.advantage.rescue,
+        are_estimates=config.oracle == "value_net",
     )

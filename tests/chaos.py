@@ -1,7 +1,7 @@
 """A real training run whose processes are killed at random while it trains, and what came of it.
 
 ``make chaos`` runs it whole: a cluster of three nodes on this machine, 30 steps, every kind of
-victim twice. ``tests/ray/test_chaos.py`` runs a small form. Kills only what it started.
+victim twice. ``tests/ray/training/test_chaos.py`` runs a small form. Kills only what it started.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from cast_ray.metrics import read_metrics
-from cast_ray.recoveries import read_recoveries
+from cast_ray.runs.metrics import read_metrics
+from cast_ray.runs.recoveries import read_recoveries
 
 KINDS = ("environment", "oracle", "replica", "core", "learner", "node", "driver")
 RECOVERED_AS = {"replica": "engine", "core": "engine"}

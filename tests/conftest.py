@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cast_ray.kernel_cache import use_kernel_cache
+from cast_ray.numba_cache import use_kernel_cache
 
 # `cast-ray` itself sets the same: one ninja for all (another one compiles DeepSpeed's operator
 # anew), and what Ray reads once, at import.

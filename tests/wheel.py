@@ -19,8 +19,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.made_household import write_game
-from tests.scripted_endpoint import MODEL, ScriptedEndpoint, serving
+from tests.support.made_household import write_game
+from tests.support.scripted_endpoint import MODEL, ScriptedEndpoint, serving
 
 PROJECT = Path(__file__).parents[1]
 NOT_IN_THE_CORE = ("torch", "ray", "vllm", "transformers", "deepspeed", "peft", "fastapi")
@@ -94,7 +94,7 @@ def check_core(environment: Environment) -> dict[str, object]:
     """Use games, solvers and data sets; return what was measured."""
     code = (
         "import sys, time; begin = time.perf_counter()\n"
-        "import cast_ray.games, solver_actors.solvers\n"
+        "import cast_ray.games, solver_actors.registry\n"
         f"print(time.perf_counter() - begin, [m for m in {NOT_IN_THE_CORE} if m in sys.modules])"
     )
     environment.run("python", "-c", code)  # compiles what the next one imports

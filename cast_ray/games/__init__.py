@@ -1,56 +1,5 @@
-"""The games by name: the built-in ones, then those that installed packages add."""
+"""Rules, texts and puzzles of the games; no solver."""
 
-from __future__ import annotations
+from cast_ray.games.registry import GAMES, check_game_name, game_names, get_game, get_plugin
 
-from typing import Any
-
-from cast_ray.errors import ConfigError
-from cast_ray.games.base import Game
-from cast_ray.games.minesweeper import Minesweeper
-from cast_ray.games.plugins import GamePlugin, load_plugin, plugin_names
-from cast_ray.games.rush_hour import RushHour
-from cast_ray.games.sokoban import Sokoban
-
-GAMES: dict[str, Game[Any]] = {game.name: game for game in (Sokoban(), Minesweeper(), RushHour())}
-"""The built-in games. Any: each game has a state type of its own."""
-
-
-def game_names() -> tuple[str, ...]:
-    """Return the names of all games, the built-in ones first.
-
-    Raises:
-        ConfigError: an added game has the name of another one.
-    """
-    return (*GAMES, *plugin_names(GAMES))
-
-
-def get_game(name: str) -> Game[Any]:
-    """Return the game of that name.
-
-    Raises:
-        ConfigError: there is none; the message lists the names. Or an added game is broken.
-    """
-    check_game_name(name)
-    return GAMES[name] if name in GAMES else load_plugin(name).game
-
-
-def get_plugin(name: str) -> GamePlugin:
-    """Return the added game of that name, with its generator and its solver.
-
-    Raises:
-        ConfigError: there is none, it is a built-in one, or it is broken.
-    """
-    check_game_name(name)
-    if name in GAMES:
-        raise ConfigError(f"{name} is built in, and something of it is missing here")
-    return load_plugin(name)
-
-
-def check_game_name(name: str) -> None:
-    """Raise ConfigError unless there is a game of that name."""
-    names = game_names()
-    if name not in names:
-        raise ConfigError(
-            f"game must be one of {', '.join(names)}, got {name!r}; a game of your own must be "
-            "installed (docs/add_a_game.md)"
-        )
+__all__ = ["GAMES", "check_game_name", "game_names", "get_game", "get_plugin"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cast_ray.errors import ConfigError
-from cast_ray.games.base import Game, Tier
+from cast_ray.games.game import Game, Tier
 
 GROUP = "cast_ray.games"
 """``[project.entry-points."cast_ray.games"]`` in the pyproject.toml of the package that adds."""
@@ -30,11 +30,11 @@ class GamePlugin:
     generate: Callable[[Tier, np.random.Generator], Any]
     """Return the start state of a random puzzle of a tier; the generator decides all of it."""
     solver: Any = None
-    """A ``solver_actors.solvers.SolverEntry``; Any because games know no solvers. None = nobody
+    """A ``solver_actors.registry.SolverEntry``; Any because games know no solvers. None = nobody
     solves the game: costs are unknown, and a value network has to say how far the goal is."""
     numeric: Any = None
-    """A ``cast_ray.gymnasium_envs.rules.NumericRules``, for value networks: of kernels, or made by
-    ``cast_ray.gymnasium_envs.plain.plain_rules``; None = the game has no boards of numbers."""
+    """A ``cast_ray.envs.gym.numeric.NumericRules``, for value networks: of kernels, or made by
+    ``cast_ray.envs.gym.numeric.plain_rules``; None = the game has no boards of numbers."""
 
 
 def plugin_names(builtin: Collection[str]) -> tuple[str, ...]:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
-from cast_ray.games.base import Effect, ParseFailure, Status, Tier, Transition
-from cast_ray.games.parsing import last_fenced_block
+from cast_ray.games.game import Effect, ParseFailure, Status, Tier, Transition
 from cast_ray.games.rush_hour_board import (
     EMPTY,
     EXIT_ROW,
@@ -23,6 +22,7 @@ from cast_ray.games.rush_hour_board import (
     WALL,
     read_board,
 )
+from cast_ray.games.text import last_fenced_block
 
 MAX_SLIDE = SIDE - min(LENGTHS)
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.base import Effect, ParseFailure, Status, Tier, Transition
-from cast_ray.games.grid import check_grid, smallest_form
-from cast_ray.games.parsing import last_fenced_block
+from cast_ray.games.game import Effect, ParseFailure, Status, Tier, Transition
+from cast_ray.games.text import check_grid, last_fenced_block, smallest_form
 
 ACTIONS = ("Up", "Down", "Left", "Right")
 SYMBOLS = "#_OX*PS"

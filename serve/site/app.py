@@ -14,8 +14,8 @@ from fastapi.responses import FileResponse
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 
-from cast_ray.analysis import Analyst
-from serve.site import run_routes
+from cast_ray.games.analysis import Analyst
+from serve.site.runs import routes
 from serve.site.agent import Agent
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import add_problem_handlers
@@ -98,7 +98,7 @@ def build_site(
     keyed = [Depends(HTTPBearer(auto_error=False))] if settings.guard.key_digests else []
     app.include_router(router, dependencies=keyed)
     if settings.runs is not None:
-        app.include_router(run_routes.router_of(settings.runs), dependencies=keyed)
+        app.include_router(routes.router_of(settings.runs), dependencies=keyed)
     _add_pages(app)
     add_problem_handlers(app)
     app.add_middleware(Guard, settings=settings.guard)

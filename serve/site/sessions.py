@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from cast_ray.analysis import Analyst
+from cast_ray.games.analysis import Analyst
 from serve.site.agent import Agent
 from serve.site.problems import ApiProblem
 from serve.site.session import Session, SessionOptions

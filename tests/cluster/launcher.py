@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cast_ray.recoveries import read_recoveries
+from cast_ray.runs.recoveries import read_recoveries
 from tests.cluster.cluster import Cluster, run, wait_until
 from tests.cluster.machines import (
     FOLDER,

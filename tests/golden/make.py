@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cast_ray.env import TextEnv
+from cast_ray.envs.text_env import TextEnv
 from cast_ray.games import get_game
-from solver_actors.solvers import get_solver_entry
+from solver_actors.registry import get_solver_entry
 
 FOLDER = Path(__file__).parent
 SOKOBAN_ROOM = "#######\n#P____#\n#_XXO_#\n#_O___#\n#######"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cast_ray.testing import Check, conformance_checks
+from cast_ray.games.testing import Check, conformance_checks
 from lights_out.game import symmetric_forms
 from lights_out.solver import LIGHTS_OUT
 

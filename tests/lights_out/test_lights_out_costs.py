@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.base import Effect, Status
+from cast_ray.games.game import Effect, Status
 from lights_out.game import LightsOut, LightsOutState, generate_lights_out
 from lights_out.solver import LIGHTS_OUT, LightsOutSolver
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import ray
 
-from tests.learner_double import (
+from tests.support.learner_double import (
     LENGTHS,
     NaivePolicy,
     Probes,

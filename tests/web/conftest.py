@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser import DESKTOP, PHONE, Visit, chromium, visit
+from tests.support.browser import DESKTOP, PHONE, Visit, chromium, visit
 
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of other tests'

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from cast_ray.report.case_study import write_case_study
-from tests.browser import PATIENCE_MS, Visit
-from tests.made_attempts import made_attempt
+from cast_ray.evaluation.case_study import write_case_study
+from tests.support.browser import PATIENCE_MS, Visit
+from tests.support.made_attempts import made_attempt
 
 expect.set_options(timeout=PATIENCE_MS)
 BOARDS = ("######\n#P_XO#\n######", "######\n#_PXO#\n######", "######\n#__P*#\n######")

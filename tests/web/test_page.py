@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from cast_ray.chat import ChatTokenizer
 from cast_ray.games import get_game
-from cast_ray.games.minesweeper_start import start_state
-from cast_ray.generation import GenerateRequest
+from cast_ray.games.minesweeper import start_state
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.generate import GenerateRequest
 from serve.site.guard import digest_of_key
-from solver_actors.sokoban import solve_sokoban
-from tests.browser import DESKTOP, PATIENCE_MS, Visit, visit
-from tests.scripted import GAME, build_test_policy
-from tests.site import RUSH_HOUR, SOKOBAN, guarded, served, site_app
+from solver_actors.sokoban.table import solve_sokoban
+from tests.support.browser import DESKTOP, PATIENCE_MS, Visit, visit
+from tests.support.scripted import GAME, build_test_policy
+from tests.support.site import RUSH_HOUR, SOKOBAN, guarded, served, site_app
 
 expect.set_options(timeout=PATIENCE_MS)
 MINES = get_game("minesweeper").encode(

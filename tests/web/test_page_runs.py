@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import expect
 
 from solver_actors.oracle import Oracle
-from tests.browsed_run import DETOUR, write_run
-from tests.browser import PATIENCE_MS, Visit
-from tests.site import FREE, served, site_app
+from tests.support.browsed_run import DETOUR, write_run
+from tests.support.browser import PATIENCE_MS, Visit
+from tests.support.site import FREE, served, site_app
 
 expect.set_options(timeout=PATIENCE_MS)
 

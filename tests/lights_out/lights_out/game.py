@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.base import Effect, ParseFailure, Status, Tier, Transition
-from cast_ray.games.parsing import last_fenced_block
+from cast_ray.games.game import Effect, ParseFailure, Status, Tier, Transition
+from cast_ray.games.text import last_fenced_block
 
 DARK, LIT = ".", "o"
 MAX_SIDE = 9

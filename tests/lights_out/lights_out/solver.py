@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cast_ray.envs.gym.numeric import plain_rules
 from cast_ray.games.plugins import GamePlugin
-from cast_ray.gymnasium_envs.plain import plain_rules
 from lights_out.game import (
     LightsOut,
     LightsOutState,
@@ -22,7 +22,7 @@ from lights_out.game import (
     presses,
     switched_by,
 )
-from solver_actors.solvers import SolverEntry
+from solver_actors.registry import SolverEntry
 
 _GAME = LightsOut()
 _BYTES_OF_A_SET = 32

@@ -1,0 +1,1 @@
+"""Benchmarks of this machine, called by ``cast-ray bench`` in a checkout."""

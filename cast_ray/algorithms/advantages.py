@@ -1,0 +1,270 @@
+"""Credit for every turn, one pure function per equation of the paper. NumPy only.
+
+Letters: ``T`` turns of one trajectory, ``G`` trajectories of one group, ``B`` turns of a batch.
+Nothing here knows Arrow, Ray or a model; ``credit`` applies these functions to tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_SIGMA_FLOOR = 1e-6
+_STEP_DELTA = 1e-6
+
+
+def shifted_solver_advantage(
+    cost_to_go: Array,
+    has_effect: NDArray[np.bool_],
+    *,
+    rescue: str = "cost",
+    win_from_infinite: float = 0.0,
+) -> Array:
+    """Return the drop in cost-to-go caused by each turn (paper, eq:shifted_solver_advantage).
+
+    One more than eq:solver_advantage, the advantage where every move costs 1.
+
+    Args:
+        cost_to_go: ``[T + 1]`` N(s_0) .. N(s_T), in moves; ``inf`` = infinite, NaN = unknown.
+        has_effect: ``[T]`` whether the turn changed the state; the others earn 0.
+        rescue: what a turn from an infinite cost to a finite one earns: ``cost``, the cost that it
+            leads to, or ``zero``. It occurs where infinite is no proof: in Minesweeper, by a guess
+            that comes out well.
+        win_from_infinite: what such a turn earns with ``rescue="cost"`` if it wins, because the
+            cost it leads to is then 0.
+
+    Returns:
+        ``[T]`` credit in moves: +1 for an optimal move, 0 for no progress, ``-N(s_t)`` for a move
+        that makes the cost infinite, 0 from an infinite cost to an infinite one, ``+N(s_{t+1})``
+        or ``win_from_infinite`` for a rescue, NaN where either side is unknown.
+
+    Raises:
+        ValueError: the lengths do not fit, a cost is negative, or ``rescue`` is unknown.
+    """
+    if cost_to_go.ndim != 1 or len(cost_to_go) != len(has_effect) + 1:
+        raise ValueError(f"{len(has_effect)} turns need {len(has_effect) + 1} costs")
+    if (cost_to_go < 0).any():
+        raise ValueError(f"cost_to_go must be >= 0, got {np.nanmin(cost_to_go)}")
+    drop = drop_in_cost(
+        cost_to_go[:-1], cost_to_go[1:], rescue=rescue, win_from_infinite=win_from_infinite
+    )
+    return np.where(has_effect, drop, 0.0)
+
+
+def estimated_advantage(cost_estimates: Array, has_effect: NDArray[np.bool_]) -> Array:
+    """Return the drop in a value network's surrogate of the cost by each turn (paper, app:dqn).
+
+    Args:
+        cost_estimates: ``[T + 1]`` -scale * V(s_0) .. -scale * V(s_T), all finite: success and
+            failure have fixed values.
+        has_effect: ``[T]`` whether the turn changed the state; the others earn 0.
+
+    Returns:
+        ``[T]`` scale * (V(s_{t+1}) - V(s_t)), also where a game is lost or won.
+
+    Raises:
+        ValueError: the lengths do not fit, or an estimate is not finite.
+    """
+    if cost_estimates.ndim != 1 or len(cost_estimates) != len(has_effect) + 1:
+        raise ValueError(f"{len(has_effect)} turns need {len(has_effect) + 1} estimates")
+    if not np.isfinite(cost_estimates).all():
+        raise ValueError("an estimate of a value network must be finite")
+    return np.where(has_effect, cost_estimates[:-1] - cost_estimates[1:], 0.0)
+
+
+def drop_in_cost(
+    before: Array, after: Array, *, rescue: str = "cost", win_from_infinite: float = 0.0
+) -> Array:
+    """Return what actions that change the state earn, from the costs on both sides of each.
+
+    Args:
+        before: ``[...]`` cost before each action; inf = infinite, NaN = unknown.
+        after: ``[...]`` cost after each action.
+        rescue, win_from_infinite: as in ``shifted_solver_advantage``.
+
+    Returns:
+        ``[...]`` credit in moves, by the rules of ``shifted_solver_advantage``.
+
+    Raises:
+        ValueError: ``rescue`` is unknown.
+    """
+    if rescue not in ("cost", "zero"):
+        raise ValueError(f"rescue must be cost or zero, got {rescue!r}")
+    with np.errstate(invalid="ignore"):  # inf - inf is replaced below
+        drop = before - after
+    drop = np.where(np.isfinite(before) & np.isinf(after), -before, drop)
+    rescued = np.where(after == 0, win_from_infinite, after) if rescue == "cost" else 0.0
+    drop = np.where(np.isinf(before) & np.isfinite(after), rescued, drop)
+    drop = np.where(np.isinf(before) & np.isinf(after), 0.0, drop)
+    return np.where(np.isnan(before) | np.isnan(after), np.nan, drop)
+
+
+def asinh(shifted_advantage: Array) -> Array:
+    """Return the advantages compressed, sign and zero kept (paper, eq:asinh)."""
+    return np.arcsinh(shifted_advantage)
+
+
+def identity(shifted_advantage: Array) -> Array:
+    """Return the advantages as they are (the paper's ablation without asinh)."""
+    return shifted_advantage
+
+
+def signed_log(shifted_advantage: Array) -> Array:
+    """Return sign(x) * log(1 + |x|), an alternative compression."""
+    return np.sign(shifted_advantage) * np.log1p(np.abs(shifted_advantage))
+
+
+TRANSFORMS = {"asinh": asinh, "identity": identity, "signed_log": signed_log}
+
+
+def rms_normalised(transformed: Array, *, epsilon: float = 1e-8) -> Array:
+    """Return the signal divided by its root mean square over the batch (paper, eq:rms_norm).
+
+    The mean is not subtracted: 0 must keep meaning "no progress". A turn without a known cost
+    (NaN) is left out of the mean and stays NaN; with no turn at all the RMS is taken as 1.
+
+    Args:
+        transformed: ``[B]`` g of every turn of the step: zeros, terminal and invalid turns too.
+        epsilon: added to the RMS.
+    """
+    known = transformed[~np.isnan(transformed)]
+    rms = float(np.sqrt(np.mean(known**2))) if known.size else 1.0
+    return transformed / (rms + epsilon)
+
+
+def outcome_advantage(rewards: Array, *, std: str = "population", delta: float = 1e-6) -> Array:
+    """Return each trajectory's reward against its group (paper, eq:outcome_advantage).
+
+    Args:
+        rewards: ``[G]`` rewards of one group.
+        std: ``population`` (the paper) or ``sample`` (the reference implementation).
+        delta: added to the standard deviation.
+
+    Returns:
+        ``[G]``; zeros for a group of one, and for a group whose standard deviation is below 1e-6.
+
+    Raises:
+        ValueError: the group is empty or ``std`` is unknown.
+    """
+    if rewards.size == 0:
+        raise ValueError("an empty group has no outcome advantage")
+    return _standardised(rewards, std=std, delta=delta)
+
+
+def overlong_penalty(num_response_tokens: NDArray[np.integer], *, bound: int, buffer: int) -> Array:
+    """Return what a long episode adds to its reward: DAPO's soft overlong punishment.
+
+    Args:
+        num_response_tokens: ``[R]`` tokens of each trajectory after its opening prompt,
+            observations included: what the bound counts.
+        bound: most of them.
+        buffer: tokens below the bound over which the penalty grows; 0 = there is none.
+
+    Returns:
+        ``[R]`` 0 down to -1: 0 up to ``bound - buffer`` tokens, -1 from ``bound`` on, linear
+        between.
+    """
+    if buffer == 0:
+        return np.zeros(len(num_response_tokens))
+    return np.clip((bound - buffer - num_response_tokens) / buffer, -1.0, 0.0)
+
+
+def discounted_returns(reward: float, num_turns: int, *, discount: float) -> Array:
+    """Return what each turn of a trajectory leads to, its only reward at the end discounted back.
+
+    Args:
+        reward: of the trajectory.
+        num_turns: T.
+        discount: a turn, 0 to 1.
+
+    Returns:
+        ``[T]`` discount^(T - 1 - t) * reward; the last turn has the reward itself.
+    """
+    return reward * discount ** np.arange(num_turns - 1, -1, -1, dtype=np.float64)
+
+
+def step_advantage(returns: Array, boards: Sequence[str], *, std: str = "population") -> Array:
+    """Return each turn's return against those of its group that saw the same board (GiGPO).
+
+    Args:
+        returns: ``[M]`` discounted returns of all turns of one group.
+        boards: ``[M]`` text of the state before each turn. Turns are compared where the texts are
+            equal, in whichever trajectory; one that comes to a board twice is counted twice.
+        std: as in ``outcome_advantage``.
+
+    Returns:
+        ``[M]`` (return - mean) / (std + 1e-6); 0 for a turn that nothing can be compared with, and
+        where the standard deviation is below 1e-6.
+    """
+    advantage = np.zeros_like(returns)
+    _, board_numbers = np.unique(np.array(boards, dtype=np.str_), return_inverse=True)
+    for number in range(int(board_numbers.max(initial=-1)) + 1):
+        is_same = board_numbers == number
+        advantage[is_same] = _standardised(returns[is_same], std=std, delta=_STEP_DELTA)
+    return advantage
+
+
+def final_advantage(outcome: float | Array, solver_advantage: Array, *, alpha: float) -> Array:
+    """Return outcome + alpha * h for each turn (paper, eq:final_advantage).
+
+    A turn whose solver advantage is unknown (NaN) keeps its outcome advantage alone.
+    """
+    return outcome + alpha * np.nan_to_num(solver_advantage, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+
+def teacher_advantage(teacher_logprobs: Array) -> Array:
+    """Return what reverse distillation gives each turn: log pi_S of the action taken.
+
+    The policy gradient with this weight is that of the cross-entropy to the teacher (paper,
+    thm:main), so there is no outcome, no transform, no RMS and no alpha, and the mean stays.
+
+    Args:
+        teacher_logprobs: ``[B]``, at most about 0; NaN = unknown.
+
+    Returns:
+        ``[B]`` the same, 0 where it is unknown: such a turn is left as it is.
+    """
+    return np.where(np.isnan(teacher_logprobs), 0.0, teacher_logprobs)
+
+
+def soft_optimal_logprobs(shifted_advantage: Array, temperature: float) -> Array:
+    """Return log pi_S of each scored action, pi_S ~ exp(advantage / tau) (eq:app_soft_optimal).
+
+    Args:
+        shifted_advantage: ``[A]`` what each scored action of one state would earn, in moves. The
+            paper has Q here; the two differ by a term of the state alone, which cancels.
+        temperature: tau, in moves, > 0.
+
+    Returns:
+        ``[A]`` logarithms of probabilities that sum to 1; all NaN where an advantage is unknown.
+    """
+    normaliser = soft_optimal_log_normaliser(shifted_advantage, temperature)
+    return shifted_advantage / temperature - normaliser
+
+
+def soft_optimal_log_normaliser(shifted_advantage: Array, temperature: float) -> float:
+    """Return the logarithm of the sum of exp(advantage / tau) over the scored actions ``[A]``.
+
+    NaN where one is unknown, or where there is none.
+    """
+    if shifted_advantage.size == 0:
+        return float("nan")
+    scaled = shifted_advantage / temperature
+    largest = scaled.max()  # taken out, or exp would overflow
+    return float(largest + np.log(np.exp(scaled - largest).sum()))
+
+
+def _standardised(values: Array, *, std: str, delta: float) -> Array:
+    """Return (x - mean) / (std + delta); zeros for one value and for values that are the same."""
+    if std not in ("population", "sample"):
+        raise ValueError(f"std must be population or sample, got {std!r}")
+    if values.size == 1:
+        return np.zeros(1)
+    sigma = float(np.std(values, ddof=1 if std == "sample" else 0))
+    if sigma < _SIGMA_FLOOR:
+        return np.zeros_like(values)
+    return (values - values.mean()) / (sigma + delta)

@@ -1,0 +1,169 @@
+"""An objective put together from its equations: what one micro-batch adds to the loss.
+
+The five algorithms of the paper differ in the values of an ``Objective`` and in their advantages;
+docs/algorithms.md has the table and ``config_learning.ALGORITHMS`` the values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cast_ray.algorithms import losses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """The values that make an objective."""
+
+    ratio: Literal["token", "sequence"]
+    aggregation: Literal["token_mean", "sequence_mean"]
+    clip_low: float
+    clip_high: float
+    dual_clip: float
+    """0 = none."""
+    kl_coefficient: float = 0.0
+    entropy_coefficient: float = 0.0
+    rollout_correction: Literal["truncate", "mask", "none"] = "none"
+    rollout_correction_cap: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutCorrection:
+    """What becomes of tokens whose engine thought otherwise than the learner; ``[N]`` each."""
+
+    weights: NDArray[np.float32]
+    """1 where nothing is corrected."""
+    is_kept: NDArray[np.bool_]
+    """False: the token is not in the loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenInputs:
+    """What is known of the tokens in the loss of one micro-batch; ``[n]`` each."""
+
+    learner_logprobs: Tensor
+    """Under the present weights, with gradient."""
+    entropy: Tensor
+    """Of the distributions that they are drawn from, with gradient."""
+    start_logprobs: Tensor
+    advantages: Tensor
+    reference_logprobs: Tensor | None
+    """None where the objective has no divergence."""
+    rollout_weights: Tensor
+    weights: Tensor
+    """Share of each token in the mini-batch's mean; 0 where the rollout correction leaves it out.
+    Such a token still belongs to its trajectory's ratio."""
+    trajectory: Tensor
+    """int64, which tokens belong together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossShare:
+    """What a micro-batch adds to the mini-batch's loss, and what is worth knowing about it."""
+
+    loss: Tensor
+    """Scalar with gradient."""
+    num_clipped: Tensor
+    """Scalar, tokens that the clip leaves without gradient."""
+    entropy: Tensor
+    """Scalar, sum of the tokens' entropies, in nats."""
+    kl: Tensor
+    """Scalar, sum of the tokens' estimates of the divergence from the reference."""
+    ratio_max: Tensor
+    """Scalar, at least 0."""
+
+
+def correct_rollout(
+    rollout_logprobs: NDArray[np.float32],
+    start_logprobs: NDArray[np.float32],
+    objective: Objective,
+) -> RolloutCorrection:
+    """Return how an objective treats each token's mismatch.
+
+    Args:
+        rollout_logprobs: ``[N]`` of the engine when it drew the tokens.
+        start_logprobs: ``[N]`` of the learner at the start of the step.
+        objective: says how.
+    """
+    num_tokens, cap = len(start_logprobs), objective.rollout_correction_cap
+    weights = np.ones(num_tokens, dtype=np.float32)
+    is_kept = np.ones(num_tokens, dtype=bool)
+    if objective.rollout_correction == "truncate":
+        weights = losses.rollout_weights(start_logprobs, rollout_logprobs, cap=cap)
+    elif objective.rollout_correction == "mask":
+        is_kept = losses.is_within_cap(start_logprobs, rollout_logprobs, cap=cap)
+    return RolloutCorrection(weights=weights, is_kept=is_kept)
+
+
+def mean_weights(
+    in_loss: NDArray[np.bool_], offsets: NDArray[np.int64], objective: Objective
+) -> NDArray[np.float32]:
+    """Return ``[N]`` each token's share in the mean that an objective takes over a mini-batch.
+
+    Args:
+        in_loss: ``[N]`` tokens of the mini-batch that are in the loss.
+        offsets: ``[R + 1]`` where each trajectory's tokens start.
+        objective: says which mean.
+    """
+    if objective.aggregation == "token_mean":
+        return losses.token_mean_weights(in_loss)
+    return losses.sequence_mean_weights(in_loss, offsets)
+
+
+def policy_loss(objective: Objective, tokens: TokenInputs) -> LossShare:
+    """Return the share of a micro-batch in the loss of an objective (paper, eq:grpo_objective).
+
+    The sum over tokens of weight · (rollout weight · clipped surrogate + kl_coefficient ·
+    divergence - entropy_coefficient · entropy).
+    """
+    if objective.ratio == "token":
+        ratio = losses.token_ratio(tokens.learner_logprobs, tokens.start_logprobs)
+    else:
+        ratio = losses.sequence_ratio(
+            tokens.learner_logprobs, tokens.start_logprobs, tokens.trajectory
+        )
+    bounds = {
+        "clip_low": objective.clip_low,
+        "clip_high": objective.clip_high,
+        "dual_clip": objective.dual_clip or float("inf"),
+    }
+    per_token = losses.clipped_surrogate(ratio, tokens.advantages, **bounds)
+    per_token = per_token * tokens.rollout_weights
+    kl = torch.zeros_like(per_token)
+    if tokens.reference_logprobs is not None:
+        kl = losses.kl_estimate(tokens.learner_logprobs, tokens.reference_logprobs)
+        per_token = per_token + objective.kl_coefficient * kl
+    if objective.entropy_coefficient:
+        per_token = per_token - objective.entropy_coefficient * tokens.entropy
+    is_kept = tokens.weights > 0
+    is_clipped = losses.is_clipped(ratio.detach(), tokens.advantages, **bounds)
+    return LossShare(
+        # Whatever stands at a token that is left out, 0 times it might be no number.
+        loss=(tokens.weights * per_token)[is_kept].sum(),
+        num_clipped=is_clipped[is_kept].sum(),
+        entropy=tokens.entropy.detach()[is_kept].sum(),
+        kl=kl.detach()[is_kept].sum(),
+        ratio_max=_largest(ratio.detach()[is_kept]),
+    )
+
+
+def text_loss(learner_logprobs: Tensor, entropy: Tensor, weights: Tensor) -> LossShare:
+    """Return the share of a micro-batch in the cross-entropy with its text; arguments ``[n]``."""
+    zero = torch.zeros((), device=weights.device)
+    return LossShare(
+        loss=(weights * losses.cross_entropy(learner_logprobs)).sum(),
+        num_clipped=zero,
+        entropy=entropy.detach().sum(),
+        kl=zero,
+        ratio_max=zero,
+    )
+
+
+def _largest(ratio: Tensor) -> Tensor:
+    return ratio.max() if len(ratio) else ratio.new_zeros(())

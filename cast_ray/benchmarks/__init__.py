@@ -1,1 +1,0 @@
-"""Benchmarks that are played as games are, to see what a policy has learned beside them."""

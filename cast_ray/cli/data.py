@@ -1,0 +1,186 @@
+"""The command line ``cast-ray data …``: puzzle sets built, imported and looked at."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cast_ray.errors import ConfigError
+from cast_ray.games.game import Tier
+
+_PLAIN_WIDTH = 132  # of a table that goes to a file or a pipe
+
+data_app = typer.Typer(
+    help="Puzzle sets: build them from a seed, import other people's, look at what is in them.",
+    no_args_is_help=True,
+)
+
+
+class Order(StrEnum):
+    """Of the training file."""
+
+    AS_DRAWN = "as-drawn"
+    BY_COST = "by-cost"
+
+
+class Sample(StrEnum):
+    """Which of the puzzles that come up are trained on."""
+
+    AS_DRAWN = "as-drawn"
+    EVEN_COST = "even-cost"
+
+
+@data_app.command()
+def build(
+    game: Annotated[str | None, typer.Option(help="Default: every game.")] = None,
+    tier: Annotated[str | None, typer.Option(help="Default: every tier of the game.")] = None,
+    out: Annotated[Path, typer.Option(help="Files land in OUT/GAME/TIER/.")] = Path("data"),
+    num_train: Annotated[int, typer.Option(help="Training puzzles a tier.", min=1)] = 8000,
+    num_test: Annotated[int, typer.Option(help="Test puzzles a tier.", min=1)] = 200,
+    seed: Annotated[int, typer.Option(help="Every board follows from it.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; default: one for each usable core.", min=1)
+    ] = None,
+    on_ray: Annotated[
+        bool,
+        typer.Option("--ray", help="Ray tasks instead, on RAY_ADDRESS or a local Ray."),
+    ] = False,
+    order: Annotated[Order, typer.Option(help="Order of the training file.")] = Order.AS_DRAWN,
+    cost_range: Annotated[
+        str | None, typer.Option(help="Train only on exact costs LOW:HIGH, e.g. 6:8.")
+    ] = None,
+    sample: Annotated[
+        Sample, typer.Option(help="even-cost: as many training puzzles of each exact cost.")
+    ] = Sample.AS_DRAWN,
+) -> None:
+    """Build test.parquet and train.parquet of games and tiers, from a seed.
+
+    No two puzzles are equal up to the game's symmetries, within a file or across both. The same
+    settings give the same bytes with any number of workers; after an interruption the same command
+    goes on. Files that are there are kept, never overwritten.
+
+    The test set is the tier's first puzzles, whatever the training options are: training sets of
+    different curricula, each with an --out of its own, share it.
+
+    Example, easy boards first: cast-ray data build --game sokoban --tier id --order by-cost
+    --sample even-cost --cost-range 2:12 --out data/curriculum
+    """
+    from cast_ray.datasets.build import (
+        BuildProgress,
+        BuildSettings,
+        available_tiers,
+        build_data_set,
+    )
+    from cast_ray.datasets.chunks import processes, this_process
+    from cast_ray.games.generators import PuzzleSource
+    from cast_ray.games.generators.collection import SplitRule
+
+    all_settings: list[BuildSettings] = []
+    for game_name, tier_name in available_tiers(game, tier):
+        source = PuzzleSource(game=game_name, tier=tier_name, seed=seed)
+        is_even = sample is Sample.EVEN_COST
+        within = _cost_range(cost_range, source.level)
+        if within is None and is_even:
+            within = (source.level.min_cost, source.level.max_cost)
+        rule = SplitRule(num_test=num_test, num_train=num_train, cost_range=within, is_even=is_even)
+        all_settings.append(BuildSettings(source=source, rule=rule, order=order.value))
+    num_workers = workers or len(os.sched_getaffinity(0))
+    if on_ray:
+        from cast_ray.datasets.chunks_on_ray import ray_tasks
+
+        chunk_workers = ray_tasks(num_workers)
+    else:
+        chunk_workers = processes(num_workers) if num_workers > 1 else this_process()
+    try:
+        with BuildProgress() as progress, chunk_workers as ready:
+            for settings in all_settings:
+                build_data_set(settings, out, workers=ready, progress=progress)
+    except KeyboardInterrupt:
+        typer.echo("cast-ray: stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
+
+
+@data_app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="Parquet file, or text file of boards.")],
+    game: Annotated[str, typer.Option(help="Game of the boards.")],
+    tier: Annotated[str, typer.Option(help="Tier that they are to belong to.")],
+    out: Annotated[Path, typer.Option(help="Puzzle file; new.")],
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out boards with a fault, keep the others.")
+    ] = False,
+) -> None:
+    """Import other people's boards as a puzzle file, solved again by our solver.
+
+    Reads Parquet files with a column board or board_config (costs in cost_to_go, optimal_moves or
+    min_moves_optimal) or, for Minesweeper, mines or mine_positions and first_click; and text:
+    Sokoban boards in the usual symbols or ours with an empty line or a line of ; between them,
+    Rush Hour boards of 36 symbols one a line, perhaps with their moves in front.
+
+    Boards that are broken, of another size, repeated up to symmetry, over at the start or of a cost
+    that the tier does not have are listed; then nothing is written unless --skip-broken is given.
+
+    Example: cast-ray data import boards.xsb --game sokoban --tier id --out data/mine/train.parquet
+    """
+    from cast_ray.datasets.build import BuildProgress
+    from cast_ray.datasets.importing import format_import, import_puzzles
+    from cast_ray.games.generators import PuzzleSource
+
+    source = PuzzleSource(game=game, tier=tier, seed=0)
+    with BuildProgress() as progress:
+        report = import_puzzles(file, source, out=out, skip_broken=skip_broken, progress=progress)
+    typer.echo(format_import(report))
+    if not report.num_written:
+        raise typer.Exit(1)
+
+
+@data_app.command()
+def stats(
+    paths: Annotated[list[Path], typer.Argument(help="Puzzle files, or directories of them.")],
+    plot: Annotated[
+        Path | None, typer.Option(help="Picture of the costs: .png, .svg or .pdf.")
+    ] = None,
+) -> None:
+    """Say what is in puzzle files, and prove that no test puzzle is trained on.
+
+    Each training file is compared with each test file of the same game, up to symmetry and by the
+    boards themselves. Exit code 1 if they share a puzzle; its rows are named.
+
+    Example: cast-ray data stats data --plot costs.png
+    """
+    from rich.console import Console
+
+    from cast_ray.datasets.stats import certify, plot_costs, read_puzzle_files, stats_view
+
+    files = read_puzzle_files(paths)
+    certificates = certify(files)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PLAIN_WIDTH)
+    # Lines are as long as they need to be: a path that is broken in two cannot be copied.
+    console.print(stats_view(files, certificates), soft_wrap=True)
+    if plot is not None:
+        plot_costs(files, plot)
+        typer.echo(f"picture in {plot}")
+    if any(certificate.overlaps for certificate in certificates):
+        raise typer.Exit(1)
+
+
+def _cost_range(text: str | None, level: Tier) -> tuple[int, int] | None:
+    """Read ``LOW:HIGH`` and return what of it the tier has."""
+    if text is None:
+        return None
+    low, _, high = text.partition(":")
+    if not (low.isdecimal() and high.isdecimal() and int(low) <= int(high)):
+        raise ConfigError(f"--cost-range must be LOW:HIGH, e.g. 6:8, got {text!r}")
+    within = max(int(low), level.min_cost), min(int(high), level.max_cost)
+    if within[0] > within[1]:
+        raise ConfigError(
+            f"--cost-range {text}: {level.name} has costs from {level.min_cost} to "
+            f"{level.max_cost}, give a range among these"
+        )
+    return within

@@ -1,0 +1,212 @@
+"""The command ``cast-ray submit``: a training run as a job of a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cast_ray.cluster.submit import JobRequest, default_name, pack_job, require_job_name, train_job
+from cast_ray.config.load import load_config
+from cast_ray.errors import ConfigError, RunInterrupted
+
+if TYPE_CHECKING:
+    from cast_ray.cluster.jobs_api import JobServer
+
+_EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 3}
+_LOST = 75
+"""EX_TEMPFAIL: the job goes on, and nobody here knows how."""
+_NOT_FOUND = 127
+"""Exit code of a shell that does not find its command."""
+
+
+def submit(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Configuration values as for train: key=value.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file; travels with the job, wherever it lies.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with run_dir=PATH of the cluster.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Of the job. Default: GAME-TIER-TIME.", metavar="NAME")
+    ] = None,
+    with_code: Annotated[
+        bool, typer.Option("--with-code", help="Run this checkout's code, not the nodes' own.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Show what the job writes until it ends.")
+    ] = True,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="The cluster's dashboard, http://HOST:PORT. Default: RAY_API_SERVER_ADDRESS, "
+            "RAY_ADDRESS, else http://127.0.0.1:8265."
+        ),
+    ] = None,
+    status: Annotated[str | None, typer.Option(help="Say how a job is.", metavar="NAME")] = None,
+    stop: Annotated[
+        str | None, typer.Option(help="Stop a job after its step.", metavar="NAME")
+    ] = None,
+    logs: Annotated[str | None, typer.Option(help="Follow a job.", metavar="NAME")] = None,
+    list_jobs: Annotated[bool, typer.Option("--list", help="List the jobs there.")] = False,
+) -> None:
+    """Train on a Ray cluster: `cast-ray train` as a job that goes on without this terminal.
+
+    Give run_dir=PATH on storage that all nodes see, or run_dir=URI. Ctrl-C leaves the job alone;
+    look after it by its name with --status, --logs and --stop.
+
+    Exit code: 0 the job succeeded, 1 it failed, 3 it was stopped, 75 the connection is lost, 130
+    Ctrl-C; the last two leave it running. 2 a mistake: nothing was sent.
+    """
+    asked = [name for name in (status, stop, logs) if name is not None]
+    if len(asked) + list_jobs > 1:
+        raise ConfigError("give one of --status, --stop, --logs and --list at a time")
+    if not asked and not list_jobs:
+        request = _request(overrides or [], config, name=name, resume=resume)
+        server = _connect(address)
+        send_job(server, request, config_file=config, with_code=with_code)
+        if follow:
+            _follow(server, request.name)
+        else:
+            typer.echo(_how_to(request.name))
+        return
+    if overrides:
+        raise ConfigError(f"{overrides[0]}: a job that is there takes no values")
+    for one in asked:
+        require_job_name(one)
+    server = _connect(address)
+    if list_jobs:
+        _list(server)
+    elif status is not None:
+        _show(server, status)
+    elif stop is not None:
+        _stop(server, stop)
+    elif logs is not None and follow:
+        _follow(server, logs)
+    elif logs is not None:
+        typer.echo(server.logs(logs), nl=False)
+
+
+def _request(
+    overrides: Sequence[str], config: Path | None, *, name: str | None, resume: bool
+) -> JobRequest:
+    resolved = load_config(config, overrides)
+    return train_job(
+        resolved,
+        name=name or default_name(resolved, datetime.now(UTC)),
+        overrides=overrides,
+        config_file=config,
+        resume=resume,
+    )
+
+
+def send_job(
+    server: JobServer, request: JobRequest, *, config_file: Path | None, with_code: bool
+) -> None:
+    """Send a job and say what went. Raises what ``pack_job`` and ``JobServer.submit`` raise."""
+    with TemporaryDirectory(prefix="cast-ray-job-") as folder:
+        package = pack_job(Path(folder), config_file=config_file, with_code=with_code)
+        server.submit(request, package)
+    typer.echo(f"job {request.name} is on its way (sent: {package})")
+    for key, value in request.metadata.items():
+        typer.echo(f"{key:<9} {value}")
+    typer.echo(f"dashboard {server.url}/#/jobs/{request.name}")
+
+
+def _connect(address: str | None) -> JobServer:
+    from cast_ray.cluster.jobs_api import JobServer  # Ray takes a second that --help need not
+
+    for handler in logging.getLogger("ray").handlers:
+        handler.setLevel(logging.WARNING)  # what is sent is said here, by size
+    return JobServer(address)
+
+
+def _follow(server: JobServer, name: str) -> None:
+    """Show a job until it ends, and exit as it did."""
+    from cast_ray.cluster.job_log import follow
+
+    try:
+        status = follow(server, name, _write)
+    except KeyboardInterrupt:
+        typer.echo(f"\nno longer following; job {name} goes on. {_how_to(name)}", err=True)
+        raise typer.Exit(130) from None
+    except RunInterrupted as error:
+        typer.echo(f"cast-ray: {error}", err=True)
+        raise typer.Exit(_LOST) from None
+    job = server.job(name)
+    typer.echo(f"job {name}: {status.value}")
+    if job.driver_exit_code == _NOT_FOUND:
+        typer.echo(
+            "cast-ray: the head's Ray does not find the command cast-ray: start Ray there with "
+            "the PATH of the environment that has it",
+            err=True,
+        )
+    elif job.driver_exit_code is None and status.value == "FAILED":
+        typer.echo(f"cast-ray: {_last_line(job.message)}", err=True)
+    raise typer.Exit(_EXIT_CODES[status.value])
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _how_to(name: str) -> str:
+    return f"cast-ray submit --logs {name} follows it, --status and --stop take its name too"
+
+
+def _show(server: JobServer, name: str) -> None:
+    job = server.job(name)
+    rows = {
+        "job": name,
+        "status": job.status.value,
+        "started": _time(job.start_time),
+        "ended": _time(job.end_time),
+        **(job.metadata or {}),
+        "command": job.entrypoint,
+        "says": _last_line(job.message),
+    }
+    for key, value in rows.items():
+        if value:
+            typer.echo(f"{key:<9} {value}")
+
+
+def _stop(server: JobServer, name: str) -> None:
+    if not server.stop(name):
+        typer.echo(f"job {name} had ended: {server.job(name).status.value}")
+        return
+    typer.echo(
+        f"job {name} stops after its step, which is kept; cast-ray submit --logs {name} follows it"
+    )
+
+
+def _list(server: JobServer) -> None:
+    jobs = server.jobs()
+    if not jobs:
+        typer.echo(f"no job was sent to {server.url} yet")
+    width = max((len(job.submission_id or "") for job in jobs), default=0)
+    for job in jobs:
+        typer.echo(
+            f"{job.submission_id:<{width}}  {job.status.value:<9}  {_time(job.start_time)}  "
+            f"{(job.metadata or {}).get('run_dir', '')}"
+        )
+
+
+def _time(milliseconds: int | None) -> str:
+    """Return a time of Ray's, in UTC; empty = there is none."""
+    if not milliseconds:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _last_line(message: str | None) -> str:
+    return (message or "").strip().rpartition("\n")[2]

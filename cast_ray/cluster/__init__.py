@@ -1,0 +1,1 @@
+"""Ray clusters, their jobs, and this machine."""

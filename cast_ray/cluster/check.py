@@ -1,0 +1,305 @@
+"""Whether a run can be trained on the cluster that this process is in, asked of every node.
+
+Before engines and learner are started: what is missing on one node would be found there, one by
+one, minutes later and in somebody else's words.
+
+What was found in a cluster, to be read: a table of its nodes, and every sentence.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.exceptions import GetTimeoutError, RayError, TaskUnschedulableError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from safetensors import SafetensorError, safe_open
+
+from cast_ray.cluster import code_version, node_probe
+from cast_ray.cluster.problems import (
+    ClusterNode,
+    Needs,
+    NodeFacts,
+    NodeReport,
+    clock_ahead_s,
+    labels,
+    notes_of,
+    problems_of,
+)
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import EnvironmentSetupError, ModelError, RunDirectoryError
+from cast_ray.runs.uris import is_uri
+
+ANSWER_TIMEOUT_S = 90.0
+"""A node may have to start the process first, and to set up its surroundings."""
+_CLOCK_TIMEOUT_S = 10.0
+_STORE_TIMEOUT_S = 60.0
+_HEAD = "node:__internal_head__"
+_BYTES = {"bfloat16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """What was found."""
+
+    driver: NodeFacts
+    reports: list[NodeReport]
+    """Of the nodes that are alive, the head first."""
+    problems: list[str]
+    notes: list[str]
+
+
+def require_fit_cluster(
+    config: TrainConfig,
+    *,
+    run_dir: str,
+    on_note: Callable[[str], None],
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> None:
+    """Return if nothing is known that keeps a run from being trained on this cluster.
+
+    Args:
+        config: of the run.
+        run_dir: its directory, which is there.
+        on_note: is told what somebody should know.
+        timeout_s: for the answers of all nodes.
+
+    Raises:
+        EnvironmentSetupError: something is; the message has all of it.
+        ModelError, RunDirectoryError: so it is on the driver's own node.
+    """
+    state = look_at_cluster(needs_of(config, run_dir=run_dir), timeout_s=timeout_s)
+    for note in state.notes:
+        on_note(note)
+    if state.problems:
+        raise EnvironmentSetupError(
+            f"the cluster is not fit for this run, nothing was started: {'; '.join(state.problems)}"
+            f" (cast-ray doctor --cluster looks again; then go on with --resume run_dir={run_dir})"
+        )
+
+
+def needs_of(config: TrainConfig, *, run_dir: str) -> Needs:
+    """Return what a run needs on every node.
+
+    Args:
+        config: of the run.
+        run_dir: its directory; empty = not known yet.
+
+    Raises:
+        ModelError: the weights of its policy are damaged.
+    """
+    named = {"policy.path": config.policy.path}
+    if config.objective.kl_coefficient and config.objective.reference not in ("start", "none"):
+        named["objective.reference"] = config.objective.reference
+    given = {key: value for key, value in named.items() if value}
+    models = {k: str(Path(v).absolute()) for k, v in given.items() if not is_uri(v)}
+    stores = {key: value for key, value in given.items() if is_uri(value)}
+    if is_uri(run_dir):
+        stores["run_dir"] = run_dir
+    policy = models.get("policy.path", "")
+    return Needs(
+        models=models,
+        stores=stores,
+        run_dir=run_dir and (run_dir if is_uri(run_dir) else str(Path(run_dir).absolute())),
+        weight_bytes=_num_values(Path(policy)) * _BYTES[config.engine.dtype] if policy else 0,
+    )
+
+
+def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> ClusterState:
+    """Ask every node of the cluster that this process is in, and judge the answers.
+
+    Args:
+        needs: of the run.
+        timeout_s: for the answers of all nodes.
+
+    Raises:
+        RunDirectoryError: nothing can be written where the run's directory is to be.
+    """
+    nodes, num_dead = _nodes()
+    place = "" if len(nodes) == 1 or is_uri(needs.run_dir) else needs.run_dir
+    with _beacon(place) as beacon:
+        question = {
+            "models": dict(needs.models),
+            "stores": dict(needs.stores),
+            "beacon": beacon,
+            "store_timeout_s": _STORE_TIMEOUT_S,
+        }
+        reports = _ask(nodes, question, timeout_s=timeout_s)
+    driver = _facts(node_probe.look(models={}, stores={}, beacon="", store_timeout_s=0))
+    return ClusterState(
+        driver=driver,
+        reports=reports,
+        problems=problems_of(driver, reports, needs),
+        notes=notes_of(reports, needs, num_dead=num_dead),
+    )
+
+
+def _nodes() -> tuple[list[ClusterNode], int]:
+    """Return the nodes that are alive, the head first, and the number of those that are not."""
+    rows = ray.nodes()
+    alive = [_node(row) for row in rows if row["Alive"]]
+    return sorted(alive, key=lambda node: (not node.is_head, node.ip)), len(rows) - len(alive)
+
+
+def _node(row: dict[str, Any]) -> ClusterNode:  # Any: a row of Ray's
+    resources = row["Resources"]
+    return ClusterNode(
+        node_id=row["NodeID"],
+        ip=row["NodeManagerAddress"],
+        is_head=_HEAD in resources,
+        num_cpus=resources.get("CPU", 0.0),
+        num_gpus=resources.get("GPU", 0.0),
+        memory_bytes=resources.get("memory", 0.0),
+    )
+
+
+def _ask(
+    nodes: Sequence[ClusterNode], question: dict[str, Any], *, timeout_s: float
+) -> list[NodeReport]:
+    """Return every node's answer, or why there is none."""
+    for module in (node_probe, code_version):
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        answers = [_on(node, node_probe.look).remote(**question) for node in nodes]
+        ray.wait(answers, num_returns=len(answers), timeout=timeout_s)
+        return [_report(node, ref, timeout_s) for node, ref in zip(nodes, answers, strict=True)]
+    finally:
+        for module in (node_probe, code_version):
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _report(node: ClusterNode, answer: Any, timeout_s: float) -> NodeReport:  # Any: Ray's reference
+    now: Any = _on(node, node_probe.clock)  # Any: Ray's remote function
+    try:
+        found: node_probe.Found = ray.get(answer, timeout=0)
+        # The first answer may have waited for a process, and would hide a difference of minutes.
+        asked = time.time()
+        said: float = ray.get(now.remote(), timeout=_CLOCK_TIMEOUT_S)
+        ahead_s = clock_ahead_s(asked=asked, said=said, answered=time.time())
+    except GetTimeoutError:
+        ray.cancel(answer, force=True)
+        return _silent(node, f"it did not answer within {timeout_s:.0f} s")
+    except TaskUnschedulableError:
+        return _silent(node, "it left the cluster while it was asked")
+    except RayError as error:
+        last = str(error).strip().splitlines()[-1]
+        return _silent(node, f"it could not answer ({type(error).__name__}: {last})")
+    return NodeReport(node=node, facts=_facts(found), clock_ahead_s=ahead_s)
+
+
+def _facts(found: node_probe.Found) -> NodeFacts:
+    return NodeFacts(**found)
+
+
+def _silent(node: ClusterNode, why: str) -> NodeReport:
+    return NodeReport(node=node, facts=None, silence=why)
+
+
+def _on(node: ClusterNode, function: Callable[..., Any]) -> Any:  # Any: Ray's remote function
+    return ray.remote(function).options(
+        num_cpus=0,
+        max_retries=0,
+        name=f"cluster_check.{function.__name__}",
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+    )
+
+
+@contextmanager
+def _beacon(run_dir: str) -> Iterator[str]:
+    """Write a file where a run's directory is, or is to be, and yield its path; "" for none."""
+    if not run_dir:
+        yield ""
+        return
+    directory = Path(run_dir)
+    place = next(path for path in (directory, *directory.parents) if path.is_dir())
+    # Named as what is half-written: a run's directory with nothing else in it counts as empty.
+    file = place / f".cast-ray-{uuid.uuid4().hex}.partial"
+    try:
+        file.touch()
+    except OSError as error:
+        raise RunDirectoryError(
+            f"run_dir={run_dir} cannot be written here ({place}: {error.strerror}); give another"
+        ) from None
+    try:
+        yield str(file)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _num_values(model_dir: Path) -> int:
+    """Return how many numbers a model's weights are; 0 where they cannot be read here."""
+    num_values = 0
+    for file in sorted(model_dir.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt") as weights:
+                parts = map(weights.get_slice, weights.keys())
+                num_values += sum(math.prod(part.get_shape()) for part in parts)
+        except SafetensorError as error:
+            raise ModelError(f"{file} is damaged ({error}): put it there again") from None
+        except OSError:  # the probe of this node says so
+            return 0
+    return num_values
+
+
+_GIB = 2**30
+_UNKNOWN = "?"
+
+
+def cluster_view(state: ClusterState) -> Group:
+    """Return the table of the nodes, and below it problems, notes and the verdict."""
+    parts: list[RenderableType] = [_table(state)]
+    parts += [Text(f"problem  {problem}", style="red") for problem in state.problems]
+    parts += [Text(f"   note  {note}", style="yellow") for note in state.notes]
+    num = len(state.problems)
+    parts.append(Text("Ready." if num == 0 else f"{num} to be mended.", style="bold"))
+    return Group(*parts)
+
+
+def _table(state: ClusterState) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("node", "role"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("CPUs", "GPUs", "memory", "/dev/shm free", "clock"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("versions", no_wrap=True)
+    for report, label in zip(state.reports, labels(state.reports), strict=True):
+        node, facts = report.node, report.facts
+        table.add_row(
+            label,
+            "head" if node.is_head else "worker",
+            f"{node.num_cpus:g}",
+            f"{node.num_gpus:g}",
+            _gib(node.memory_bytes),
+            _UNKNOWN if facts is None else _gib(facts.shared_memory_free),
+            _UNKNOWN if facts is None else f"{report.clock_ahead_s:+.1f} s",
+            _versions(state, report),
+        )
+    return table
+
+
+def _versions(state: ClusterState, report: NodeReport) -> Text:
+    if report.facts is None:
+        return Text(_UNKNOWN, style="red")
+    differing = [
+        name
+        for name, version in state.driver.versions.items()
+        if report.facts.versions[name] != version
+    ]
+    if not differing:
+        return Text("as the driver's", style="green")
+    return Text(f"differ: {', '.join(differing)}", style="red")
+
+
+def _gib(num_bytes: float) -> str:
+    return f"{num_bytes / _GIB:.1f} GiB"

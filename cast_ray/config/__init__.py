@@ -1,0 +1,1 @@
+"""Every configuration key, its default, its checks and the named presets."""

@@ -1,0 +1,99 @@
+"""What every configuration key means, read from the dataclasses.
+
+The sentence under a field is its description; it is in the source alone, and taken from there.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from cast_ray.config.train import TrainConfig
+
+_WORDS = {str: "text", int: "integer", float: "number", bool: "true, false"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKey:
+    """One key of a configuration."""
+
+    key: str
+    """In dotted form, as on the command line."""
+    allowed: str
+    """Its type, or the words that it takes."""
+    default: str
+    """As it is written on the command line."""
+    meaning: str
+    """One or more sentences; empty where the name says all."""
+
+
+def config_reference(kind: type = TrainConfig, prefix: str = "") -> Iterator[ConfigKey]:
+    """Yield every key of a configuration in the order of its dataclasses."""
+    described, types = field_descriptions(kind), get_type_hints(kind)
+    for item in fields(kind):
+        section = item.default_factory
+        if isinstance(section, type) and is_dataclass(section):
+            yield from config_reference(section, f"{prefix}{item.name}.")
+            continue
+        yield ConfigKey(
+            key=prefix + item.name,
+            allowed=_allowed(types[item.name]),
+            default=_written(_default(item)),
+            meaning=described.get(item.name, ""),
+        )
+
+
+def config_values(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every key of a configuration and its value, as they are written on the command line."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            yield from config_values(value, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name, _written(value)
+
+
+def field_descriptions(kind: type) -> dict[str, str]:
+    """Return the text that stands under each field in a dataclass's source, by field."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            found[field.target.id] = " ".join(str(text.value.value).split())
+    return found
+
+
+def _default(item: Field[Any]) -> Any:
+    if item.default is not MISSING:
+        return item.default
+    assert item.default_factory is not MISSING
+    return item.default_factory()
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "null"
+    if isinstance(value, tuple | list):
+        return f"[{','.join(map(_written, value))}]"
+    return str(value)
+
+
+def _allowed(annotation: Any) -> str:
+    """Return a type in the words of the command line."""
+    if get_origin(annotation) is Literal:
+        return ", ".join(map(str, get_args(annotation)))
+    if get_origin(annotation) is tuple:
+        return f"[{', '.join(map(_allowed, get_args(annotation)))}]"
+    return _WORDS[annotation]

@@ -1,0 +1,193 @@
+"""What a run takes of a cluster: one block, from which everything is placed.
+
+The learner has one placement group, each engine and each actor of the pools one of its own. An
+engine or actor that has no place yet keeps its request: an autoscaler sees it, and it joins the run
+when a node comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cast_ray.config.learning import require
+
+PresetName = Literal["one_machine", "one_gpu", "one_node_8_gpus", "two_nodes_8_gpus"]
+
+WAIT_ON_RAY_UP_S = 900.0
+"""A cloud takes minutes to start a machine, and its set-up some more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesConfig:
+    """Numbers of processes, and what Ray reserves for each.
+
+    A resumed run may have others: they change no result by more than float rounding.
+    """
+
+    preset: PresetName = "one_machine"
+    """Which values the others start from (``config_resources.PRESETS``): naming it on the command
+    line replaces those of a file."""
+    engines: int = 1
+    """Engines of the run; those that have no place yet join it when they have."""
+    min_engines: int = 0
+    """The run begins with so many; 0 = with all."""
+    cpus_per_engine: float = 1.0
+    """What Ray reserves for one engine."""
+    gpus_per_engine: float = 0.0
+    """As many as engine.tensor_parallel_size; with ``share_gpu`` a part of one; 0 = on CPU."""
+    learner_ranks: int = 2
+    """Processes that share each update. On CPU two of one thread beat one of two: small layers
+    leave a second thread idle (an update of the warm start: 0.56 s against 0.73 s)."""
+    cpus_per_learner_rank: float = 1.0
+    """For one learner rank."""
+    gpus_per_learner_rank: float = 0.0
+    """1, or with ``share_gpu`` a part of one; 0 trains on the CPU."""
+    environment_actors: int = 1
+    """Processes that play episodes; those that have no place yet join when they have."""
+    min_environment_actors: int = 0
+    """The run begins with so many; 0 = with all."""
+    cpus_per_environment_actor: float = 0.5
+    """For one environment actor."""
+    groups_per_environment_actor: int = 64
+    """Most groups that one plays at a time; the others wait for whoever is free, also for one that
+    joins. 64 groups of 8 keep two engines of 256 requests busy."""
+    oracle_actors: int = 1
+    """Processes that solve puzzles and remember the solutions."""
+    cpus_per_oracle_actor: float = 0.5
+    """For one oracle actor."""
+    gpus_per_oracle_actor: float = 0.0
+    """1 or a part of one, on which a value network computes (``oracle: value_net``); 0 = on CPU."""
+    share_gpu: bool = False
+    """Engine and learner take turns on one GPU: the engine sleeps while the learner works."""
+    wait_for_nodes_s: float = -1.0
+    """How long a run asks the autoscaler for nodes and waits for them; 0 = not at all, the cluster
+    is as it is; -1 = 900 on a cluster that ``ray up`` made, else 0."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "engines",
+            "learner_ranks",
+            "environment_actors",
+            "groups_per_environment_actor",
+            "oracle_actors",
+        ):
+            value = getattr(self, name)
+            require(value >= 1, f"resources.{name}", ">= 1", value)
+        for name in ("engines", "environment_actors"):
+            value, most = getattr(self, f"min_{name}"), getattr(self, name)
+            rule = f"between 0 and resources.{name} ({most})"
+            require(0 <= value <= most, f"resources.min_{name}", rule, value)
+        for name in ("engine", "learner_rank", "environment_actor", "oracle_actor"):
+            value = getattr(self, f"cpus_per_{name}")
+            require(value > 0, f"resources.cpus_per_{name}", "> 0", value)
+        gpus = self.gpus_per_learner_rank
+        is_part = self.share_gpu and 0 < gpus < 1
+        require(
+            gpus in (0, 1) or is_part,
+            "resources.gpus_per_learner_rank",
+            "0 or 1 (a part of one with resources.share_gpu)",
+            gpus,
+        )
+        oracle_gpus = self.gpus_per_oracle_actor
+        require(0 <= oracle_gpus <= 1, "resources.gpus_per_oracle_actor", "0 to 1", oracle_gpus)
+        wait = self.wait_for_nodes_s
+        require(wait >= 0 or wait == -1, "resources.wait_for_nodes_s", ">= 0, or -1", wait)
+
+    @property
+    def engines_at_start(self) -> int:
+        """How many engines the run begins with."""
+        return self.min_engines or self.engines
+
+    @property
+    def environment_actors_at_start(self) -> int:
+        """How many environment actors the run begins with."""
+        return self.min_environment_actors or self.environment_actors
+
+    def contradictions(self, *, tensor_parallel_size: int, max_staleness: int) -> list[str]:
+        """Return what cannot go together, one sentence each."""
+        found = []
+        gpus = self.gpus_per_engine
+        is_part = self.share_gpu and 0 < gpus < 1 and tensor_parallel_size == 1
+        if gpus not in (0, tensor_parallel_size) and not is_part:
+            found.append(
+                f"resources.gpus_per_engine must be 0 or engine.tensor_parallel_size "
+                f"({tensor_parallel_size}), one GPU for each worker, got {gpus:g}"
+            )
+        if self.share_gpu:
+            together = gpus + self.gpus_per_learner_rank
+            if not (gpus and self.gpus_per_learner_rank and together <= 1):
+                found.append(
+                    "resources.share_gpu needs resources.gpus_per_engine and "
+                    "resources.gpus_per_learner_rank that add up to at most 1, got "
+                    f"{gpus:g} and {self.gpus_per_learner_rank:g}"
+                )
+            if self.engines != 1 or self.learner_ranks != 1:
+                found.append(
+                    "resources.share_gpu is for one engine and one learner rank, got "
+                    f"{self.engines} and {self.learner_ranks}"
+                )
+            if max_staleness:
+                found.append(
+                    f"resources.share_gpu needs max_staleness=0, got {max_staleness}: an engine "
+                    "that sleeps while the learner works plays nothing meanwhile"
+                )
+        return found
+
+
+_DEFAULTS = {name: item.default for name, item in ResourcesConfig.__dataclass_fields__.items()}
+
+
+def _preset(**values: float) -> Mapping[str, Any]:
+    """Return a preset's values; what it does not name is as in the default."""
+    own = ("preset", "wait_for_nodes_s")
+    kept = {name: value for name, value in _DEFAULTS.items() if name not in own}
+    return {"resources": {**kept, **values}}
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "one_machine": _preset(),
+    "one_gpu": _preset(
+        gpus_per_engine=0.5,
+        gpus_per_learner_rank=0.5,
+        learner_ranks=1,
+        environment_actors=2,
+        share_gpu=True,
+    ),
+    # As many engines as ranks is near the best split for a model of 4 B (docs/cluster.md).
+    "one_node_8_gpus": _preset(
+        engines=4,
+        cpus_per_engine=2,
+        gpus_per_engine=1,
+        learner_ranks=4,
+        gpus_per_learner_rank=1,
+        environment_actors=4,
+        cpus_per_environment_actor=1,
+        oracle_actors=2,
+        cpus_per_oracle_actor=1,
+    ),
+    # One node learns and the other plays: the ranks are placed first, on as few nodes as hold them.
+    "two_nodes_8_gpus": _preset(
+        engines=8,
+        cpus_per_engine=2,
+        gpus_per_engine=1,
+        learner_ranks=8,
+        gpus_per_learner_rank=1,
+        environment_actors=8,
+        cpus_per_environment_actor=1,
+        oracle_actors=4,
+        cpus_per_oracle_actor=1,
+    ),
+}
+"""Values by preset; for more nodes than two raise ``engines`` and ``environment_actors``."""
+
+MOVED = {
+    "engine.num_engines": "resources.engines",
+    "engine.num_cpus": "resources.cpus_per_engine",
+    "learner.num_ranks": "resources.learner_ranks",
+    "learner.num_gpus": "resources.gpus_per_learner_rank",
+    "rollout.environment_actors": "resources.environment_actors",
+    "rollout.oracle_actors": "resources.oracle_actors",
+}
+"""Keys of earlier versions, and where they are now."""

@@ -1,0 +1,167 @@
+"""The configuration of a value network's training: the only place with its defaults.
+
+The defaults are the paper's (app:dqn, tab:dqn_hp); where the paper is silent, a field says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cast_ray.config.learning import require
+from cast_ray.config.train import PuzzleConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueNetShapeConfig:
+    """The size of the network; what it reads and answers follows from game and tier."""
+
+    d_model: int = 128
+    """Width of the encoder."""
+    num_heads: int = 8
+    """Its attention heads."""
+    num_layers: int = 3
+    """Its layers."""
+    output_size: int = 512
+    """Numbers that all cells together are read out to, before the Q-values."""
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "num_heads", "num_layers", "output_size"):
+            require(getattr(self, name) >= 1, f"network.{name}", ">= 1", getattr(self, name))
+        require(
+            self.d_model % self.num_heads == 0,
+            "network.num_heads",
+            f"a divisor of d_model ({self.d_model})",
+            self.num_heads,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DqnConfig:
+    """The base network: masked Double DQN on reward success - step_penalty.
+
+    The paper gives steps, n_step, gamma, lr and step_penalty; the rest is ours.
+    """
+
+    steps: int = 3_000_000
+    """Environment steps."""
+    step_penalty: float = 0.01
+    """The reward is 1 for a win, less this for every step."""
+    n_step: int = 3
+    """Rewards that a target adds up before it asks the target network."""
+    gamma: float = 0.99
+    """Discount a step."""
+    lr: float = 1e-4
+    """Adam's learning rate."""
+    batch_size: int = 256
+    """Transitions of one update."""
+    replay_ratio: float = 4.0
+    """Transitions learned from for each step played."""
+    replay_capacity: int = 300_000
+    """Steps that are remembered."""
+    learning_starts: int = 10_000
+    """Steps played before the first update."""
+    epsilon_start: float = 1.0
+    """Chance of a random legal action at the beginning."""
+    epsilon_end: float = 0.1
+    """The same at the end; stays high, because teachers judge bad play too."""
+    epsilon_steps: int = 1_000_000
+    """Steps from the first to the second, linearly."""
+    target_update_every: int = 10_000
+    """Steps between copies of the network into the target network."""
+    grad_clip: float = 10.0
+    """Largest norm of a gradient."""
+    num_env_runners: int = 0
+    """Ray actors that play; 0 = this process plays."""
+    envs_per_env_runner: int = 64
+    """Games that one process plays side by side, with one call of the network for all."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "steps",
+            "n_step",
+            "batch_size",
+            "replay_capacity",
+            "epsilon_steps",
+            "target_update_every",
+            "envs_per_env_runner",
+        ):
+            require(getattr(self, name) >= 1, f"dqn.{name}", ">= 1", getattr(self, name))
+        for name in ("learning_starts", "num_env_runners"):
+            require(getattr(self, name) >= 0, f"dqn.{name}", ">= 0", getattr(self, name))
+        require(
+            0 <= self.step_penalty < 1,
+            "dqn.step_penalty",
+            "in [0, 1): above 1 a win would be no gain",
+            self.step_penalty,
+        )
+        require(0 < self.gamma <= 1, "dqn.gamma", "in (0, 1]", self.gamma)
+        for name in ("lr", "replay_ratio", "grad_clip"):
+            require(getattr(self, name) > 0, f"dqn.{name}", "> 0", getattr(self, name))
+        for name in ("epsilon_start", "epsilon_end"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"dqn.{name}", "between 0 and 1", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PotentialConfig:
+    """The two stages of potential regression that follow.
+
+    The paper gives epochs, learning rates and prior_weight; the rest is ours.
+    """
+
+    epochs: int = 150
+    """Of each stage."""
+    first_lr: float = 1e-3
+    """Peak learning rate of the first stage; cosine decay to zero."""
+    second_lr: float = 5e-4
+    """Peak learning rate of the second stage; cosine decay to zero."""
+    num_states: int = 50_000
+    """Most distinct states that are learned from."""
+    epsilon: float = 0.5
+    """Chance of a random move in the half of the games that collect them; the others are random
+    altogether."""
+    batch_size: int = 512
+    """States of one update."""
+    prior_weight: float = 0.05
+    """What one occupied cell between red car and exit costs in the second stage."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "num_states", "batch_size"):
+            require(getattr(self, name) >= 1, f"distillation.{name}", ">= 1", getattr(self, name))
+        for name in ("first_lr", "second_lr"):
+            require(getattr(self, name) > 0, f"distillation.{name}", "> 0", getattr(self, name))
+        require(0 <= self.epsilon <= 1, "distillation.epsilon", "between 0 and 1", self.epsilon)
+        require(self.prior_weight >= 0, "distillation.prior_weight", ">= 0", self.prior_weight)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueNetConfig:
+    """One training of a value network (paper, tab:dqn_hp)."""
+
+    run_dir: str = ""
+    """Directory of the run; empty = runs/value-net-<game>-<tier>-<UTC time>."""
+    seed: int = 0
+    """Every random choice follows from it (the boards from puzzles.seed)."""
+    game: str = "rush_hour"
+    """A game with numeric rules."""
+    tier: str = "id"
+    """Size and difficulty of the boards that it learns on."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where the network learns."""
+    num_threads: int = 1
+    """Threads that it learns with on the CPU."""
+    shuffle_vehicles: bool = True
+    """Rush Hour: name the vehicles anew in every game, so that a network that learns from boards
+    of few vehicles sees the letters of boards with more. Not the paper's: it does not say. Other
+    games have no vehicles."""
+    checkpoint_every: int = 50_000
+    """Environment steps between checkpoints of the base network."""
+    puzzles: PuzzleConfig = field(default_factory=PuzzleConfig)
+    network: ValueNetShapeConfig = field(default_factory=ValueNetShapeConfig)
+    dqn: DqnConfig = field(default_factory=DqnConfig)
+    distillation: PotentialConfig = field(default_factory=PotentialConfig)
+
+    def __post_init__(self) -> None:
+        require(self.num_threads >= 1, "num_threads", ">= 1", self.num_threads)
+        require(self.checkpoint_every >= 1, "checkpoint_every", ">= 1", self.checkpoint_every)

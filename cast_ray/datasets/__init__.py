@@ -1,0 +1,1 @@
+"""Puzzle files: built, imported, split and described."""

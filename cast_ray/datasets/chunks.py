@@ -1,0 +1,195 @@
+"""Attempts in fixed chunks: the unit of work that a worker is given and a killed build keeps.
+
+Who computes chunks: this process, or several on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from cast_ray.errors import CastRayError, EnvironmentSetupError, PuzzleError
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.games.generators import PuzzleSource, draw_puzzle
+from cast_ray.games.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, write_puzzles
+from serve.orphans import end_with_parent
+from solver_actors.registry import StartSolver
+
+CHUNK_ATTEMPTS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """The puzzles of attempts ``index * CHUNK_ATTEMPTS`` and on; each at its attempt."""
+
+    index: int
+    attempts: Sequence[int]
+    """``[n]`` ascending."""
+    puzzles: Sequence[Puzzle]
+    """``[n]``, no two equal up to symmetry."""
+
+    def outcomes(self) -> list[Puzzle | None]:
+        """Return ``[CHUNK_ATTEMPTS]`` what each attempt gave."""
+        outcomes: list[Puzzle | None] = [None] * CHUNK_ATTEMPTS
+        for attempt, puzzle in zip(self.attempts, self.puzzles, strict=True):
+            outcomes[attempt - self.index * CHUNK_ATTEMPTS] = puzzle
+        return outcomes
+
+
+def compute_chunk(source: PuzzleSource, index: int) -> Chunk:
+    """Return one chunk. It depends on its arguments alone, whoever computes it and when."""
+    solver = StartSolver(source.game)
+    found: dict[int, Puzzle] = {}
+    known: set[str] = set()
+    for attempt in range(index * CHUNK_ATTEMPTS, (index + 1) * CHUNK_ATTEMPTS):
+        puzzle = draw_puzzle(
+            source, attempt, solve=solver.solve, measure=solver.measures, known=known
+        )
+        if puzzle is not None:
+            known.add(puzzle.puzzle_id)
+            found[attempt] = puzzle
+    return Chunk(index=index, attempts=tuple(found), puzzles=tuple(found.values()))
+
+
+class ChunkStore:
+    """Finished chunks as small files in a directory of their own, until a build is done."""
+
+    def __init__(self, directory: Path, source: PuzzleSource) -> None:
+        """Make the directory, or go on with one of the same source.
+
+        Raises:
+            PuzzleError: it holds chunks of something else.
+        """
+        self.directory = directory
+        self._made_from = source_text(source)
+        label = directory / "source.json"
+        if not label.exists():
+            with refusals_named(directory):
+                directory.mkdir(parents=True, exist_ok=True)
+            with written_aside(label) as aside:
+                aside.write_text(self._made_from)
+        elif (found := label.read_text()) != self._made_from:
+            raise PuzzleError(
+                f"{directory} holds an unfinished build with other settings "
+                f"({differences(found, self._made_from)}): finish that one, remove it, or give "
+                "another --out"
+            )
+
+    def __contains__(self, index: int) -> bool:
+        return self._path(index).exists()
+
+    def write(self, chunk: Chunk) -> None:
+        """Keep a chunk, whole or not at all."""
+        metadata = {"attempts": json.dumps(chunk.attempts)}
+        write_puzzles(self._path(chunk.index), chunk.puzzles, metadata=metadata)
+
+    def read(self, index: int) -> Chunk:
+        """Return a chunk that is there.
+
+        Raises:
+            PuzzleError: its file is broken.
+        """
+        path = self._path(index)
+        try:
+            attempts = json.loads(read_puzzle_metadata(path)["attempts"])
+            return Chunk(index=index, attempts=attempts, puzzles=read_puzzles(path))
+        except CastRayError as error:
+            raise PuzzleError(f"{error}; remove that file, it will be made again") from error
+
+    def remove(self) -> None:
+        """Remove the directory: the build is done."""
+        shutil.rmtree(self.directory)
+
+    def _path(self, index: int) -> Path:
+        return self.directory / f"chunk-{index:06d}.parquet"
+
+
+def source_text(source: PuzzleSource) -> str:
+    """Return all that the content of a chunk follows from, as one line of JSON."""
+    made_from = asdict(source) | {
+        "level": asdict(source.level),
+        "attempts_per_chunk": CHUNK_ATTEMPTS,
+        "version": version("cast-ray"),
+    }
+    return json.dumps(made_from, sort_keys=True)
+
+
+def differences(found: str, wanted: str) -> str:
+    """Return in words how two JSON objects of settings differ."""
+    try:
+        there, here = json.loads(found), json.loads(wanted)
+    except ValueError:
+        return "they cannot be read"
+    return ", ".join(
+        f"{key} {there.get(key)} and not {here.get(key)}"
+        for key in sorted(there.keys() | here.keys())
+        if there.get(key) != here.get(key)
+    )
+
+
+CHUNKS_AHEAD = 2
+"""Chunks a worker is given at a time, so that none waits while results are merged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkWorkers:
+    """Takes chunks to compute, in any order."""
+
+    submit: Callable[[PuzzleSource, int], Future[Chunk]]
+    max_pending: int
+    """Chunks that may be under way at the same time."""
+
+
+@contextmanager
+def this_process() -> Iterator[ChunkWorkers]:
+    """Compute each chunk when it is asked for."""
+
+    def submit(source: PuzzleSource, index: int) -> Future[Chunk]:
+        future: Future[Chunk] = Future()
+        future.set_result(compute_chunk(source, index))
+        return future
+
+    yield ChunkWorkers(submit=submit, max_pending=1)
+
+
+@contextmanager
+def processes(num_workers: int) -> Iterator[ChunkWorkers]:
+    """Compute chunks in processes of this machine, which end with the block.
+
+    Raises:
+        EnvironmentSetupError: a process died.
+    """
+    # Not forked: numba and Arrow have threads, and a fork in the middle of theirs can hang.
+    executor = ProcessPoolExecutor(
+        num_workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin_worker,
+    )
+    try:
+        yield ChunkWorkers(
+            submit=lambda source, index: executor.submit(compute_chunk, source, index),
+            max_pending=CHUNKS_AHEAD * num_workers,
+        )
+    except BrokenProcessPool:
+        raise EnvironmentSetupError(
+            "a worker process died, for lack of memory perhaps: start the same command again, it "
+            "goes on where it stopped, with fewer --workers if need be"
+        ) from None
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the process that started this one, and end when that one ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Idle workers hold each other's pipe open: left alone they would wait for work for ever.
+    end_with_parent()

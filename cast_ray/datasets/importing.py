@@ -1,0 +1,224 @@
+"""Other people's boards as a puzzle file: checked, solved again and compared, one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from cast_ray.datasets.build import BuildProgress
+from cast_ray.datasets.text_formats import GivenBoard, read_given_boards
+from cast_ray.errors import PuzzleError
+from cast_ray.files import refusals_named
+from cast_ray.games import get_game
+from cast_ray.games.costs import INFINITE, UNKNOWN, status_of
+from cast_ray.games.game import Game, Status, Tier
+from cast_ray.games.generators import PuzzleSource
+from cast_ray.games.minesweeper import MinesweeperState
+from cast_ray.games.puzzles import Puzzle, make_puzzle, puzzle_id_of, write_puzzles
+from solver_actors.registry import StartSolver
+
+_NUM_LISTED = 20
+_RUSH_HOUR_SIDE = 6
+_COUNT_PIECES: dict[str, Callable[[str], int]] = {
+    "sokoban": lambda board: sum(board.count(symbol) for symbol in "X*"),
+    "minesweeper": lambda board: sum(board.count(symbol) for symbol in "+F*"),
+    "rush_hour": lambda board: len({symbol for symbol in board if symbol.isupper()}),
+}
+"""Boxes, mines or vehicles of an encoded board."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A board that is not imported."""
+
+    place: str
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A cost that differs from the solver's."""
+
+    place: str
+    given: float
+    ours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport:
+    """What came of an import."""
+
+    out: Path
+    num_boards: int
+    num_compared: int
+    """Boards that were solved and came with a cost."""
+    num_written: int
+    """Puzzles in the file; 0 if it was not written."""
+    faults: list[Fault]
+    differences: list[Difference]
+
+
+def import_puzzles(
+    file: Path, source: PuzzleSource, *, out: Path, skip_broken: bool, progress: BuildProgress
+) -> ImportReport:
+    """Write the boards of a file as puzzles of one tier, with costs of our own solver.
+
+    Args:
+        file: see ``read_given_boards``.
+        source: game and tier.
+        out: the new puzzle file; must not exist.
+        skip_broken: leave out boards with a fault; otherwise one fault keeps all from being
+            written.
+        progress: shown to the user.
+
+    Raises:
+        PuzzleError: the file has no boards, or ``out`` exists.
+    """
+    if out.exists():
+        raise PuzzleError(f"{out} is there already: remove it or give another --out")
+    given = read_given_boards(file, source.game, source.level)
+    if not given:
+        raise PuzzleError(f"{file} holds no board: give one with at least one")
+    importer = _Importer(source)
+    progress.begin(file.name, len(given))
+    for number, board in enumerate(given, start=1):
+        importer.take(board)
+        progress.advance(number, number)
+    is_written = bool(importer.puzzles) and (skip_broken or not importer.faults)
+    if is_written:
+        with refusals_named(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+        metadata = {"cast_ray.imported_from": file.name, "cast_ray.version": version("cast-ray")}
+        write_puzzles(out, importer.puzzles, metadata=metadata)
+    return ImportReport(
+        out=out,
+        num_boards=len(given),
+        num_compared=importer.num_compared,
+        num_written=len(importer.puzzles) if is_written else 0,
+        faults=importer.faults,
+        differences=importer.differences,
+    )
+
+
+def format_import(report: ImportReport) -> str:
+    """Return the report as lines for a person."""
+    lines = [f"{report.num_boards:,} boards read"]
+    if report.faults:
+        kinds = Counter(fault.kind for fault in report.faults)
+        counts = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
+        lines += [f"{len(report.faults):,} with a fault: {counts}"]
+        lines += _listed([f"{fault.place}: {fault.reason}" for fault in report.faults])
+    if report.num_compared:
+        lines += [
+            f"{report.num_compared:,} given costs compared with our solver's: "
+            f"{len(report.differences):,} differ" + (", ours is kept" if report.differences else "")
+        ]
+        lines += _listed(
+            f"{d.place}: given {_cost(d.given)}, ours {_cost(d.ours)}" for d in report.differences
+        )
+    if report.num_written:
+        lines += [f"{report.num_written:,} puzzles written to {report.out}"]
+    else:
+        remedy = "mend them, or leave them out with --skip-broken"
+        is_hopeless = len(report.faults) == report.num_boards
+        lines += [f"nothing was written: {'no board is left' if is_hopeless else remedy}"]
+    return "\n".join(lines)
+
+
+class _Importer:
+    """Takes board after board; keeps puzzles, faults and differences apart."""
+
+    def __init__(self, source: PuzzleSource) -> None:
+        self._game: Game[Any] = get_game(source.game)  # Any: each game has its own states
+        self._tier = source.level
+        self._solver = StartSolver(source.game)
+        self._places: dict[str, str] = {}
+        self.puzzles: list[Puzzle] = []
+        self.faults: list[Fault] = []
+        self.differences: list[Difference] = []
+        self.num_compared = 0
+
+    def take(self, given: GivenBoard) -> None:
+        """Keep a board as puzzle or as fault."""
+        if given.fault:
+            return self._refuse(given, "broken", given.fault)
+        try:
+            state = self._game.decode(given.text)
+        except PuzzleError as error:
+            return self._refuse(given, "broken", str(error))
+        form = _form(self._game, state)
+        wanted = (self._tier.rows, self._tier.cols, self._tier.num_pieces)
+        if form not in (None, wanted):
+            return self._refuse(given, "of another size", _form_reason(form, self._tier))
+        if isinstance(state, MinesweeperState) and (state.flags or not state.revealed):
+            reason = "a start has its first click open and no flag: open a cell, take flags away"
+            return self._refuse(given, "not at its start", reason)
+        if self._game.status(state) is not Status.PLAYING:
+            return self._refuse(given, "over at the start", "the game is over before it starts")
+        first = self._places.setdefault(puzzle_id_of(self._game, state), given.place)
+        if first != given.place:
+            return self._refuse(given, "repeated", f"the same as {first}, up to symmetry")
+        return self._solve(given, state)
+
+    def _solve(self, given: GivenBoard, state: Any) -> None:
+        cost = self._solver.cost(state)
+        if given.cost is not None:
+            self.num_compared += 1
+            if _cost(given.cost) != _cost(cost):
+                self.differences.append(Difference(place=given.place, given=given.cost, ours=cost))
+        if status_of(cost) != UNKNOWN and not self._tier.has_cost(cost):
+            reason = (
+                f"its cost is {_cost(cost)}, and {self._tier.name} has costs from "
+                f"{self._tier.min_cost} to {self._tier.max_cost}"
+            )
+            return self._refuse(given, "of a cost that the tier does not have", reason)
+        measures = self._solver.measures(state)
+        self.puzzles.append(
+            make_puzzle(
+                self._game, state, tier=self._tier.name, cost=cost, seed=0, measures=measures
+            )
+        )
+        return None
+
+    def _refuse(self, given: GivenBoard, kind: str, reason: str) -> None:
+        self.faults.append(Fault(place=given.place, kind=kind, reason=reason))
+
+
+def _form(game: Game[Any], state: Any) -> tuple[int, int, int] | None:
+    """Return rows, columns and number of pieces of a board; None in a game of somebody else."""
+    if game.name not in _COUNT_PIECES:
+        return None
+    board = game.encode(state)
+    lines = board.split("\n")
+    if game.name == "rush_hour":
+        rows = cols = _RUSH_HOUR_SIDE
+    else:
+        rows, cols = len(lines), len(lines[0])
+    return rows, cols, _COUNT_PIECES[game.name](board)
+
+
+def _form_reason(form: tuple[int, int, int] | None, tier: Tier) -> str:
+    assert form is not None
+    return (
+        f"{form[0]} x {form[1]} cells with {form[2]} pieces, and {tier.name} has "
+        f"{tier.rows} x {tier.cols} with {tier.num_pieces} (boxes, mines or vehicles)"
+    )
+
+
+def _cost(cost: float) -> str:
+    status = status_of(cost)
+    return status if status in (INFINITE, UNKNOWN) else f"{cost:g}"
+
+
+def _listed(entries: Any) -> list[str]:
+    """Return the first entries as indented lines."""
+    entries = list(entries)
+    lines = [f"  {entry}" for entry in entries[:_NUM_LISTED]]
+    if len(entries) > _NUM_LISTED:
+        lines += [f"  … and {len(entries) - _NUM_LISTED:,} more"]
+    return lines

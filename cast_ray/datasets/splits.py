@@ -1,0 +1,172 @@
+"""The puzzles of a run: trained on, validated on, held out; disjoint up to symmetry."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from cast_ray.config.train import PuzzleConfig
+from cast_ray.errors import PuzzleError
+from cast_ray.games.generators import build_puzzles
+from cast_ray.games.puzzles import Puzzle, read_puzzles, write_puzzles
+from cast_ray.runs.remote_directories import localized
+from cast_ray.seeds import derive_seed
+from solver_actors.registry import StartSolver
+
+HELD_OUT = "held_out.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boards:
+    """Three sets of puzzles, no two puzzles equal up to symmetry."""
+
+    train: list[Puzzle]
+    validation: list[Puzzle]
+    held_out: list[Puzzle]
+
+
+def make_boards(
+    game: str, tier: str, config: PuzzleConfig, *, exclude: Set[str] = frozenset()
+) -> Boards:
+    """Generate the sets, read all from a data set, or only the training set from a file.
+
+    Where fewer distinct puzzles exist than wanted, the training set is what the others leave.
+
+    Args:
+        game: name of the game.
+        tier: name of its tier.
+        config: how many, and from where.
+        exclude: ids of puzzles that are not to be generated.
+
+    Raises:
+        PuzzleError: a file is broken, of another game or tier, or repeats a puzzle; or too few
+            distinct puzzles exist.
+    """
+    file = localized(config.file) if config.file else None
+    if file and file.is_dir():
+        return _boards_of_data_set(game, tier, replace(config, file=str(file)))
+    given = _given_puzzles(file, game=game, tier=tier) if file else []
+    num_test = config.num_held_out + config.num_validation
+    puzzles = build_puzzles(
+        game=game,
+        tier=tier,
+        count=num_test + (0 if given else config.num_train),
+        seed=config.seed,
+        solve=StartSolver(game).solve,
+        exclude=exclude | {puzzle.puzzle_id for puzzle in given},
+        at_least=num_test + (0 if given else 1),
+    )
+    return Boards(
+        held_out=puzzles[: config.num_held_out],
+        validation=puzzles[config.num_held_out : num_test],
+        train=given or puzzles[num_test:],
+    )
+
+
+def _boards_of_data_set(game: str, tier: str, config: PuzzleConfig) -> Boards:
+    """Return the sets of a directory that ``cast-ray data build`` made.
+
+    Its test puzzles are held out; validation puzzles are training puzzles, equally spaced in the
+    file and not trained on, because a small tier may have no puzzle beyond the data set.
+    """
+    directory = Path(config.file)
+    test = _given_puzzles(directory / "test.parquet", game=game, tier=tier)
+    train = _given_puzzles(directory / "train.parquet", game=game, tier=tier)
+    in_test = {puzzle.puzzle_id: row for row, puzzle in enumerate(test)}
+    for row, puzzle in enumerate(train):
+        if puzzle.puzzle_id in in_test:
+            raise PuzzleError(
+                f"{directory}: row {row} of train.parquet is row {in_test[puzzle.puzzle_id]} of "
+                "test.parquet, up to symmetry; remove it from one of them"
+            )
+    for key, wanted, path, most in (
+        ("num_held_out", config.num_held_out, "test.parquet", len(test)),
+        ("num_validation", config.num_validation, "train.parquet", len(train) - 1),
+    ):
+        if wanted > most:
+            raise PuzzleError(
+                f"{directory / path} is too small for puzzles.{key}={wanted}: set it to {most} or "
+                "less"
+            )
+    validation = {i * len(train) // config.num_validation for i in range(config.num_validation)}
+    return Boards(
+        held_out=test[: config.num_held_out],
+        validation=[puzzle for row, puzzle in enumerate(train) if row in validation],
+        train=[puzzle for row, puzzle in enumerate(train) if row not in validation],
+    )
+
+
+def _given_puzzles(file: Path, *, game: str, tier: str) -> list[Puzzle]:
+    """Return the puzzles of a file if they are what the run is of, each of them once."""
+    puzzles = read_puzzles(file)
+    if not puzzles:
+        raise PuzzleError(f"{file} holds no puzzle: give a file with at least one")
+    rows: dict[str, int] = {}
+    for row, puzzle in enumerate(puzzles):
+        if (puzzle.game, puzzle.tier) != (game, tier):
+            raise PuzzleError(
+                f"{file}, row {row}: a puzzle of {puzzle.game} {puzzle.tier}, and the run is of "
+                f"{game} {tier}; set game and tier to match puzzles.file"
+            )
+        first = rows.setdefault(puzzle.puzzle_id, row)
+        if first != row:
+            raise PuzzleError(
+                f"{file}, row {row}: the same puzzle as row {first}, up to symmetry; keep one"
+            )
+    return puzzles
+
+
+def write_boards(boards: Boards, directory: Path) -> None:
+    """Keep the three sets in the run directory; where ``HELD_OUT`` is, the others are."""
+    write_puzzles(directory / "train.parquet", boards.train)
+    write_puzzles(directory / "validation.parquet", boards.validation)
+    write_puzzles(directory / HELD_OUT, boards.held_out)
+
+
+def read_boards(directory: Path) -> Boards:
+    """Read back what ``write_boards`` kept."""
+    return Boards(
+        train=read_puzzles(directory / "train.parquet"),
+        validation=read_puzzles(directory / "validation.parquet"),
+        held_out=read_puzzles(directory / HELD_OUT),
+    )
+
+
+class PuzzleSampler:
+    """Draws each step's puzzles: every puzzle once before any comes again, in seeded order."""
+
+    def __init__(self, puzzles: list[Puzzle], *, per_step: int, seed: int) -> None:
+        if not puzzles:
+            raise PuzzleError("there is no training puzzle; raise puzzles.num_train")
+        self._puzzles = puzzles
+        self._per_step = per_step
+        self._seed = seed
+
+    def draw(self, step: int, further: int = 0) -> list[Puzzle]:
+        """Return the puzzles of a step, counted from 1; the same numbers give the same puzzles.
+
+        Args:
+            step: of the run.
+            further: 0 = the step's own puzzles; above it the so-manieth further draw (dynamic
+                sampling). These come from an order of the step's own, so that no step changes what
+                another draws, and repeat a puzzle of the step only when all have come up.
+        """
+        first = (step - 1) * self._per_step
+        places = [divmod(first + i, len(self._puzzles)) for i in range(self._per_step)]
+        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
+        own = [int(orders[epoch][place]) for epoch, place in places]
+        if further == 0:
+            return [self._puzzles[index] for index in own]
+        rng = np.random.default_rng(derive_seed(self._seed, "further draws", step))
+        shuffled = rng.permutation(len(self._puzzles))
+        is_own = np.isin(shuffled, own)
+        order = np.concatenate([shuffled[~is_own], shuffled[is_own]])
+        start = (further - 1) * self._per_step
+        return [self._puzzles[order[(start + i) % len(order)]] for i in range(self._per_step)]
+
+    def _order(self, epoch: int) -> np.ndarray:
+        rng = np.random.default_rng(derive_seed(self._seed, "epoch", epoch))
+        return rng.permutation(len(self._puzzles))

@@ -1,0 +1,1 @@
+"""ALFWorld's tasks, played through the package of that name."""

@@ -1,0 +1,97 @@
+"""What is played in texts, one answer a turn: a game with a solver, or a benchmark without one.
+
+An ``Environment`` is one episode. Whoever plays it (a policy by tokens, an endpoint by messages, a
+built-in player) sees texts alone and never learns what is behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from cast_ray.games.game import Effect
+from cast_ray.games.puzzles import Puzzle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentTurn:
+    """What one answer led to."""
+
+    action: str
+    """Canonical spelling; empty where none could be read."""
+    effect: Effect
+    state: str
+    """Text of the state after the turn: of a game what ``Game.encode`` writes, of a benchmark what
+    its page or room says."""
+    feedback: str
+    """One sentence about an action without effect; empty when the state changed."""
+    message: str
+    """The next user message; empty when the episode has ended."""
+    end_reason: str
+    """``solved``, ``lost``, ``deadlock`` or ``turn_budget``; empty while the episode goes on."""
+    reward: float
+    """In [0, 1], of the whole episode; 0 while it goes on. 1 exactly where it is solved."""
+
+
+class Environment(Protocol):
+    """One episode. Calls come one after the other, but maybe from several threads."""
+
+    rules: str
+    """The system prompt."""
+    is_slow: bool
+    """Whether ``start`` and ``step`` may take more than some milliseconds: who plays many episodes
+    in one event loop then calls them on a thread."""
+
+    def start(self) -> str:
+        """Begin the episode and return its first user message."""
+        ...
+
+    def state(self) -> str:
+        """Return the text of the present state."""
+        ...
+
+    def step(self, answer: str) -> EnvironmentTurn:
+        """Carry out the action of an answer, whatever the answer is. Never raises for an answer."""
+        ...
+
+    def choices(self) -> tuple[str, ...]:
+        """Return actions that would do something now, in a stable order, never empty while the
+        episode goes on."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the episode holds; also before its end, and twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkTier:
+    """One set of tasks."""
+
+    name: str
+    turn_budget: int
+
+
+class Benchmark(Protocol):
+    """Tasks of one kind that are played in texts, with a reward and without a solver."""
+
+    name: str
+    tiers: Mapping[str, BenchmarkTier]
+
+    def puzzles(self, tier: str) -> list[Puzzle]:
+        """Return all tasks of a tier, in the benchmark's own order; their cost is unknown.
+
+        Raises:
+            EnvironmentSetupError: its package or its data are not here; says how to get them.
+            PuzzleError: a data file is broken.
+        """
+        ...
+
+    def environment(self, board: str, *, turn_budget: int) -> Environment:
+        """Return an episode of the task that ``Puzzle.board`` names.
+
+        Raises:
+            EnvironmentSetupError, PuzzleError: as ``puzzles``.
+        """
+        ...

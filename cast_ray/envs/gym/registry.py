@@ -1,0 +1,134 @@
+"""The games for Gymnasium: of texts for language models, of numbers for value networks.
+
+``register_envs()`` adds ``cast_ray/SokobanText-v0``, ``cast_ray/Sokoban-v0`` and so on. Both faces
+play the same episodes: reward 1 at success, else 0; the turn budget truncates; success, the game's
+own failure and a deadlock (if ``is_dead`` is given) terminate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+
+from cast_ray.envs.gym.minesweeper import MINESWEEPER_RULES
+from cast_ray.envs.gym.numeric import NumericEnv, NumericRules
+from cast_ray.envs.gym.rush_hour import RUSH_HOUR_RULES
+from cast_ray.envs.gym.sokoban import SOKOBAN_RULES
+from cast_ray.envs.gym.text import GameTextEnv
+from cast_ray.errors import ConfigError
+from cast_ray.games import GAMES, check_game_name, get_game, get_plugin
+from cast_ray.games.game import Tier
+from cast_ray.games.puzzles import Puzzle
+
+# Any, here and below: each game has a state type of its own.
+NUMERIC_RULES: dict[str, NumericRules[Any]] = {
+    "sokoban": SOKOBAN_RULES,
+    "rush_hour": RUSH_HOUR_RULES,
+    "minesweeper": MINESWEEPER_RULES,
+}
+TEXT_IDS = {
+    "sokoban": "cast_ray/SokobanText-v0",
+    "rush_hour": "cast_ray/RushHourText-v0",
+    "minesweeper": "cast_ray/MinesweeperText-v0",
+}
+NUMERIC_IDS = {
+    "sokoban": "cast_ray/Sokoban-v0",
+    "rush_hour": "cast_ray/RushHour-v0",
+    "minesweeper": "cast_ray/Minesweeper-v0",
+}
+
+
+def register_envs() -> None:
+    """Make all environments known to ``gymnasium.make``; a second call does nothing."""
+    for ids, maker in ((TEXT_IDS, make_text_env), (NUMERIC_IDS, make_numeric_env)):
+        for game, env_id in ids.items():
+            if env_id not in gymnasium.registry:
+                gymnasium.register(
+                    id=env_id, entry_point=f"{__name__}:{maker.__name__}", kwargs={"game": game}
+                )
+
+
+def make_text_env(
+    game: str,
+    *,
+    tier: str = "id",
+    puzzles: Sequence[Puzzle] = (),
+    is_dead: Callable[[Any], bool] | None = None,
+) -> GameTextEnv[Any]:
+    """Return the text environment of any game, by its name; arguments as for ``GameTextEnv``.
+
+    The size of a board is checked in the games that have a numeric face.
+
+    Raises:
+        ConfigError: there is no such game or tier.
+        PuzzleError: a puzzle is broken, decided, or not of the tier's size.
+    """
+    rules = NUMERIC_RULES.get(game)
+    return GameTextEnv(
+        get_game(game),
+        tier=tier,
+        puzzles=puzzles,
+        size=rules.size if rules else None,
+        is_dead=is_dead,
+    )
+
+
+def get_numeric_rules(game: str) -> NumericRules[Any]:
+    """Return what numeric environments and value networks know of a game.
+
+    Raises:
+        ConfigError: there is no such game, or it has no numeric face.
+    """
+    if game in NUMERIC_RULES:
+        return NUMERIC_RULES[game]
+    check_game_name(game)
+    rules = None if game in GAMES else get_plugin(game).numeric
+    if not isinstance(rules, NumericRules):
+        raise ConfigError(
+            f"{game} has no boards of numbers: give its GamePlugin a NumericRules as numeric "
+            "(docs/add_a_game.md); the built-in games have one"
+        )
+    return rules
+
+
+def widest_tier(game: str, tier: str) -> Tier:
+    """Return the tier with the most actions among those with boards of one tier's size.
+
+    A network of its arrays plays every board of that size: a board of fewer vehicles leaves the
+    other actions masked.
+
+    Raises:
+        ConfigError: there is no such game or tier, or the game has no numeric face.
+    """
+    rules, tiers = get_numeric_rules(game), get_game(game).tiers
+    if tier not in tiers:
+        raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {tier!r}")
+    size = (tiers[tier].rows, tiers[tier].cols)
+    alike = [one for one in tiers.values() if (one.rows, one.cols) == size]
+    return max(alike, key=lambda one: len(rules.actions(one)))
+
+
+def make_numeric_env(
+    game: str,
+    *,
+    tier: str = "id",
+    puzzles: Sequence[Puzzle] = (),
+    is_dead: Callable[[Any], bool] | None = None,
+    arrays_tier: Tier | None = None,
+) -> NumericEnv[Any]:
+    """Return the numeric environment of a game; arguments as for ``NumericEnv``.
+
+    Raises:
+        ConfigError: the game has no numeric face, or there is no such tier.
+        PuzzleError: a puzzle is broken, decided, or not of the tier's size.
+    """
+    return NumericEnv(
+        get_game(game),
+        get_numeric_rules(game),
+        tier=tier,
+        puzzles=puzzles,
+        is_dead=is_dead,
+        arrays_tier=arrays_tier,
+    )

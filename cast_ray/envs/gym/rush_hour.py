@@ -1,0 +1,126 @@
+"""Rush Hour in arrays: 0 empty, 1 wall, 2 vehicle A, 3 vehicle B, and so on.
+
+Each vehicle of the tier has eight actions, in the order -1 -2 -3 -4 +1 +2 +3 +4. ``V`` is the
+number of vehicles of the tier; a board may have fewer.
+"""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+
+import numpy as np
+from numba import njit
+
+from cast_ray.envs.gym.numeric import CHANGED, INEFFECTIVE, INVALID, PLAYING, WON, NumericRules
+from cast_ray.errors import PuzzleError
+from cast_ray.games.game import Tier
+from cast_ray.games.rush_hour import MAX_SLIDE, RushHour, RushHourState
+from cast_ray.games.rush_hour_board import SIDE
+
+EMPTY, WALL, FIRST_VEHICLE = 0, 1, 2
+_SYMBOLS = ".x" + ascii_uppercase
+_GAME = RushHour()
+
+
+def _actions(tier: Tier) -> tuple[str, ...]:
+    return tuple(
+        f"{letter}{sign}{count}"
+        for letter in ascii_uppercase[: tier.num_pieces]
+        for sign in "-+"
+        for count in range(1, MAX_SLIDE + 1)
+    )
+
+
+def _load(state: RushHourState, tier: Tier) -> tuple[np.ndarray, ...]:
+    """Return cells, mask and ``[V, 4]`` int64: first row and column, length, 1 if upright.
+
+    Raises:
+        PuzzleError: the board has a vehicle that the tier's actions do not name.
+    """
+    text = _GAME.encode(state)
+    cells = np.array([_SYMBOLS.index(symbol) for symbol in text], np.uint8).reshape(SIDE, SIDE)
+    beyond = np.argwhere(cells >= FIRST_VEHICLE + tier.num_pieces)
+    if len(beyond):
+        row, col = beyond[0].tolist()
+        raise PuzzleError(
+            f"vehicle {text[row * SIDE + col]} at row {row}, column {col} has no action in tier "
+            f"{tier.name}, whose vehicles are A to {ascii_uppercase[tier.num_pieces - 1]}: "
+            "use another tier"
+        )
+    vehicles = np.zeros((tier.num_pieces, 4), np.int64)
+    for number in range(tier.num_pieces):
+        places = np.argwhere(cells == FIRST_VEHICLE + number)
+        if len(places):
+            vehicles[number] = (*places[0], len(places), places[0, 1] == places[-1, 1])
+    mask = np.empty(len(vehicles) * 2 * MAX_SLIDE, np.int8)
+    _fill_mask(cells, mask, vehicles)
+    return cells, mask, vehicles
+
+
+def _board(arrays: tuple[np.ndarray, ...]) -> str:
+    return "".join(_SYMBOLS[number] for number in arrays[0].ravel().tolist())
+
+
+@njit(cache=True)
+def _room(cells: np.ndarray, vehicle: np.ndarray, sign: int) -> int:
+    """Return how many cells a vehicle ``[4]`` can slide backward (-1) or forward (+1)."""
+    down, right = (sign, 0) if vehicle[3] else (0, sign)
+    lead = vehicle[2] - 1 if sign > 0 else 0
+    row = vehicle[0] + down * (lead + 1)
+    col = vehicle[1] + right * (lead + 1)
+    room = 0
+    while 0 <= row < SIDE and 0 <= col < SIDE and cells[row, col] == EMPTY:
+        room += 1
+        row += down
+        col += right
+    return room
+
+
+@njit(cache=True)
+def _fill_mask(cells: np.ndarray, mask: np.ndarray, vehicles: np.ndarray) -> None:
+    """Write which slides fit."""
+    action = 0
+    for number in range(len(vehicles)):
+        for sign in (-1, 1):
+            room = _room(cells, vehicles[number], sign) if vehicles[number, 2] else 0
+            for count in range(1, MAX_SLIDE + 1):
+                mask[action] = count <= room
+                action += 1
+
+
+@njit(cache=True)
+def _paint(cells: np.ndarray, vehicle: np.ndarray, symbol: int) -> None:
+    """Write a number into all cells of a vehicle ``[4]``."""
+    for i in range(vehicle[2]):
+        if vehicle[3]:
+            cells[vehicle[0] + i, vehicle[1]] = symbol
+        else:
+            cells[vehicle[0], vehicle[1] + i] = symbol
+
+
+@njit(cache=True)
+def _play(action: int, cells: np.ndarray, mask: np.ndarray, vehicles: np.ndarray) -> int:
+    """Slide the vehicle, if the mask says that the slide fits."""
+    number, slide = divmod(action, 2 * MAX_SLIDE)
+    vehicle = vehicles[number]
+    if vehicle[2] == 0:
+        return INVALID + PLAYING
+    if mask[action] == 0:
+        return INEFFECTIVE + PLAYING
+    count = slide % MAX_SLIDE + 1
+    _paint(cells, vehicle, EMPTY)
+    vehicle[1 - vehicle[3]] += count if slide >= MAX_SLIDE else -count
+    _paint(cells, vehicle, FIRST_VEHICLE + number)
+    _fill_mask(cells, mask, vehicles)
+    red_car = vehicles[0]
+    return CHANGED + (WON if red_car[1] + red_car[2] == SIDE else PLAYING)
+
+
+RUSH_HOUR_RULES: NumericRules[RushHourState] = NumericRules(
+    size=lambda state: (SIDE, SIDE),
+    num_symbols=lambda tier: FIRST_VEHICLE + tier.num_pieces,
+    actions=_actions,
+    load=_load,
+    play=_play,
+    board=_board,
+)

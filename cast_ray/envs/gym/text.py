@@ -1,0 +1,186 @@
+"""Any game as a Gymnasium environment of texts: messages to the policy, answers from it.
+
+The boards that the episodes of a Gymnasium environment begin with.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from cast_ray.envs.text_env import SOLVED, TURN_BUDGET, TextEnv, refuse_decided
+from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.games.game import Game, StateT, Status, Tier
+from cast_ray.games.generators import get_generator
+from cast_ray.games.puzzles import Puzzle
+
+MAX_DRAWS = 1_000
+"""Generated boards that may be decided before their first turn, one after the other."""
+StartT = TypeVar("StartT")
+
+
+class Starts(Generic[StateT, StartT]):
+    """Boards of one tier: the one that is asked for, a given puzzle, or a generated one.
+
+    A generated board is what the game's generator makes: no solver has looked at its cost.
+    """
+
+    def __init__(
+        self,
+        game: Game[StateT],
+        *,
+        tier: str,
+        puzzles: Sequence[Puzzle],
+        size: Callable[[StateT], tuple[int, int]] | None,
+        prepare: Callable[[StateT, Tier], StartT],
+    ) -> None:
+        """Check and prepare the given puzzles.
+
+        Args:
+            game: the rules.
+            tier: name of the tier.
+            puzzles: drawn from at random; without any, boards are generated.
+            size: rows and columns of a state, held against the tier's; None accepts every size.
+            prepare: makes of a start state what the environment begins an episode with; called
+                once for each given puzzle.
+
+        Raises:
+            ConfigError: there is no such tier.
+            PuzzleError: a puzzle is broken, decided, or not of the tier's size.
+        """
+        if tier not in game.tiers:
+            raise ConfigError(f"tier must be one of {', '.join(game.tiers)}, got {tier!r}")
+        self.tier = game.tiers[tier]
+        self._game = game
+        self._size = size
+        self._prepare = prepare
+        self._given = [self._from_board(puzzle.board) for puzzle in puzzles]
+
+    def draw(self, rng: np.random.Generator, board: object) -> StartT:
+        """Return the start of the next episode.
+
+        Args:
+            rng: draws or generates.
+            board: text of a start state; None leaves the choice to ``rng``.
+
+        Raises:
+            PuzzleError: that board is broken, decided, or not of the tier's size; or the generator
+                made none to be played.
+        """
+        if board is not None:
+            return self._from_board(board)
+        if self._given:
+            return self._given[int(rng.integers(len(self._given)))]
+        generate = get_generator(self._game.name)
+        for _ in range(MAX_DRAWS):
+            state = generate(self.tier, rng)
+            if self._game.status(state) is Status.PLAYING:
+                return self._prepare(state, self.tier)
+        raise PuzzleError(
+            f"all of {MAX_DRAWS} generated {self._game.name} boards of tier {self.tier.name} were "
+            "decided before the first turn: give puzzles"
+        )
+
+    def _from_board(self, board: object) -> StartT:
+        if not isinstance(board, str):
+            raise PuzzleError(f"a board is one text with its rows, got {type(board).__name__}")
+        state = self._game.decode(board)
+        if self._size is not None:
+            self._check_size(*self._size(state))
+        refuse_decided(self._game, state)
+        return self._prepare(state, self.tier)
+
+    def _check_size(self, rows: int, cols: int) -> None:
+        if (rows, cols) != (self.tier.rows, self.tier.cols):
+            raise PuzzleError(
+                f"tier {self.tier.name} has {self.tier.rows} x {self.tier.cols} boards, this one "
+                f"is {rows} x {cols}: use another tier"
+            )
+
+
+MAX_ANSWER_CHARS = 4096
+"""Longest answer that the action space samples; ``step`` takes longer ones too."""
+MAX_MESSAGE_CHARS = 4096
+
+
+class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
+    """Observations are user messages (empty once the episode has ended), actions whole answers.
+
+    ``info["board"]`` is the state as ``Game.encode`` writes it, after ``reset`` and every turn. It
+    is for whoever runs the episode, not for the policy: in a game with hidden parts it holds them.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+    observation_space = spaces.Text(MAX_MESSAGE_CHARS, min_length=0, charset=string.printable)
+    action_space = spaces.Text(MAX_ANSWER_CHARS, min_length=0, charset=string.printable)
+
+    def __init__(
+        self,
+        game: Game[StateT],
+        *,
+        tier: str = "id",
+        puzzles: Sequence[Puzzle] = (),
+        size: Callable[[StateT], tuple[int, int]] | None = None,
+        is_dead: Callable[[StateT], bool] | None = None,
+    ) -> None:
+        """Set up an environment of one tier.
+
+        Args:
+            game: the rules.
+            tier: gives the size of the board and the turn budget.
+            puzzles: drawn from at random by ``reset``; without any, a board is generated from its
+                seed.
+            size: rows and columns of a state, held against the tier's; None accepts every size.
+            is_dead: as for ``TextEnv``.
+
+        Raises:
+            ConfigError: there is no such tier.
+            PuzzleError: a puzzle is broken, decided, or not of the tier's size.
+        """
+        self._game = game
+        self._starts = Starts(game, tier=tier, puzzles=puzzles, size=size, prepare=_state_as_it_is)
+        budget = self._starts.tier.turn_budget
+        self._episode = TextEnv(game, turn_budget=budget, is_dead=is_dead)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Begin an episode, on ``options["board"]`` if given, and return its first message.
+
+        Raises:
+            ConfigError: there is neither a board nor a puzzle nor a generator.
+            PuzzleError: that board is broken, decided or of another size.
+        """
+        super().reset(seed=seed)
+        state = self._starts.draw(self.np_random, (options or {}).get("board"))
+        return self._episode.reset(state), {"board": self._game.encode(state)}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Play one turn with an answer, which may be any text.
+
+        Returns:
+            Message, reward (1 at success, else 0), terminated, truncated (by the turn budget),
+            and info: ``action`` in canonical spelling, ``effect``, ``end_reason``, ``board``.
+
+        Raises:
+            RuntimeError: there is no episode, or it has ended.
+        """
+        turn = self._episode.step(action)
+        truncated = turn.end_reason == TURN_BUDGET
+        info = {
+            "action": turn.action,
+            "effect": turn.effect.value,
+            "end_reason": turn.end_reason,
+            "board": self._game.encode(turn.state),
+        }
+        reward = 1.0 if turn.end_reason == SOLVED else 0.0
+        return turn.message, reward, bool(turn.end_reason) and not truncated, truncated, info
+
+
+def _state_as_it_is(state: StateT, tier: Tier) -> StateT:
+    return state

@@ -1,0 +1,380 @@
+"""The SQLite file of a catalogue: made once of the data files, kept in the user's cache.
+
+The elements of a JSON file that is one long array, without the array in memory.
+
+Where the original's data files lie, and what they are called.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TextIO
+
+from cast_ray.envs.webshop.goals import (
+    HUMAN,
+    SEED,
+    SYNTHETIC,
+    Goal,
+    HumanSource,
+    SyntheticSource,
+    human_goals,
+    synthetic_goals,
+)
+from cast_ray.envs.webshop.products import (
+    JsonObject,
+    Product,
+    is_listed,
+    items,
+    json_object,
+    read_product,
+    text,
+    texts,
+)
+from cast_ray.errors import EnvironmentSetupError, PuzzleError
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.numba_cache import user_cache
+
+_LEAST_READ = 1 << 20
+_LONGEST_ELEMENT = 1 << 24
+"""Characters. What is longer than this and still no JSON is taken for broken, instead of reading
+the rest of a file of gigabytes into memory to make sure."""
+
+
+def elements_of(path: Path) -> Iterator[object]:
+    """Yield the elements of the array that a UTF-8 file holds, one after the other.
+
+    Raises:
+        PuzzleError: the file cannot be read, or is no JSON array; the element is counted from zero.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from _elements(_Window(file), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise PuzzleError(f"{path} cannot be read ({error}): fetch it anew") from error
+
+
+class _Window:
+    """The part of a file that is in memory, and how far it has been understood."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.text = ""
+        self.place = 0
+        """Where in the text the next thing begins."""
+
+    def skip_space(self) -> str:
+        """Go to the next character that is no white space and return it; empty at the end."""
+        while True:
+            while self.place < len(self.text):
+                if self.text[self.place] not in " \t\r\n":
+                    return self.text[self.place]
+                self.place += 1
+            if not self.grow():
+                return ""
+
+    def grow(self) -> bool:
+        """Drop what is understood, read on, return whether there was more.
+
+        About as much again is read, so that a long element is looked at a few times and no more.
+        """
+        rest = self.text[self.place :]
+        more = self._file.read(max(_LEAST_READ, len(rest)))
+        self.text, self.place = rest + more, 0
+        return bool(more)
+
+
+def _elements(window: _Window, path: Path) -> Iterator[object]:
+    if window.skip_space() != "[":
+        raise PuzzleError(f"{path}: a JSON array is expected, which begins with [")
+    window.place += 1
+    separator = window.skip_space()
+    decoder = json.JSONDecoder()
+    number = 0
+    while separator != "]":
+        window.skip_space()
+        yield _next_element(decoder, window, f"{path}, element {number}")
+        separator = window.skip_space()
+        if separator not in ("]", ","):
+            raise PuzzleError(f"{path}, after element {number}: a comma or ] is expected")
+        number += 1
+        window.place += separator == ","
+    window.place += 1
+    if window.skip_space():
+        raise PuzzleError(f"{path}: something stands behind the array's ]")
+
+
+def _next_element(decoder: json.JSONDecoder, window: _Window, where: str) -> object:
+    """Return the element that stands next, reading on as needed."""
+    while True:
+        try:
+            element, end = decoder.raw_decode(window.text, window.place)
+        except json.JSONDecodeError as error:
+            if len(window.text) - window.place > _LONGEST_ELEMENT or not window.grow():
+                raise PuzzleError(f"{where}: no JSON ({error.msg})") from error
+        else:
+            # A number that ends with the window may go on behind it.
+            if end < len(window.text) or not window.grow():
+                window.place = end
+                return element
+
+
+DATA_VARIABLE = "WEBSHOP_DATA"
+FULL = ("items_shuffle.json", "items_ins_v2.json")
+SMALL = ("items_shuffle_1000.json", "items_ins_v2_1000.json")
+"""Products, and attributes by product: of all 1.18 million, and of 1,000 of them."""
+INSTRUCTIONS = "items_human_ins.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFiles:
+    """The three files of one catalogue."""
+
+    products: Path
+    """An array of products."""
+    attributes: Path
+    """By product: its attributes, and the made instruction of some."""
+    instructions: Path
+    """By product: what people wrote."""
+
+    def key(self) -> str:
+        """Return 16 hexadecimal digits that change whenever one of the files does.
+
+        By name, size and time of the last change: reading gigabytes to name an index would take
+        longer than many an evaluation.
+
+        Raises:
+            EnvironmentSetupError: a file is gone.
+        """
+        facts: list[tuple[str, int, int]] = []
+        for path in (self.products, self.attributes, self.instructions):
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise EnvironmentSetupError(
+                    f"{path} cannot be read ({error.strerror}): set {DATA_VARIABLE} to a folder "
+                    "that holds it"
+                ) from error
+            facts.append((path.name, status.st_size, status.st_mtime_ns))
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def find_data_files() -> DataFiles:
+    """Return the data files in the folder that ``WEBSHOP_DATA`` names; the full set goes first.
+
+    Raises:
+        EnvironmentSetupError: the variable is not set, or the folder lacks a file.
+    """
+    named = os.environ.get(DATA_VARIABLE)
+    wanted = (
+        f"{INSTRUCTIONS} and either {' and '.join(FULL)} (all products) or {' and '.join(SMALL)} "
+        "(1,000 of them), which setup.sh of the repository princeton-nlp/WebShop fetches"
+    )
+    if not named:
+        raise EnvironmentSetupError(
+            f"WebShop's data are not here: set {DATA_VARIABLE} to a folder with {wanted}"
+        )
+    folder = Path(named)
+    pairs = [pair for pair in (FULL, SMALL) if all((folder / name).is_file() for name in pair)]
+    if not pairs or not (folder / INSTRUCTIONS).is_file():
+        raise EnvironmentSetupError(
+            f"the folder {folder}, which {DATA_VARIABLE} names, lacks files: put there {wanted}"
+        )
+    products, attributes = pairs[0]
+    return DataFiles(
+        products=folder / products,
+        attributes=folder / attributes,
+        instructions=folder / INSTRUCTIONS,
+    )
+
+
+def read_by_asin(path: Path) -> JsonObject:
+    """Return a file that is one JSON object with a member a product.
+
+    Raises:
+        PuzzleError: the file cannot be read or holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PuzzleError(f"{path} cannot be read as JSON ({error}): fetch it anew") from error
+    return json_object(value, str(path))
+
+
+FORMAT = 1
+"""Raised with every change of what the file holds, so that files of the past are not read."""
+NUM_SYNTHETIC_GOALS = 500
+
+_TABLES = """
+    PRAGMA journal_mode = OFF;
+    PRAGMA synchronous = OFF;
+    CREATE TABLE products (position INTEGER PRIMARY KEY, asin TEXT UNIQUE NOT NULL,
+        record TEXT NOT NULL);
+    CREATE TABLE goals (kind TEXT, place INTEGER, record TEXT NOT NULL,
+        PRIMARY KEY (kind, place)) WITHOUT ROWID;
+    CREATE VIRTUAL TABLE search USING fts5(words, content='', tokenize='porter unicode61');
+"""
+
+
+def catalogue_file(files: DataFiles) -> Path:
+    """Return the file of a catalogue, made now if it is not there. Other processes wait for it.
+
+    Raises:
+        EnvironmentSetupError: a data file is gone, or the cache cannot be written.
+        PuzzleError: a data file is broken.
+    """
+    folder = user_cache() / "cast_ray"
+    path = folder / f"webshop-{FORMAT}-{files.key()}.sqlite"
+    if not path.exists():
+        with _locked(path):
+            if not path.exists():
+                with written_aside(path) as aside, _database_refusals_named(path):
+                    write_catalogue(aside, files)
+    return path
+
+
+def write_catalogue(path: Path, files: DataFiles) -> None:
+    """Write all products, their index and the goals to a new file.
+
+    Products are read one at a time; the attributes of all are held in memory.
+
+    Raises:
+        PuzzleError: a data file is broken; the message names file and product.
+    """
+    path.unlink(missing_ok=True)
+    random = Random(SEED)
+    sources = _Sources(files)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(_TABLES)
+        for position, product in enumerate(_products(files.products, sources, random)):
+            record = json.dumps(asdict(product))
+            database.execute(
+                "INSERT INTO products VALUES (?, ?, ?)", (position, product.asin, record)
+            )
+            database.execute(
+                "INSERT INTO search (rowid, words) VALUES (?, ?)", (position, document(product))
+            )
+            sources.add(product)
+        after_prices = random.getstate()
+        _write_goals(database, HUMAN, human_goals(sources.human, random))
+        random.setstate(after_prices)
+        made = synthetic_goals(sources.synthetic, random, num_goals=NUM_SYNTHETIC_GOALS)
+        _write_goals(database, SYNTHETIC, made)
+        database.execute("INSERT INTO search (search) VALUES ('optimize')")
+        database.commit()
+
+
+def document(product: Product) -> str:
+    """Return what is searched of a product: title, description, first feature and options."""
+    options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
+    words = " ".join([product.title, product.description, *product.bullets[:1], options]).lower()
+    # JSON can hold half a surrogate pair, UTF-8 cannot.
+    return words.encode(errors="replace").decode()
+
+
+@dataclass(slots=True)
+class _Sources:
+    """What goals are made of, gathered while products pass by."""
+
+    files: DataFiles
+    human: list[HumanSource] = field(default_factory=list[HumanSource])
+    synthetic: list[SyntheticSource] = field(default_factory=list[SyntheticSource])
+    _attributes: JsonObject = field(init=False)
+    _instructions: JsonObject = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._attributes = read_by_asin(self.files.attributes)
+        self._instructions = read_by_asin(self.files.instructions)
+
+    def attributes(self, asin: str) -> tuple[str, ...]:
+        """Return a product's own attributes; none where the file has none of it."""
+        where = f"{self.files.attributes}, {asin}"
+        record = json_object(self._attributes.get(asin, {}), where)
+        return texts(record, "attributes", where) if "attributes" in record else ()
+
+    def add(self, product: Product) -> None:
+        """Note what the goals of a product are made of, if it has any."""
+        asin, price = product.asin, product.price
+        where = f"{self.files.instructions}, {asin}"
+        for entry in items(self._instructions, asin, where) if asin in self._instructions else ():
+            record = json_object(entry, where)
+            self.human.append(
+                HumanSource(
+                    asin=asin,
+                    price=price,
+                    instruction=text(record, "instruction", where),
+                    attributes=texts(record, "instruction_attributes", where),
+                    options=texts(record, "instruction_options", where),
+                )
+            )
+        where = f"{self.files.attributes}, {asin}"
+        record = json_object(self._attributes.get(asin, {}), where)
+        if record.get("instruction") is not None:
+            attributes = texts(record, "instruction_attributes", where)
+            if not attributes:
+                raise PuzzleError(f"{where}: 'instruction_attributes' is empty: give it one")
+            self.synthetic.append(
+                SyntheticSource(
+                    asin=asin,
+                    price=price,
+                    instruction=text(record, "instruction", where),
+                    attributes=attributes,
+                    offers=product.options,
+                )
+            )
+
+
+def _products(path: Path, sources: _Sources, random: Random) -> Iterator[Product]:
+    """Yield the products of a file that are listed, each number once."""
+    seen: set[str] = set()
+    for number, element in enumerate(elements_of(path)):
+        where = f"{path}, product {number}"
+        record = json_object(element, where)
+        asin = text(record, "asin", where)
+        if not is_listed(asin) or asin in seen:
+            continue
+        seen.add(asin)
+        yield read_product(
+            record,
+            attributes=sources.attributes(asin),
+            where=f"{where} ({asin})",
+            random=random,
+        )
+
+
+def _write_goals(database: sqlite3.Connection, kind: str, goals: list[Goal]) -> None:
+    database.executemany(
+        "INSERT INTO goals VALUES (?, ?, ?)",
+        ((kind, place, json.dumps(asdict(goal))) for place, goal in enumerate(goals)),
+    )
+
+
+@contextmanager
+def _database_refusals_named(path: Path) -> Iterator[None]:
+    """Say in one sentence that a file cannot be written, if SQLite finds so."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise EnvironmentSetupError(
+            f"{path} cannot be written ({error}): free some space, or name another place in "
+            "XDG_CACHE_HOME"
+        ) from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep this host's other processes and threads from making the same file; they wait."""
+    with refusals_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path.with_suffix(".lock"), "w")  # noqa: SIM115  closed below
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

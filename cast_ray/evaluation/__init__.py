@@ -1,0 +1,1 @@
+"""Models and players on puzzles and benchmarks: attempts, scores, tables."""

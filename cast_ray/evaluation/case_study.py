@@ -1,0 +1,273 @@
+"""The case study: the same puzzles as two models played them, side by side, in one file.
+
+Which puzzles, and which attempts at them, a case study of two models shows.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from cast_ray.errors import ConfigError
+from cast_ray.evaluation.attempts import Attempt
+from cast_ray.evaluation.case_study_view import ShownAttempt, show_attempt
+from cast_ray.evaluation.table_sections import title_of
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.games import get_game
+from cast_ray.runs.report import wording
+from cast_ray.runs.report.boards import board_legend, draw_board
+from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.page import page_templates
+from cast_ray.runs.report.wording import words_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What all attempts of one model at one puzzle came to."""
+
+    num_solved: int
+    num_attempts: int
+    mean_reward: float
+    """In [0, 1]."""
+
+    @property
+    def standing(self) -> tuple[float, float]:
+        """Share solved, then mean reward: what two models are compared by."""
+        return self.num_solved / self.num_attempts, self.mean_reward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One puzzle, and one attempt of either model at it."""
+
+    first: Attempt
+    second: Attempt
+    first_tally: Tally
+    second_tally: Tally
+
+    @property
+    def difference(self) -> tuple[float, float]:
+        """The first model's ``standing`` less the second's."""
+        return _difference(self.first_tally, self.second_tally)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """Those that are shown, and what they were taken from."""
+
+    shown: tuple[Case, ...]
+    num_first_better: int
+    """Puzzles on which the first model stands better; by ``Tally.standing``."""
+    num_equal: int
+    num_second_better: int
+
+    @property
+    def num_puzzles(self) -> int:
+        """Puzzles that both models attempted."""
+        return self.num_first_better + self.num_equal + self.num_second_better
+
+
+_Puzzle = tuple[str, str, str, str]
+"""Game, tier, id and board: one and the same start for both models."""
+
+
+def choose_cases(first: Sequence[Attempt], second: Sequence[Attempt], *, limit: int) -> Cases:
+    """Return the puzzles whose outcomes differ most.
+
+    Of each game and tier in turn the puzzle comes whose share of solved attempts differs most
+    (then: whose mean reward does; then: the earlier one). Puzzles without any difference come
+    after all others. Of a puzzle that one model does better on, its first attempt of best outcome
+    is shown beside the other's first of worst; where they stand equal, the first attempts.
+
+    Args:
+        first: all attempts of one model; their order is that of equal puzzles.
+        second: all attempts of another.
+        limit: most puzzles to show, >= 1.
+
+    Raises:
+        ConfigError: no puzzle was attempted by both.
+    """
+    ours, theirs = _by_puzzle(first), _by_puzzle(second)
+    cases = [_case(ours[puzzle], theirs[puzzle]) for puzzle in ours if puzzle in theirs]
+    if not cases:
+        raise ConfigError(
+            "a case study needs a puzzle that both models attempted, and there is none: evaluate "
+            "them together"
+        )
+    return Cases(
+        shown=tuple(_in_turn(cases)[:limit]),
+        num_first_better=sum(case.difference > (0, 0) for case in cases),
+        num_equal=sum(case.difference == (0, 0) for case in cases),
+        num_second_better=sum(case.difference < (0, 0) for case in cases),
+    )
+
+
+def _by_puzzle(attempts: Sequence[Attempt]) -> dict[_Puzzle, list[Attempt]]:
+    """Return the attempts at each puzzle by run and number, puzzles as they come."""
+    found: dict[_Puzzle, list[Attempt]] = {}
+    for attempt in attempts:
+        puzzle = (attempt.game, attempt.tier, attempt.puzzle_id, attempt.puzzle)
+        found.setdefault(puzzle, []).append(attempt)
+    for tries in found.values():
+        tries.sort(key=lambda attempt: (attempt.run, attempt.attempt))
+    return found
+
+
+def _case(ours: list[Attempt], theirs: list[Attempt]) -> Case:
+    first_tally, second_tally = _tally(ours), _tally(theirs)
+    difference = _difference(first_tally, second_tally)
+    first, second = ours[0], theirs[0]
+    if difference > (0, 0):
+        # max and min return the first of equals.
+        first, second = max(ours, key=_outcome), min(theirs, key=_outcome)
+    elif difference < (0, 0):
+        first, second = min(ours, key=_outcome), max(theirs, key=_outcome)
+    return Case(first=first, second=second, first_tally=first_tally, second_tally=second_tally)
+
+
+def _tally(attempts: list[Attempt]) -> Tally:
+    return Tally(
+        num_solved=sum(attempt.is_success for attempt in attempts),
+        num_attempts=len(attempts),
+        mean_reward=fmean(attempt.reward for attempt in attempts),
+    )
+
+
+def _difference(first: Tally, second: Tally) -> tuple[float, float]:
+    (share, reward), (other_share, other_reward) = first.standing, second.standing
+    return share - other_share, reward - other_reward
+
+
+def _outcome(attempt: Attempt) -> tuple[bool, float]:
+    return attempt.is_success, attempt.reward
+
+
+def _in_turn(cases: list[Case]) -> list[Case]:
+    """Return cases by their difference, one of each game and tier after the other."""
+    by_tier: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        by_tier.setdefault((case.first.game, case.first.tier), []).append(case)
+    placed: list[tuple[bool, int, Case]] = []
+    for members in by_tier.values():
+        members.sort(key=_by_difference)
+        placed += [(case.difference == (0, 0), place, case) for place, case in enumerate(members)]
+    placed.sort(key=lambda entry: entry[:2])
+    return [case for _, _, case in placed]
+
+
+def _by_difference(case: Case) -> tuple[float, float]:
+    share, reward = case.difference
+    return -abs(share), -abs(reward)
+
+
+_SCRIPTS = ("stepping.js", "case_study.js")
+_LONGEST_NAME = 20
+"""Letters of a model's name beside its line in a chart."""
+
+
+def write_case_study(
+    path: Path, first: Sequence[Attempt], second: Sequence[Attempt], *, limit: int = 20
+) -> None:
+    """Write a page of the puzzles whose outcomes differ most; ``choose_cases`` says which.
+
+    The page is one file that asks no other host for anything, and runs no script but its own:
+    whatever a model wrote stays text.
+
+    Args:
+        path: of the page.
+        first: all attempts of one model.
+        second: all attempts of another at the same puzzles.
+        limit: most puzzles to show, >= 1.
+
+    Raises:
+        ConfigError: no puzzle was attempted by both.
+        EnvironmentSetupError: the file system refused something.
+    """
+    text = _render(choose_cases(first, second, limit=limit))
+    with refusals_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def _render(cases: Cases) -> str:
+    environment = page_templates()
+    environment.filters.update(cost=wording.cost, end_reason=wording.end_reason, title=title_of)
+    environment.tests.update(infinite=math.isinf, unknown=math.isnan)
+    environment.globals.update(count=wording.count, draw_board=draw_board)
+    script = _script(environment)
+    return environment.get_template("case_study.html").render(
+        names=(cases.shown[0].first.model, cases.shown[0].second.model),
+        cases=cases,
+        views=[_view(case) for case in cases.shown],
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _script(environment: Environment) -> str:
+    """Return the page's script, which its policy names by its hash."""
+    assert environment.loader is not None
+    sources = [environment.loader.get_source(environment, name)[0] for name in _SCRIPTS]
+    return "\n" + "".join(sources)
+
+
+def _view(case: Case) -> dict[str, Any]:  # Any: what the template reads by name
+    shown = [show_attempt(attempt) for attempt in (case.first, case.second)]
+    game = case.first.game
+    return {
+        "case": case,
+        "game": game,
+        "sides": list(zip(shown, ("a", "b"), (case.first_tally, case.second_tally), strict=True)),
+        "words": words_of(game),
+        "chart": _cost_chart(shown) if any(one.has_costs for one in shown) else None,
+        "legend": board_legend(game),
+        "rules": _rules(game),
+    }
+
+
+def _cost_chart(shown: Sequence[ShownAttempt]) -> Markup:
+    """Return the cost-to-go of both attempts along their turns."""
+    words = words_of(shown[0].attempt.game)
+    lines = [
+        Line(label=name, style=style, points=tuple(enumerate(one.attempt.costs)))
+        for one, name, style in zip(shown, _short_names(shown), ("a", "b"), strict=True)
+    ]
+    return line_chart(
+        lines,
+        title=f"Cost-to-go {words.letter} after each turn of the two attempts",
+        x_name="turn",
+        write=lambda value: f"{value:.3g}",
+        infinite=words.infinite,
+        size=(1020, 200),
+    )
+
+
+def _short_names(shown: Sequence[ShownAttempt]) -> list[str]:
+    """Return the models' names as they fit beside a line; those that begin alike lose the start."""
+    names = [one.attempt.model for one in shown]
+    cut = [
+        name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in names
+    ]
+    if len(set(cut)) == len(names):
+        return cut
+    return [
+        name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :] for name in names
+    ]
+
+
+def _rules(game: str) -> str:
+    """Return the system prompt of a game; empty for a benchmark, and for one not installed here."""
+    try:
+        return get_game(game).rules
+    except ConfigError:
+        return ""

@@ -1,0 +1,246 @@
+"""``cast-ray eval``: Avg@k of models on held-out puzzles, and how they played."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import ConfigError
+from cast_ray.evaluation.attempts import Attempt, read_attempts, write_attempts
+from cast_ray.evaluation.build_attempts import attempts_of_trajectories
+from cast_ray.evaluation.case_study import write_case_study
+from cast_ray.evaluation.directory import EvaluationDirectory
+from cast_ray.evaluation.endpoint.config import Patience, Prices
+from cast_ray.evaluation.models import EvaluatedModel, Kind, model_directory
+from cast_ray.evaluation.tables import markdown_tables, results_document
+from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles, seen_in_training
+from cast_ray.evaluation.with_players import play_with_player
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.games.puzzles import Puzzle
+from cast_ray.runs.remote_directories import Place
+from cast_ray.runs.report.terminal import TrainProgress
+from solver_actors.oracle import Oracle
+from solver_actors.players import is_privileged
+from solver_actors.scoring import Judge
+
+_ORACLE_BYTES = 2**30
+_CASES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What is evaluated on what."""
+
+    models: tuple[EvaluatedModel, ...]
+    games: tuple[GameTier, ...]
+    attempts: int
+    """At each puzzle (Avg@k)."""
+    limit: int | None
+    """Puzzles of each game or benchmark and tier; None = 200 of a game, all of a benchmark."""
+    patience: Patience
+    """With endpoints."""
+    prices: Prices
+
+
+def evaluate(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
+    """Play what is left to play, write all results, and return them as Markdown tables.
+
+    Args:
+        plan: what is evaluated.
+        out: new directory, or one of the same evaluation, which is gone on with.
+        progress: shown to the user.
+
+    Raises:
+        CastRayError: bad input, a directory of another evaluation, or a part that failed. What has
+            been played stays, and the same command goes on.
+    """
+    puzzles = _puzzles(plan)
+    directory = EvaluationDirectory.open(out, _description(plan, puzzles))
+    if not directory.attempts.is_file():
+        attempts = [
+            attempt
+            for number in range(len(plan.models))
+            for attempt in _play(plan, number, puzzles, directory, progress)
+        ]
+        write_attempts(directory.attempts, attempts)
+    return write_results(plan, directory)
+
+
+def write_results(plan: Evaluation, directory: EvaluationDirectory) -> str:
+    """Write tables and pages of attempts that are stored; return the tables."""
+    attempts = read_attempts(directory.attempts)
+    labels = [model.label for model in plan.models]
+    seed = plan.models[0].configs[0].seed
+    document = results_document(
+        attempts, labels=labels, games=[str(which) for which in plan.games], seed=seed
+    )
+    document["sources"] = {model.label: list(model.sources) for model in plan.models}
+    peeking = [
+        model.label
+        for model in plan.models
+        if model.kind is Kind.PLAYER
+        and any(is_privileged(model.name, which.game) for which in plan.games)
+    ]
+    document["privileged"] = peeking
+    text = markdown_tables(document)
+    if peeking:
+        text += f"\n\nPrivileged in Minesweeper, where it sees the mines: {', '.join(peeking)}."
+    with refusals_named(directory.path):
+        with written_aside(directory.results) as aside:
+            aside.write_text(json.dumps(document, indent=2) + "\n")
+        with written_aside(directory.tables) as aside:
+            aside.write_text(text + "\n")
+    if len(labels) > 1:
+        first, second = (
+            [attempt for attempt in attempts if attempt.model == label] for label in labels[:2]
+        )
+        write_case_study(directory.case_study, first, second, limit=_CASES)
+    return text
+
+
+def _play(
+    plan: Evaluation,
+    number: int,
+    puzzles: Mapping[GameTier, list[Puzzle]],
+    directory: EvaluationDirectory,
+    progress: TrainProgress,
+) -> list[Attempt]:
+    model = plan.models[number]
+    if model.kind is Kind.ENGINE:
+        return _play_with_engines(plan, number, puzzles, directory, progress)
+    found: list[Attempt] = []
+    for which, chosen in puzzles.items():
+        progress.phase(f"{model.label}: playing {which}")
+        if model.kind is Kind.ENDPOINT:
+            from cast_ray.evaluation.endpoint.episodes import play_with_endpoint  # openai
+
+            found += play_with_endpoint(
+                model,
+                chosen,
+                attempts=plan.attempts,
+                patience=plan.patience,
+                prices=plan.prices,
+                journals=directory.journal(number, which.file_name),
+                on_attempt=progress.rollout,
+            )
+            continue
+        config = model.configs[0]
+        found += play_with_player(
+            model.name,
+            chosen,
+            label=model.label,
+            turn_budget=which.turn_budget,
+            attempts=plan.attempts,
+            seed=config.seed,
+            deadlock_ends_episode=config.rollout.deadlock_ends_episode,
+            on_puzzle=progress.rollout,
+        )
+    return found
+
+
+def _play_with_engines(
+    plan: Evaluation,
+    number: int,
+    puzzles: Mapping[GameTier, list[Puzzle]],
+    directory: EvaluationDirectory,
+    progress: TrainProgress,
+) -> list[Attempt]:
+    from cast_ray.evaluation.with_engines import Play, play_with_engines  # Ray Serve
+
+    model = plan.models[number]
+    judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
+    found: list[Attempt] = []
+    for run, (place, config) in enumerate(zip(model.places, model.configs, strict=True)):
+        plays = [
+            Play.of(
+                which,
+                chosen,
+                attempts=plan.attempts,
+                seed=config.seed,
+                folder=directory.groups(number, run, which.file_name),
+            )
+            for which, chosen in puzzles.items()
+        ]
+        label = model.label if len(model.sources) == 1 else f"{model.label}, run {run + 1}"
+        tables = play_with_engines(
+            model_directory(place), plays, config, label=label, progress=progress
+        )
+        for table in tables.values():
+            found += attempts_of_trajectories(table, judge, model=model.label, run=run)
+    return found
+
+
+def _puzzles(plan: Evaluation) -> dict[GameTier, list[Puzzle]]:
+    """Return the same puzzles for all models, none of which any of them was trained on."""
+    trained = [model for model in plan.models if model.kind is Kind.ENGINE]
+    seen = {
+        puzzle for model in trained for place in model.places for puzzle in seen_in_training(place)
+    }
+    config = (trained or plan.models)[0].configs[0]
+    found = {
+        which: evaluation_puzzles(which, config, limit=plan.limit, seen=seen)
+        for which in plan.games
+    }
+    for which, puzzles in found.items():
+        num_seen = sum(puzzle.puzzle_id in seen for puzzle in puzzles)
+        if num_seen:  # a data set of one run may hold what another was trained on
+            raise ConfigError(
+                f"{num_seen} held-out puzzles of {which} were trained on by one of the models: "
+                "evaluate them one by one, or give puzzles.file= to generate others"
+            )
+    return found
+
+
+def _description(plan: Evaluation, puzzles: Mapping[GameTier, list[Puzzle]]) -> dict[str, Any]:
+    """Return all that decides what comes out."""
+    return {
+        "models": [
+            {
+                "label": model.label,
+                "sources": list(model.sources),
+                "weights": [_digest_of_weights(place) for place in model.places]
+                if model.kind is Kind.ENGINE
+                else [],
+                "values": [_values(config) for config in model.configs],
+            }
+            for model in plan.models
+        ],
+        "attempts": plan.attempts,
+        "puzzles": {
+            str(which): hashlib.sha256(
+                " ".join(puzzle.puzzle_id + puzzle.board for puzzle in chosen).encode()
+            ).hexdigest()[:16]
+            for which, chosen in puzzles.items()
+        },
+        "num_puzzles": {str(which): len(chosen) for which, chosen in puzzles.items()},
+    }
+
+
+def _values(config: TrainConfig) -> dict[str, Any]:
+    """Return the values of a configuration that change what a model answers."""
+    return {
+        "seed": config.seed,
+        "temperature": config.evaluation.temperature,
+        "top_p": config.evaluation.top_p,
+        "max_answer_tokens": config.rollout.max_answer_tokens,
+        "prompt_tokens": config.rollout.prompt_tokens,
+        "response_tokens": config.rollout.response_tokens,
+        "truncated": config.rollout.truncated,
+        "deadlock_ends_episode": config.rollout.deadlock_ends_episode,
+        "dtype": config.engine.dtype,
+    }
+
+
+def _digest_of_weights(place: Place) -> str:
+    """Return by what a local model's weights are told from others; empty for one at a URI."""
+    directory = model_directory(place)
+    if not isinstance(directory, Path):
+        return ""
+    files = sorted(directory.glob("*.safetensors"))
+    told = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]

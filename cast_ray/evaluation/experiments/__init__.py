@@ -1,0 +1,1 @@
+"""Sweeps of runs, and the comparison of their arms."""

@@ -1,0 +1,181 @@
+"""The runs of sweeps that have ended, as rows of a comparison's tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from cast_ray.config.load import WORDS, load_config
+from cast_ray.config.reference import config_values
+from cast_ray.errors import RunDirectoryError
+from cast_ray.evaluation.experiments.arms import CURVES, TRAINING
+from cast_ray.evaluation.experiments.sweep_plan import ARM, trial_name
+from cast_ray.games.turn_quality import turn_regrets
+from cast_ray.rollout.trajectory import costs_of
+from cast_ray.runs.metrics import read_metrics, read_validation
+from cast_ray.runs.run_directory import RunDirectory
+from solver_actors.oracle import Oracle
+from solver_actors.scoring import Judge
+
+_ORACLE_BYTES = 2**28
+RUN_SCHEMA = pl.Schema(
+    {
+        "arm": pl.String,
+        "seed": pl.Int32,
+        "values": pl.String,
+        "steps": pl.Int32,
+        "before": pl.Float64,
+        "after": pl.Float64,
+        "attempts": pl.Int32,
+        "regret": pl.Float64,
+        "solver_of_turn": pl.Float64,
+        "solver_of_trajectory": pl.Float64,
+        "solver_of_step": pl.Float64,
+        "seconds_step": pl.Float64,
+        "seconds": pl.Float64,
+        "code": pl.String,
+    }
+)
+"""``values``: what the run's configuration says that the defaults do not, as ``key=value``, quoted
+as in a shell.
+``regret``: a turn, on held-out boards after training: moves wasted; in Minesweeper how much
+likelier a mine was in the revealed cell than in the safest one, by what was open.
+``solver_of_…``: the solver's share of a turn without the model, of a trajectory with it, and of a
+step as if nothing ran beside it.
+``code``: the version of cast_ray and a checksum of its text; null = recorded before it was kept."""
+
+
+def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return a sweep's validation (``CURVES``), runs (``RUN_SCHEMA``) and steps (``TRAINING``).
+
+    Raises:
+        RunDirectoryError: the folder holds no sweep, or a run that was never validated.
+    """
+    found = _finished(folder)
+    start = RunDirectory(folder / "start")
+    rows = [_run_row(arm, seed, run, run_values(run, start)) for arm, seed, run in found]
+    curves = [pl.DataFrame(schema=CURVES), *(_curve(*one) for one in found)]
+    steps = [
+        {"arm": arm, "seed": seed, **asdict(step)}
+        for arm, seed, run in found
+        for step in read_metrics(run.metrics)
+    ]
+    return (
+        pl.concat(curves),
+        pl.DataFrame(rows, schema=RUN_SCHEMA),
+        pl.DataFrame(steps, schema=TRAINING),
+    )
+
+
+def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
+    """Return arm, seed and directory of every run of a sweep that has ended; others may go on."""
+    note = folder / "sweep.json"
+    if not note.is_file():
+        raise RunDirectoryError(f"{folder} is no sweep: it has no {note.name}")
+    grid = json.loads(note.read_text())["grid"]
+    found = []
+    for values in itertools.product(*grid.values()):
+        own = dict(zip(grid, values, strict=True))
+        run = RunDirectory(folder / "trials" / trial_name(own))
+        if run.summary.is_file():
+            words = [v if k == ARM else f"{k}={v}" for k, v in own.items() if k != "seed"]
+            arm = ", ".join(words) or "all"
+            found.append((arm, load_config(run.config, []).seed, run))
+    return found
+
+
+def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
+    rows = read_validation(run.validation)
+    if rows.is_empty():
+        raise RunDirectoryError(
+            f"{run.path} was not validated: train with evaluation.every above 0"
+        )
+    return rows.select(
+        arm=pl.lit(arm),
+        seed=pl.lit(seed),
+        step="step",
+        board=pl.col("puzzle_id").rank("dense") - 1,
+        attempts="attempts",
+        solved="solved",
+    ).cast(CURVES)
+
+
+def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, Any]:
+    summary = json.loads(run.summary.read_text())
+    steps = read_metrics(run.metrics)
+    timed = [one for one in steps if not one.is_replayed]  # the others cost no play
+    if not timed:
+        raise RunDirectoryError(f"{run.path} took no step: give steps above 0")
+    solver = math.fsum(one.seconds_solver for one in timed)
+    files = [run.trajectory_file(one.step) for one in timed]
+    played = pl.concat(
+        [
+            pl.DataFrame(pq.read_table(file, columns=["seconds_environment", "seconds_generation"]))
+            for file in files
+        ]
+    ).sum()
+    rules, model = (float(played[name].item()) for name in played.columns)
+    total = math.fsum(one.seconds_total for one in timed)
+    return {
+        "arm": arm,
+        "seed": seed,
+        "values": values,
+        "steps": len(steps),
+        "before": summary["before"]["success"],
+        "after": summary["after"]["success"],
+        "attempts": summary["after"]["n"],
+        "regret": _regret(run),
+        "solver_of_turn": solver / (solver + rules),
+        "solver_of_trajectory": solver / (solver + rules + model),
+        "solver_of_step": solver / total,
+        "seconds_step": total / len(timed),
+        "seconds": summary["seconds"],
+        "code": summary.get("code"),
+    }
+
+
+def run_values(run: RunDirectory, start: RunDirectory) -> str:
+    """Return what a run's configuration says that the defaults do not.
+
+    How its start model was taught stands in the configuration of the run that all others begin
+    with, if the sweep had one; the path of that model is then left out.
+    """
+    own, usual = (dict(config_values(load_config(file, []))) for file in (run.config, None))
+    if start.config.is_file():
+        taught = dict(config_values(load_config(start.config, [])))
+        own |= {
+            k: v for k, v in taught.items() if k.startswith("warm_start.") or k == "policy.path"
+        }
+    # What a word stands for would win over a default that is not said again beside it.
+    implied = dict(config_values(load_config(None, [f"{word}={own[word]}" for word in WORDS])))
+    left_out = ("run_dir", "seed", "value_net.path")
+    return shlex.join(
+        f"{k}={v}"
+        for k, v in own.items()
+        if k not in left_out and (v != usual[k] or v != implied[k])
+    )
+
+
+def _regret(run: RunDirectory) -> float | None:
+    columns = ["game", "cost_to_go", "cost_status", "effects", "states", "actions"]
+    rows = pq.read_table(run.evaluations / "after.parquet", columns=columns).to_pylist()
+    judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
+    regrets = [
+        regret
+        for row in rows
+        for regret in (
+            *turn_regrets(costs_of(row).tolist(), row["effects"], game=row["game"]),
+            *judge.risks(row["game"], row["states"], row["actions"], row["effects"]).excess,
+        )
+        if regret is not None
+    ]
+    return float(np.mean(regrets)) if regrets else None

@@ -1,0 +1,251 @@
+"""A comparison of training runs as a picture and as Markdown, from its tables alone.
+
+The same tables give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from cast_ray.evaluation.experiments.arms import WAYPOINTS, Arm, Climb, Estimate, Played, Race, band
+from cast_ray.evaluation.table_sections import ABSENT, markdown_table
+from cast_ray.files import written_aside
+
+COLOURS = (
+    *("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#2f4b7c"),
+    *("#d183b5", "#98b84c"),
+)
+_GREY = "#6b6b6b"
+_SIZE = (11.0, 4.2)
+_MOST_IN_ONE_PANEL = 4
+"""Bands of more arms than that hide each other: each then has a panel of its own."""
+
+
+def draw_comparison(
+    arms: Sequence[Arm],
+    runs: pl.DataFrame,
+    path: Path,
+    *,
+    baseline: str,
+    ceiling: float | None = None,
+) -> None:
+    """Write an SVG: mean validation curves with 95% bands, and every run's held-out boards, between
+    the start and ``ceiling``, what good play alone teaches this student.
+
+    Of many arms each is drawn in a panel of its own, with the baseline in grey behind it. All
+    scales begin at 0 and end with the quarter in which everything lies.
+
+    Raises:
+        EnvironmentSetupError: the file system refused something.
+    """
+    others = [arm for arm in arms if arm.name != baseline]
+    together = len(arms) <= _MOST_IN_ONE_PANEL
+    rows = 1 if together else math.ceil(len(others) / 3)
+    height = max(_SIZE[1], 1.4 + 0.34 * len(arms), 2.0 * rows)
+    figure = Figure(figsize=(_SIZE[0], height), layout="constrained")
+    ((left, right),) = figure.subfigures(1, 2, width_ratios=(3, 2), squeeze=False)
+    colours = {arm.name: COLOURS[place % len(COLOURS)] for place, arm in enumerate(arms)}
+    bands = {arm.name: band(arm) for arm in arms}
+    top = _quarter(max(one.high for estimates in bands.values() for one in estimates))
+    if together:
+        axes = left.subplots()
+        for arm in arms:
+            _draw_curve(axes, arm, bands[arm.name], colours[arm.name])
+        axes.set(title="Validation boards solved", xlabel="step", ylim=(0, top))
+        axes.set_ylabel("mean over seeds, 95% over seeds and boards")
+        axes.legend(frameon=False, fontsize=8)
+    else:
+        (behind,) = (arm for arm in arms if arm.name == baseline)
+        colours[baseline] = _GREY
+        panels = left.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flatten()
+        left.suptitle(f"Validation boards solved, {baseline} in grey", fontsize=12)
+        left.supxlabel("step", fontsize=10)
+        left.supylabel("mean over seeds, 95% over seeds and boards", fontsize=10)
+        for axes, arm in zip(panels, others, strict=False):
+            for one in (behind, arm):
+                _draw_curve(axes, one, bands[one.name], colours[one.name])
+            axes.set_title(arm.name, color=colours[arm.name], fontsize=9)
+        for axes in panels[len(others) :]:
+            axes.set_axis_off()
+        panels[0].set_ylim(0, top)
+    _draw_held_out(right.subplots(), arms, runs, colours=colours, ceiling=ceiling)
+    with written_aside(path) as aside, rc_context({"svg.hashsalt": "cast_ray"}):
+        figure.savefig(aside, format="svg", metadata={"Date": None})
+
+
+def _draw_curve(axes: Axes, arm: Arm, estimates: Sequence[Estimate], colour: str) -> None:
+    low, high = [one.low for one in estimates], [one.high for one in estimates]
+    axes.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
+    means = [one.figure for one in estimates]
+    axes.plot(arm.steps, means, color=colour, linewidth=2, label=arm.name)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    _quiet(axes)
+
+
+def _draw_held_out(
+    axes: Axes,
+    arms: Sequence[Arm],
+    runs: pl.DataFrame,
+    *,
+    colours: dict[str, str],
+    ceiling: float | None,
+) -> None:
+    for place, arm in enumerate(arms):
+        after = runs.filter(pl.col("arm") == arm.name).sort("seed")["after"].to_numpy()
+        colour = colours[arm.name]
+        axes.plot(after, [place] * len(after), "o", color=colour, markersize=4, alpha=0.8)
+        axes.plot(after.mean(), place, "|", color=colour, markersize=18, markeredgewidth=2.5)
+    before = runs["before"].to_numpy().mean()
+    axes.axvline(before, color=_GREY, linestyle=":", label="before training")
+    if ceiling is not None:
+        axes.axvline(ceiling, color=_GREY, linestyle="--", label="taught by good play")
+    axes.set(title="Held-out boards after training", xlabel="share of attempts, a dot a seed")
+    axes.set_xlim(0, _quarter(max(runs["after"].to_numpy().max(), ceiling or 0.0)))
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
+    axes.set_ylim(len(arms) - 0.5, -1.2)  # from the top, with room for the legend
+    axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
+    _quiet(axes)
+
+
+def _quiet(axes: Axes) -> None:
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _quarter(share: float) -> float:
+    """Return the first of a quarter, a half, three quarters and 1 that a share is not above."""
+    return min(1.0, math.ceil(4 * max(share, 0.01)) / 4)
+
+
+def comparison_tables(
+    arms: Sequence[Arm],
+    runs: pl.DataFrame,
+    races: Sequence[Race],
+    played: Sequence[Played] = (),
+    *,
+    ways: Sequence[Climb] = (),
+    training: pl.DataFrame | None = None,
+    ceiling: float | None = None,
+) -> str:
+    """Return Markdown: every arm's results, also on other tiers, if they were played, and the
+    ceiling, if it was measured; who reaches whose best how soon, and who was how far on the way
+    there; what happened in training, where that was recorded; the solver's share."""
+    results, shares = [], []
+    for arm in arms:
+        own = runs.filter(pl.col("arm") == arm.name).sort("seed")
+        results.append(
+            [
+                arm.name,
+                ", ".join(map(str, own["seed"])),
+                _percent(own["before"].mean()),
+                ", ".join(_percent(one) for one in own["after"]),
+                _percent(own["after"].mean()),
+                _number(own["regret"].mean(), 3),
+            ]
+        )
+        shares.append(
+            [
+                arm.name,
+                _percent(own["solver_of_turn"].mean()),
+                _percent(own["solver_of_trajectory"].mean(), 3),
+                _percent(own["solver_of_step"].mean(), 2),
+            ]
+        )
+    if ceiling is not None:
+        results.append(["taught by good play alone", *[""] * 3, _percent(ceiling), ""])
+    parts = [
+        markdown_table(
+            ["arm", "seeds", "held-out before", "after, each", "mean", "regret a turn"], results
+        ),
+        *([_tier_table(played)] if played else []),
+        markdown_table(
+            ["", "best", "at step", "reached at step", "ratio", "95%"],
+            [_race(one) for one in races],
+        ),
+        *([_way_table(ways)] if ways else []),
+        *([] if training is None or training.is_empty() else [_training_table(training)]),
+        markdown_table(
+            ["solver's share", "of a turn", "of a trajectory", "of a step"],
+            shares,
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _way_table(ways: Sequence[Climb]) -> str:
+    return markdown_table(
+        [f"steps to … of the way to {ways[0].baseline}'s best", *(f"{w:.0%}" for w in WAYPOINTS)],
+        [[one.arm, *map(_steps, one.steps)] for one in ways],
+    )
+
+
+def _training_table(training: pl.DataFrame) -> str:
+    """Say how the games of each quarter of the steps went, in the mean over them and the seeds."""
+    last = pl.col("step").max().over("arm")
+    quarters = (
+        training.with_columns(
+            quarter=(4 * (pl.col("step") - 1)) // last,
+            # A reveal of an open cell is illegal, a move into a wall ineffective: in vain are both.
+            in_vain=pl.col("ineffective_fraction") + pl.col("invalid_fraction"),
+        )
+        .group_by("arm", "quarter", maintain_order=True)
+        .agg(pl.col("success", "lost_fraction", "in_vain").mean())
+        .sort("quarter", maintain_order=True)
+    )
+    rows = [
+        [arm, *(", ".join(f"{share:.0%}" for share in own[name]) for name in own.columns[2:])]
+        for (arm,), own in quarters.group_by("arm", maintain_order=True)
+    ]
+    return markdown_table(
+        ["in training, a quarter each", "games won", "lost", "turns in vain"], rows
+    )
+
+
+def _tier_table(played: Sequence[Played]) -> str:
+    columns = list(dict.fromkeys((one.game, one.tier) for one in played))
+    cells: dict[str, list[str]] = {}
+    for one in played:  # tiers are in the same order for all arms
+        of = one.solved
+        interval = f"{100 * of.low:.1f} to {100 * of.high:.1f}"
+        cells.setdefault(one.arm, []).append(f"{_percent(of.figure)} ({interval})")
+    return markdown_table(
+        ["trained by", *(f"{game}:{tier}" for game, tier in columns)],
+        [[arm, *row] for arm, row in cells.items()],
+    )
+
+
+def _race(found: Race) -> list[str]:
+    return [
+        f"{found.runner} to the best of {found.baseline}",
+        _percent(found.best),
+        str(found.baseline_step),
+        _steps(found.runner_step),
+        _steps(found.ratio.figure, 2),
+        _interval(found.ratio),
+    ]
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{_steps(estimate.low, 2)} to {_steps(estimate.high, 2)}"
+
+
+def _steps(value: float, digits: int = 0) -> str:
+    return "not reached" if math.isinf(value) else f"{value:.{digits}f}"
+
+
+def _percent(value: object, digits: int = 1) -> str:
+    return ABSENT if value is None else f"{100 * float(str(value)):.{digits}f}%"
+
+
+def _number(value: object, digits: int) -> str:
+    return ABSENT if value is None else f"{float(str(value)):.{digits}f}"

@@ -1,0 +1,158 @@
+"""Two models on the same puzzles: is one better, or was it chance? Letter: ``n`` puzzles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from cast_ray.errors import ConfigError
+from cast_ray.evaluation.attempts import Attempt
+from cast_ray.evaluation.scores import check_runs, puzzle_key
+
+_RESAMPLES = 9999
+"""Sign patterns drawn where all of them would be more; bootstrap samples too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedTest:
+    """Model a against model b on one game and tier."""
+
+    difference: float
+    """Mean over puzzles of success of a less that of b, in [-1, 1]."""
+    low: float
+    """Of its 95% bootstrap interval over puzzles."""
+    high: float
+    p_value: float
+    """Two-sided, of the paired permutation test: under its null hypothesis either model could have
+    had either result at every puzzle."""
+    num_puzzles: int
+    only_a: int
+    """Puzzles that a solved in some attempt and b in none."""
+    only_b: int
+    both: int
+    neither: int
+
+
+def paired_test(a: Sequence[Attempt], b: Sequence[Attempt], *, seed: int) -> PairedTest:
+    """Compare two models, attempts and runs at one puzzle averaged.
+
+    Args:
+        a: attempts of one model at the puzzles of one game and tier.
+        b: of the other, at the same puzzles; their numbers may differ.
+        seed: of what is drawn.
+
+    Raises:
+        ConfigError: they are not of one game and tier, or not at the same puzzles.
+    """
+    solved, played = zip(*(_counts(attempts) for attempts in (a, b)), strict=True)
+    _check_pairs(a, b)
+    puzzles = sorted(played[0])
+    # Whole numbers: sums are exact then, and patterns that tie with what was seen do tie.
+    unit = math.lcm(*played[0].values(), *played[1].values())
+    scaled = np.array(
+        [
+            solved[0][puzzle] * (unit // played[0][puzzle])
+            - solved[1][puzzle] * (unit // played[1][puzzle])
+            for puzzle in puzzles
+        ]
+    )
+    outcomes = [(solved[0][puzzle] > 0, solved[1][puzzle] > 0) for puzzle in puzzles]
+    low, high = _interval(scaled / unit, seed=seed)
+    return PairedTest(
+        difference=float(scaled.sum() / (unit * len(puzzles))),
+        low=low,
+        high=high,
+        p_value=sign_flip_p_value(scaled, seed=seed),
+        num_puzzles=len(puzzles),
+        only_a=outcomes.count((True, False)),
+        only_b=outcomes.count((False, True)),
+        both=outcomes.count((True, True)),
+        neither=outcomes.count((False, False)),
+    )
+
+
+def sign_flip_p_value(differences: np.ndarray, *, seed: int) -> float:
+    """Return the two-sided p-value of a mean difference, had every sign been a toss of a coin.
+
+    Exact up to 13 differences that are not 0, else from 9,999 patterns drawn.
+
+    Args:
+        differences: ``[n]`` whole numbers.
+        seed: of the patterns.
+    """
+    moved = differences[differences != 0].astype(np.float64)  # the sign of a 0 changes nothing
+    if len(moved) < 2:  # scipy wants two; both signs of a single one are as large
+        return 1.0
+    # Any: scipy has no types.
+    result: Any = stats.permutation_test(
+        (moved,),
+        np.sum,
+        permutation_type="samples",
+        n_resamples=_RESAMPLES,
+        vectorized=True,
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number by Holm's step-down rule, in the given order.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def _counts(
+    attempts: Sequence[Attempt],
+) -> tuple[dict[tuple[str, str, str], int], dict[tuple[str, str, str], int]]:
+    """Return by puzzle how many attempts solved it, and how many there are."""
+    check_runs(attempts)
+    solved: dict[tuple[str, str, str], int] = {}
+    played: dict[tuple[str, str, str], int] = {}
+    for attempt in attempts:
+        key = puzzle_key(attempt)
+        solved[key] = solved.get(key, 0) + attempt.is_success
+        played[key] = played.get(key, 0) + 1
+    return solved, played
+
+
+def _check_pairs(a: Sequence[Attempt], b: Sequence[Attempt]) -> None:
+    names = f"{a[0].model!r} and {b[0].model!r}"
+    tiers = sorted({f"{attempt.game}:{attempt.tier}" for attempt in (*a, *b)})
+    if len(tiers) > 1:
+        raise ConfigError(
+            f"{names} can be compared on one game and tier at a time; got {', '.join(tiers)}"
+        )
+    missing = {puzzle_key(attempt) for attempt in a} ^ {puzzle_key(attempt) for attempt in b}
+    if missing:
+        raise ConfigError(
+            f"{names} were not evaluated on the same puzzles of {tiers[0]}: {len(missing)} were "
+            f"played by one of them alone, e.g. {min(missing)[2]}; evaluate both together"
+        )
+
+
+def _interval(differences: np.ndarray, *, seed: int) -> tuple[float, float]:
+    """Return the 95% percentile bootstrap interval of a mean."""
+    if len(differences) == 1:  # scipy wants two; every sample would be this one
+        return float(differences[0]), float(differences[0])
+    result: Any = stats.bootstrap(  # Any: scipy has no types
+        (differences,),
+        np.mean,
+        n_resamples=_RESAMPLES,
+        method="percentile",
+        vectorized=True,
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)

@@ -1,0 +1,111 @@
+"""Trained models on the puzzles of an evaluation: our engines and environment actors, on Ray.
+
+Every group is on disk before it counts, so a second start plays what is missing and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from cast_ray.cluster.placement import reserved_cpus, wait_for_places
+from cast_ray.cluster.session import ray_session
+from cast_ray.config.train import TrainConfig
+from cast_ray.evaluation.tasks import GameTier
+from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.episode import EpisodeSpec
+from cast_ray.rollout.specs import episode_groups, evaluation_sampling
+from cast_ray.rollout.trajectory import SCORED_SCHEMA
+from cast_ray.runs.remote_directories import Place
+from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.runs.run_directory import read_table
+from cast_ray.training.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """The puzzles of one game and tier, and where their trajectories are kept."""
+
+    which: GameTier
+    groups: tuple[list[EpisodeSpec], ...]
+    folder: Path
+
+    @classmethod
+    def of(
+        cls,
+        which: GameTier,
+        puzzles: Sequence[Puzzle],
+        *,
+        attempts: int,
+        seed: int,
+        folder: Path,
+    ) -> Play:
+        """Return what is to be played; equal seeds, equal episodes."""
+        groups = episode_groups(puzzles, attempts=attempts, step=0, seed=seed, purpose="evaluation")
+        return cls(which=which, groups=tuple(groups), folder=folder)
+
+    def file(self, group: list[EpisodeSpec]) -> Path:
+        """Return where a group is kept once it is played."""
+        return self.folder / f"group-{group[0].group:05d}.parquet"
+
+    @property
+    def is_played(self) -> bool:
+        """Whether nothing is left to play."""
+        return all(self.file(group).is_file() for group in self.groups)
+
+    def stored(self) -> pa.Table:
+        """Return the trajectories of a tier that is played, by group and episode."""
+        tables = [read_table(self.file(group), SCORED_SCHEMA) for group in self.groups]
+        return pa.concat_tables(tables)
+
+
+def play_with_engines(
+    model_dir: Place,
+    plays: Sequence[Play],
+    config: TrainConfig,
+    *,
+    label: str,
+    progress: TrainProgress,
+) -> Mapping[GameTier, pa.Table]:
+    """Return the trajectories of all plays; engines start only if something is left to play.
+
+    Args:
+        model_dir: whose weights the engines load.
+        plays: what is played.
+        config: engine, sampling and budgets.
+        label: of the model, for the terminal.
+        progress: shown to the user.
+
+    Raises:
+        EngineError, RemoteTimeout, ActorLostError: it could not be played.
+    """
+    left = [play for play in plays if not play.is_played]
+    if left:
+        with ray_session(num_cpus=reserved_cpus(config)):
+            wait_for_places(config, say=progress.phase, with_learner=False)
+            progress.phase(f"{label}: starting the engine")
+            run_id = f"eval-{datetime.now(UTC).strftime('%H%M%S%f')}"
+            workers = Workers.start(config, run_id=run_id, model_dir=model_dir)
+            try:
+                for play in left:
+                    progress.phase(f"{label}: playing {play.which}")
+                    _play(workers, play, config, progress)
+            finally:
+                workers.close()
+    return {play.which: play.stored() for play in plays}
+
+
+def _play(workers: Workers, play: Play, config: TrainConfig, progress: TrainProgress) -> None:
+    rollout = config.rollout
+    per_step = rollout.puzzles_per_step * rollout.group_size
+    num_episodes = sum(len(group) for group in play.groups)
+    ticket = workers.collector.issue(play.groups, evaluation_sampling(config), log_to=play.file)
+    workers.collector.finished(
+        ticket,
+        timeout_s=rollout.timeout_s * max(1.0, num_episodes / per_step),
+        on_group=progress.rollout,
+    )

@@ -1,0 +1,171 @@
+"""Rush Hour boards at random, those out of the tier's range thrown away by a bounded look-ahead.
+
+Boards are drawn plainly: the red car on a random place of its row, then one vehicle after the
+other on a random free place. Of such boards few are hard enough (1.5% of the 7-vehicle boards need
+6 to 8 slides, 2.4% of the 9-vehicle boards 7 to 9), so each is looked at before it is handed out.
+That changes no odds, it only saves the caller's exact search for boards that can pass it.
+"""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from cast_ray.errors import PuzzleError
+from cast_ray.games.game import Tier
+from cast_ray.games.rush_hour import RushHourLayout, RushHourState
+from cast_ray.games.rush_hour_board import EXIT_ROW, NUM_CELLS, PLACES, SIDE, Place
+from cast_ray.games.rush_hour_keys import (
+    MAX_SLIDES,
+    NO_KEY,
+    NO_VEHICLE,
+    Geometry,
+    find_slot,
+    is_won,
+    make_geometry,
+    write_slides,
+)
+
+MAX_BOARDS = 100_000
+MAX_DRAWS = 1_000
+"""Draws of vehicles for one board, until it counts as full."""
+MAX_STATES = 1 << 14
+"""States of one look-ahead. A board with more (one in 500 with 9 vehicles) is handed out."""
+RED_LENGTH = 2
+NUM_RED_PLACES = SIDE - RED_LENGTH
+"""Places of a red car that has not won."""
+
+_NONE, _GAVE_UP = -1, -2
+
+
+class _Places(NamedTuple):
+    """Where a vehicle can stand, ``[P]`` each. No dataclass: numba knows named tuples only."""
+
+    are_vertical: np.ndarray
+    lengths: np.ndarray
+    lines: np.ndarray
+    offsets: np.ndarray
+    bodies: np.ndarray
+    """Bits of the cells."""
+
+
+def generate_rush_hour(tier: Tier, rng: np.random.Generator) -> RushHourState:
+    """Return a random board without walls that needs, as far as is seen, what the tier asks for.
+
+    Args:
+        tier: gives the number of vehicles, the red car included, and the range of N. A board
+            whose look-ahead ended early may lie outside.
+        rng: the only source of randomness.
+
+    Raises:
+        PuzzleError: no board of this tier came up.
+    """
+    chosen = _search_board(rng, _PLACES, tier.num_pieces, tier.min_cost, tier.max_cost)
+    if not len(chosen):
+        raise PuzzleError(
+            f"tier {tier.name}: no Rush Hour board with {tier.num_pieces} vehicles that needs "
+            f"{tier.min_cost} to {tier.max_cost} slides came up in {MAX_BOARDS} tries: "
+            "change the number of vehicles or the range"
+        )
+    layout = RushHourLayout(
+        walls=bytes(NUM_CELLS),
+        letters=ascii_uppercase[: tier.num_pieces],
+        are_vertical=tuple(_PLACES.are_vertical[chosen].tolist()),
+        lengths=tuple(_PLACES.lengths[chosen].tolist()),
+        lines=tuple(_PLACES.lines[chosen].tolist()),
+    )
+    return RushHourState(layout=layout, offsets=tuple(_PLACES.offsets[chosen].tolist()))
+
+
+def _red_places_first() -> _Places:
+    """Return all places, those of a red car that has not won in front."""
+    reds = [Place(False, RED_LENGTH, EXIT_ROW, offset) for offset in range(NUM_RED_PLACES)]
+    ordered = sorted(PLACES, key=lambda cells: PLACES[cells] not in reds)
+    are_vertical, lengths, lines, offsets = map(
+        np.array, zip(*(PLACES[cells] for cells in ordered), strict=True)
+    )
+    bodies = np.array([sum(1 << cell for cell in cells) for cells in ordered])
+    return _Places(are_vertical, lengths, lines, offsets, bodies)
+
+
+_PLACES = _red_places_first()
+
+
+@njit(cache=True)
+def _search_board(
+    rng: np.random.Generator, places: _Places, num_vehicles: int, min_cost: int, max_cost: int
+) -> np.ndarray:
+    """Return the places, ``[V]``, of the first board that may be in range; ``[0]`` without one."""
+    for _ in range(MAX_BOARDS):
+        chosen = _draw_board(rng, places, num_vehicles)
+        if len(chosen) < num_vehicles:
+            continue
+        geometry = make_geometry(
+            places.are_vertical[chosen], places.lengths[chosen], places.lines[chosen], 0
+        )
+        key = 0
+        for vehicle in range(num_vehicles):
+            key |= int(places.offsets[chosen[vehicle]]) << (3 * vehicle)
+        cost = _look_ahead(key, geometry, max_cost)
+        if cost == _GAVE_UP or min_cost <= cost <= max_cost:
+            return chosen
+    return np.empty(0, np.int64)
+
+
+@njit(cache=True)
+def _draw_board(rng: np.random.Generator, places: _Places, num_vehicles: int) -> np.ndarray:
+    """Return ``[V]`` random places that do not overlap, the red car's first; ``[0]`` if full.
+
+    In front of the red car no vehicle lies on its row: that one could never get out of the way.
+    """
+    chosen = np.empty(num_vehicles, np.int64)
+    chosen[0] = rng.integers(0, NUM_RED_PLACES)
+    occupied = places.bodies[chosen[0]]
+    count = 1
+    for _ in range(MAX_DRAWS):
+        if count == num_vehicles:
+            return chosen
+        place = rng.integers(0, len(places.bodies))
+        is_on_row = not places.are_vertical[place] and places.lines[place] == EXIT_ROW
+        is_in_front = is_on_row and places.offsets[place] > places.offsets[chosen[0]]
+        if not is_in_front and not occupied & places.bodies[place]:
+            chosen[count] = place
+            occupied |= places.bodies[place]
+            count += 1
+    return chosen[:0]
+
+
+@njit(cache=True)
+def _look_ahead(start: int, geometry: Geometry, max_slides: int) -> int:
+    """Return N of a state if it is at most ``max_slides``, ``_NONE`` if it is larger or infinite.
+
+    Breadth first; ``_GAVE_UP`` once ``MAX_STATES`` states were seen without an answer.
+    """
+    slots = np.full(2 * MAX_STATES, NO_KEY)
+    queue = np.empty(MAX_STATES, np.int64)
+    moved = np.empty(MAX_STATES, np.int8)  # further slides of the same vehicle lead nowhere new
+    after = np.empty(MAX_SLIDES, np.int64)
+    movers = np.empty(MAX_SLIDES, np.int8)
+    slots[find_slot(slots, start)] = start
+    queue[0], moved[0] = start, NO_VEHICLE
+    head, length = 0, 1
+    for cost in range(1, max_slides + 1):
+        level_end = length
+        while head < level_end:
+            count = write_slides(queue[head], geometry, moved[head], after, movers)
+            head += 1
+            for i in range(count):
+                slot = find_slot(slots, after[i])
+                if slots[slot] != NO_KEY:
+                    continue
+                if is_won(after[i], geometry):
+                    return cost
+                if length == MAX_STATES:
+                    return _GAVE_UP
+                slots[slot] = after[i]
+                queue[length], moved[length] = after[i], movers[i]
+                length += 1
+    return _NONE

@@ -1,0 +1,113 @@
+"""Boards written as rows of symbols, and sets of their cells as numbers.
+
+A cell is ``row * cols + column``; a set of cells is the number with these bits set.
+
+Where an action stands in an answer: the fence rule that all games share.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cast_ray.errors import PuzzleError
+
+
+def check_grid(lines: list[str], symbols: str) -> None:
+    """Raise PuzzleError unless the lines are a filled rectangle of known symbols."""
+    cols = len(lines[0])
+    if cols == 0:
+        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols a row")
+    for row, line in enumerate(lines):
+        if len(line) != cols:
+            raise PuzzleError(
+                f"the board is ragged at row {row}, column {min(len(line), cols)}: the row has "
+                f"{len(line)} cells and row 0 has {cols}; make all rows equally long"
+            )
+        unknown = line.strip(symbols)
+        if unknown:
+            raise PuzzleError(
+                f"unknown symbol {unknown[0]!r} at row {row}, column {line.index(unknown[0])}: "
+                f"use only {' '.join(symbols)}"
+            )
+
+
+def smallest_form(lines: list[str]) -> str:
+    """Return the smallest text of a grid over the 8 symmetries of the square."""
+    transposed = ["".join(column) for column in zip(*lines, strict=True)]
+    texts: list[str] = []
+    for grid in (lines, transposed):
+        mirrored = [line[::-1] for line in grid]
+        texts += ("\n".join(rows) for rows in (grid, grid[::-1], mirrored, mirrored[::-1]))
+    return min(texts)
+
+
+@lru_cache(maxsize=8)
+def neighbors(rows: int, cols: int) -> tuple[int, ...]:
+    """Return ``[rows * cols]`` the set of the up to 8 cells around each cell."""
+    return tuple(
+        sum(
+            1 << r * cols + c
+            for r in range(max(row - 1, 0), min(row + 2, rows))
+            for c in range(max(col - 1, 0), min(col + 2, cols))
+            if (r, c) != (row, col)
+        )
+        for row in range(rows)
+        for col in range(cols)
+    )
+
+
+def cell_set(grid: str, symbols: str) -> int:
+    """Return the set of cells that hold one of ``symbols``; ``grid`` has no line breaks."""
+    return sum(1 << cell for cell, symbol in enumerate(grid) if symbol in symbols)
+
+
+def members(cells: int) -> list[int]:
+    """Return the cells of a set, ascending."""
+    found: list[int] = []
+    while cells:
+        lowest = cells & -cells
+        found.append(lowest.bit_length() - 1)
+        cells ^= lowest
+    return found
+
+
+FENCE = "```"
+LANGUAGE_TAGS = frozenset({"action", "text", "python", "bash"})
+
+
+def last_fenced_block(answer: str) -> str | None:
+    """Return the content of the last pair of fences, stripped, or None where there is none.
+
+    Fences are paired from the left without overlap, so an odd fence at the end is ignored. A
+    language tag in front (any case, a word of its own) is dropped if something remains. Linear in
+    the length of the answer, and never raises.
+
+    Args:
+        answer: whatever a policy wrote.
+
+    Returns:
+        The content, never empty; None without a pair of fences or with an empty last pair.
+    """
+    parts = split_at_last_block(answer)
+    if parts is None:
+        return None
+    content = parts[1].strip()
+    tag, *rest = content.split(maxsplit=1) or [""]
+    if rest and tag.lower() in LANGUAGE_TAGS:
+        return rest[0]
+    return content or None
+
+
+def split_at_last_block(answer: str) -> tuple[str, str, str] | None:
+    """Return what stands before, inside and after the last pair of fences; None without a pair.
+
+    The fences are left where they are, at the end of the first part and the start of the last: the
+    three together are the answer.
+    """
+    pieces = answer.split(FENCE)
+    num_pairs = (len(pieces) - 1) // 2
+    if num_pairs == 0:
+        return None
+    inside = 2 * num_pairs - 1
+    before, after = FENCE.join(pieces[:inside]), FENCE.join(pieces[inside + 1 :])
+    return before + FENCE, pieces[inside], FENCE + after

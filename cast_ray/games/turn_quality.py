@@ -1,0 +1,120 @@
+"""How good turns were, by the solver: regret, optimal and fatal turns; in Minesweeper the risk.
+
+Letters: ``T`` turns. In Minesweeper K after a reveal is that of the true board, so regret is not
+defined there; how likely a mine was, from what was open, is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from cast_ray.games.analysis import MineProbabilities
+from cast_ray.games.game import Effect
+from cast_ray.games.minesweeper import Minesweeper
+
+
+def has_regret(game: str) -> bool:
+    """Return whether regret is defined in a game: not where a cost knows what is hidden."""
+    return game != Minesweeper.name
+
+
+def turn_regrets(costs: Sequence[float], effects: Sequence[str], *, game: str) -> list[int | None]:
+    """Return ``[T]`` moves that each turn wasted, told from the stored costs alone.
+
+    In a game of unit moves the best action lowers a finite cost by exactly one, so the cost after
+    the action taken, less that after the best one, is ``after - before + 1``.
+
+    Args:
+        costs: ``[T + 1]``; inf = infinite, NaN = unknown.
+        effects: ``[T]`` values of ``Effect``.
+        game: name of the game.
+
+    Returns:
+        None for a turn that changed nothing (what it named is no scored action), where a cost is
+        infinite or unknown, and in Minesweeper.
+    """
+    if not has_regret(game):
+        return [None] * len(effects)
+    return [
+        int(after - before) + 1
+        if effect == Effect.CHANGED and math.isfinite(before) and math.isfinite(after)
+        else None
+        for before, after, effect in zip(costs[:-1], costs[1:], effects, strict=True)
+    ]
+
+
+def max_regret(costs: Sequence[float], effects: Sequence[str], *, game: str) -> int | None:
+    """Return the largest of ``turn_regrets``; None where there is none."""
+    known = [regret for regret in turn_regrets(costs, effects, game=game) if regret is not None]
+    return max(known, default=None)
+
+
+def optimal_turns(costs: Sequence[float], *, game: str) -> list[bool | None]:
+    """Return ``[T]`` whether each turn came a move nearer to the goal.
+
+    A turn without effect was not optimal, and one after which nothing can be won neither.
+
+    Args:
+        costs: ``[T + 1]``; inf = infinite, NaN = unknown.
+        game: name of the game.
+
+    Returns:
+        None where there was nothing to gain (an infinite cost before) or it is unknown on either
+        side, and in Minesweeper.
+    """
+    if not has_regret(game):
+        return [None] * (len(costs) - 1)
+    return [
+        None if not math.isfinite(before) or math.isnan(after) else after == before - 1
+        for before, after in pairwise(costs)
+    ]
+
+
+def first_fatal_turn(costs: Sequence[float]) -> int | None:
+    """Return the number, from 0, of the first turn that made a finite cost infinite.
+
+    Args:
+        costs: ``[T + 1]``; inf = infinite, NaN = unknown.
+
+    Returns:
+        None where no turn did, or where what came before it is unknown: an earlier one may have.
+    """
+    for turn, (before, after) in enumerate(pairwise(costs)):
+        if math.isnan(before) or math.isnan(after):
+            return None
+        if math.isfinite(before) and math.isinf(after):
+            return turn
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevealRisk:
+    """How dangerous it was to reveal a cell."""
+
+    mine: float
+    """Chance of a mine in it, in [0, 1]; exactly 0 where the cell was provably safe."""
+    excess: float
+    """The same, less that of the safest hidden cell."""
+
+
+def reveal_risk(mines: MineProbabilities, action: str) -> RevealRisk | None:
+    """Return the risk of a reveal; None for any other action, and for a cell that is open or away.
+
+    Args:
+        mines: before the action.
+        action: in canonical spelling.
+    """
+    words = action.split()
+    if len(words) != 3 or words[0] != "reveal":
+        return None
+    row, col = int(words[1]), int(words[2])
+    if row >= len(mines) or col >= len(mines[0]):
+        return None
+    taken = mines[row][col]
+    if taken is None:
+        return None
+    safest = min(chance for line in mines for chance in line if chance is not None)
+    return RevealRisk(mine=taken, excess=taken - safest)

@@ -1,0 +1,1 @@
+"""The learner: logprobs and updates with DeepSpeed, one actor per rank."""

@@ -1,0 +1,175 @@
+"""A learner's checkpoints: a directory with its state and its caller's, whole or absent.
+
+    learner.json                   who wrote it, the count of updates, the caller's part
+    weight-00001.safetensors, …    float32, under Hugging Face names
+    exp_avg-…, exp_avg_sq-…        AdamW's moments, under the same names
+    random_states-00000.safetensors, …   one a rank
+    complete.json                  size and checksum of every file
+
+Every rank calls the same function at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from deepspeed import comm
+
+from cast_ray.errors import LearnerError
+from cast_ray.learner.settings import LearnerSettings
+from cast_ray.learner.state import (
+    num_updates,
+    read_random_states,
+    read_state,
+    write_random_states,
+    write_state,
+)
+from cast_ray.runs.directories import (
+    check_whole,
+    file_checksums,
+    make_partial,
+    partial_path,
+    publish,
+    save_refusals_named,
+)
+from cast_ray.runs.remote_directories import (
+    Place,
+    forget,
+    localized,
+    scratch_directory,
+    upload_share,
+    withdraw,
+    write_marker,
+)
+from cast_ray.runs.uris import is_uri
+
+_STATE = "learner.json"
+
+
+def save_checkpoint(
+    engine: Any,
+    model: torch.nn.Module,
+    directory: Place,
+    *,
+    settings: LearnerSettings,
+    client_state: Mapping[str, Any],
+) -> None:
+    """Write all that training needs to go on bit for bit, whole or not at all.
+
+    Args:
+        engine: DeepSpeed's; Any, because it annotates itself with what it is before its set-up.
+        model: in the engine, under Hugging Face names.
+        directory: on a file system that all ranks share, or a URI; an older checkpoint is
+            replaced.
+        settings: of the learner.
+        client_state: what ``load_checkpoint`` is to return; JSON values only.
+
+    Raises:
+        EnvironmentSetupError: it cannot be written.
+        StorageError: the URI cannot be written; no checkpoint is there.
+    """
+    is_first = comm.get_rank() == 0
+    state: dict[str, Any] = {}
+    if is_first:
+        state = {
+            "written_by": _fingerprint(settings),
+            "num_updates": num_updates(engine),
+            "client_state": client_state,
+        }
+    if is_uri(directory):
+        _save_at_uri(engine, model, str(directory), state)
+        return
+    directory = Path(directory)
+    partial = partial_path(directory)
+    with save_refusals_named(directory):
+        if is_first:
+            make_partial(directory)
+            (partial / _STATE).write_text(json.dumps(state, indent=1))
+        comm.barrier()
+        write_state(engine, model, partial)
+        write_random_states(partial)
+        comm.barrier()
+        if is_first:
+            publish(partial, directory)
+        comm.barrier()
+
+
+def _save_at_uri(engine: Any, model: torch.nn.Module, uri: str, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint on each rank's own host and send it; the marker when all have.
+
+    ``state`` is that of rank 0.
+    """
+    is_first = comm.get_rank() == 0
+    with scratch_directory() as own:
+        with save_refusals_named(own):
+            if is_first:
+                (own / _STATE).write_text(json.dumps(state, indent=1))
+            write_state(engine, model, own)
+            write_random_states(own)
+        if is_first:
+            withdraw(uri)
+        comm.barrier()  # before anything is replaced, what was there is no checkpoint any more
+        shares: list[Any] = [None] * comm.get_world_size()
+        comm.all_gather_object(shares, upload_share(own, uri))
+    if is_first:
+        write_marker(uri, {name: file for share in shares for name, file in share.items()})
+    comm.barrier()
+
+
+def load_checkpoint(
+    engine: Any, model: torch.nn.Module, directory: Place, *, settings: LearnerSettings
+) -> dict[str, Any]:
+    """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
+
+    The number of ranks and the ZeRO stage may differ from those of the learner that wrote it.
+
+    Args:
+        engine: as above, fresh or not.
+        model: as above.
+        directory: that was written; each host brings its own copy from a URI.
+        settings: of this learner.
+
+    Raises:
+        RunDirectoryError: the checkpoint is missing, half-written or damaged.
+        LearnerError: it is of another model, type, optimizer or kind of adapter.
+    """
+    copy = localized(directory)
+    if comm.get_rank() == 0:
+        check_whole(copy)
+        written_by, here = _state(copy)["written_by"], _fingerprint(settings)
+        if written_by != here:
+            raise LearnerError(
+                f"{directory} was written by a learner with {written_by} and this one has {here}: "
+                "resume with the same settings"
+            )
+    comm.barrier()
+    state = _state(copy)
+    read_state(engine, model, copy, num_updates=state["num_updates"])
+    read_random_states(copy, seed=settings.seed)
+    if is_uri(directory):
+        comm.barrier()  # another rank of this host may still read
+        forget(copy)
+    return state["client_state"]
+
+
+def _state(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / _STATE).read_text())
+
+
+def _fingerprint(settings: LearnerSettings) -> dict[str, Any]:
+    """Return what a checkpoint must share with the learner that loads it; JSON values."""
+    found: dict[str, Any] = {"dtype": settings.dtype, "optimizer": settings.optimizer}
+    if settings.lora_rank:
+        files = sorted(Path(settings.model_dir).glob("*.safetensors"))
+        checksums = file_checksums(files)
+        found |= {
+            "lora_rank": settings.lora_rank,
+            "lora_alpha": settings.lora_alpha,
+            # Only the adapters are in the checkpoint, and they fit no other weights.
+            "base": {path.name: crc32 for path, crc32 in zip(files, checksums, strict=True)},
+        }
+    return found

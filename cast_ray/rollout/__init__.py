@@ -1,0 +1,1 @@
+"""One episode, from the first observation to its record in tokens."""

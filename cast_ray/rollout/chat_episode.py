@@ -1,0 +1,242 @@
+"""One episode with a player who takes messages; ``rollout`` is the same for one who takes tokens.
+
+Nobody but the player can count its tokens, and it counts after the fact. What stands behind the
+opening after call t is ``prompt(t) - prompt(0) + answer(t)``: observations are in it, thoughts that
+a player does not find again in its next prompt count in the call that wrote them. So an answer may
+begin although the observation before it has used up the budget, and end beyond it: it is then cut
+off, as the engine would have done. Letter: ``T`` turns.
+
+What is asked of a player who takes messages and what comes back: texts in, one text out.
+
+``generation`` is the same for policies that take tokens. Nothing here knows an endpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args
+
+from cast_ray.envs.environment import Environment
+from cast_ray.errors import TrajectoryError
+from cast_ray.games.game import Effect
+from cast_ray.rollout.episode import Sampling, beside_the_loop
+from cast_ray.seeds import derive_seed
+
+Role = Literal["system", "user", "assistant"]
+FinishReason = Literal["stop", "length"]
+FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatAnswer:
+    """One answer, and what it took to get it."""
+
+    text: str
+    finish_reason: FinishReason
+    """``stop``: the player ended it; ``length``: it was cut off."""
+    prompt_tokens: int | None
+    """Of the whole conversation before it, as the player counts; None = it did not say."""
+    answer_tokens: int | None
+    """Of the answer, with thoughts that are not in ``text``; None = the player did not say."""
+    num_retries: int
+    """How often it had to be asked again."""
+    seconds: float
+    """From the first request to the answer, waits included."""
+    is_from_journal: bool = False
+    """It was given in an earlier start, and not asked for again."""
+
+
+class ChatPlayer(Protocol):
+    """Answers conversations, any number of them at a time."""
+
+    @property
+    def settings(self) -> Mapping[str, str | float]:
+        """What beside the conversation decides its answers: model, temperature, …"""
+        ...
+
+    async def answer(
+        self, messages: Sequence[Message], *, max_tokens: int, seed: int
+    ) -> ChatAnswer:
+        """Return the next message of a conversation.
+
+        Args:
+            messages: the whole conversation so far; the last one is the user's.
+            max_tokens: the answer is cut off after so many tokens, >= 1.
+            seed: of this turn; a player may have no use for it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatEpisode:
+    """What was said and done; names as in ``Attempt``."""
+
+    answers: tuple[str, ...]
+    """``[T]``."""
+    actions: tuple[str, ...]
+    """``[T]`` canonical spelling, empty where none could be read or the answer was cut off."""
+    effects: tuple[str, ...]
+    """``[T]`` values of ``Effect``."""
+    states: tuple[str, ...]
+    """``[T + 1]``."""
+    reward: float
+    end_reason: str
+    """That of the environment, or ``truncated`` or ``token_budget``."""
+    answer_tokens: tuple[int | None, ...]
+    """``[T]``; None where the player did not count."""
+    prompt_tokens: tuple[int | None, ...]
+    """``[T]`` of the conversation before each answer; None where the player did not count."""
+    num_retries: int
+    seconds: float
+    """Spent waiting for answers, those of earlier starts included."""
+    num_from_journal: int
+    """Answers that were not asked for again."""
+
+    @property
+    def is_budget_held(self) -> bool:
+        """Whether the player counted all tokens: where it does not, nobody can hold the budget."""
+        return None not in self.answer_tokens and None not in self.prompt_tokens
+
+    @property
+    def total_answer_tokens(self) -> int | None:
+        """Of all answers; None where the player did not count them all."""
+        return total(self.answer_tokens)
+
+    @property
+    def total_prompt_tokens(self) -> int | None:
+        """Of all requests together; None where the player did not count them all."""
+        return total(self.prompt_tokens)
+
+
+def total(counts: tuple[int | None, ...]) -> int | None:
+    """Return the sum of counts; None where one is unknown.
+
+    >>> total((1, 2)), total((1, None)), total(())
+    (3, None, 0)
+    """
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+@dataclass(slots=True)
+class _Record:
+    """What a running episode has collected, turn by turn."""
+
+    messages: list[Message]
+    states: list[str]
+    answers: list[ChatAnswer] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
+    num_used: int = 0
+    """Tokens behind the opening as far as they are known; never more than there are."""
+    reward: float = 0.0
+    end_reason: str = ""
+
+
+async def play_messages(
+    environment: Environment,
+    player: ChatPlayer,
+    *,
+    puzzle_id: str,
+    sampling: Sampling,
+    seed: int,
+) -> ChatEpisode:
+    """Play one episode and return its record. The environment is the caller's to close.
+
+    Args:
+        environment: an episode that was not started.
+        player: writes the answers. How it samples is its own affair.
+        puzzle_id: for messages.
+        sampling: the budgets, and what becomes of an answer that was cut off.
+        seed: of the episode; those of its turns follow from it.
+
+    Raises:
+        TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
+    """
+    first = await beside_the_loop(environment, environment.start)
+    record = _Record(
+        messages=[
+            Message(role="system", content=environment.rules),
+            Message(role="user", content=first),
+        ],
+        states=[environment.state()],
+    )
+    while not record.end_reason:
+        answer = await player.answer(
+            tuple(record.messages),
+            max_tokens=min(sampling.max_answer_tokens, sampling.response_tokens - record.num_used),
+            seed=derive_seed(seed, "turn", len(record.answers)),
+        )
+        if not record.answers:
+            _check_opening(answer, puzzle_id, sampling)
+        record.answers.append(answer)
+        record.num_used = _num_used(record)
+        await _carry_out(record, environment, sampling)
+    return _episode(record)
+
+
+def _check_opening(answer: ChatAnswer, puzzle_id: str, sampling: Sampling) -> None:
+    size = answer.prompt_tokens
+    if size is not None and size > sampling.prompt_tokens:
+        raise TrajectoryError(
+            f"the opening prompt of puzzle {puzzle_id} has {size} tokens as the model counts them; "
+            f"raise rollout.prompt_tokens ({sampling.prompt_tokens})"
+        )
+
+
+def _num_used(record: _Record) -> int:
+    """Return how many tokens stand behind the opening, at least; what is unknown adds nothing."""
+    opening, latest = record.answers[0].prompt_tokens, record.answers[-1]
+    if opening is None or latest.prompt_tokens is None or latest.answer_tokens is None:
+        return record.num_used
+    return max(0, latest.prompt_tokens - opening + latest.answer_tokens)
+
+
+async def _carry_out(record: _Record, environment: Environment, sampling: Sampling) -> None:
+    """Carry out the latest answer and append what came of it."""
+    answer = record.answers[-1]
+    is_cut_off = answer.finish_reason == "length" or record.num_used > sampling.response_tokens
+    if is_cut_off and sampling.truncated == "skip":
+        record.actions.append("")
+        record.effects.append(Effect.TRUNCATED.value)
+        record.states.append(record.states[-1])
+        record.end_reason = "truncated"
+        return
+    turn = await beside_the_loop(environment, environment.step, answer.text)
+    record.actions.append(turn.action)
+    record.effects.append(turn.effect.value)
+    record.states.append(turn.state)
+    record.reward = turn.reward
+    record.end_reason = turn.end_reason
+    if turn.end_reason:
+        return
+    # At least one token must be left for the next answer.
+    if is_cut_off or record.num_used >= sampling.response_tokens:
+        record.end_reason = "token_budget"
+    record.messages.append(Message(role="assistant", content=answer.text))
+    record.messages.append(Message(role="user", content=turn.message))
+
+
+def _episode(record: _Record) -> ChatEpisode:
+    return ChatEpisode(
+        answers=tuple(answer.text for answer in record.answers),
+        actions=tuple(record.actions),
+        effects=tuple(record.effects),
+        states=tuple(record.states),
+        reward=record.reward,
+        end_reason=record.end_reason,
+        answer_tokens=tuple(answer.answer_tokens for answer in record.answers),
+        prompt_tokens=tuple(answer.prompt_tokens for answer in record.answers),
+        num_retries=sum(answer.num_retries for answer in record.answers),
+        seconds=sum(answer.seconds for answer in record.answers),
+        num_from_journal=sum(answer.is_from_journal for answer in record.answers),
+    )

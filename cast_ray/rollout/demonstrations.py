@@ -1,0 +1,76 @@
+"""Imperfect solver play, written down as conversations for the supervised warm start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cast_ray.envs.text_env import TextEnv
+from cast_ray.games.game import Game
+from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.chat import ChatTokenizer, Conversation
+
+DEMONSTRATION_SCHEMA = pa.schema(
+    [
+        pa.field("token_ids", pa.list_(pa.int32()), nullable=False),
+        pa.field("loss_mask", pa.list_(pa.uint8()), nullable=False),
+    ]
+)
+
+
+def demonstrate(
+    puzzle: Puzzle,
+    *,
+    game: Game[Any],  # Any: each game has a state type of its own
+    good_actions: Callable[[Hashable], Sequence[str]],
+    mistakes: Callable[[Hashable], Sequence[str]],
+    is_dead: Callable[[Hashable], bool] | None,
+    turn_budget: int,
+    mistake_probability: float,
+    tokenizer: ChatTokenizer,
+    rng: np.random.Generator,
+) -> Conversation:
+    """Play one puzzle as the solver would, with mistakes, and return the conversation.
+
+    Args:
+        puzzle: the board to start from.
+        game: its rules.
+        good_actions: what may be shown in a state (``SolverEntry.demonstrated``), one of which is
+            drawn; () where there is no advice (then a mistake).
+        mistakes: what is drawn from instead (``SolverEntry.demonstrated_mistakes``).
+        is_dead: ends the demonstration where an episode would end; None plays on.
+        turn_budget: the demonstration ends there.
+        mistake_probability: chance of one at each turn.
+        tokenizer: writes the text as token ids.
+        rng: decides when and which.
+    """
+    env = TextEnv(game, turn_budget=turn_budget, is_dead=is_dead)
+    state = game.decode(puzzle.board)
+    talk = Conversation.start(tokenizer.opening(game.rules, env.reset(state)))
+    while True:
+        choices = good_actions(state)
+        if not choices or rng.random() < mistake_probability:
+            choices = mistakes(state)
+        action = choices[int(rng.integers(len(choices)))]
+        answer = f"```{action}```"
+        ids = tokenizer.answer(answer)
+        talk.append_answer(ids, [0.0] * len(ids))
+        turn = env.step(answer)
+        state = turn.state
+        if turn.end_reason:
+            return talk
+        talk.append_observation(tokenizer.observation(turn.message))
+
+
+def to_demonstration_table(conversations: list[Conversation]) -> pa.Table:
+    """Return conversations as one table of ``DEMONSTRATION_SCHEMA``."""
+    return pa.Table.from_pydict(
+        {
+            "token_ids": [talk.token_ids for talk in conversations],
+            "loss_mask": [talk.loss_mask for talk in conversations],
+        },
+        schema=DEMONSTRATION_SCHEMA,
+    )

@@ -1,0 +1,272 @@
+"""One episode, from its first observation to its record. Knows functions, no cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from cast_ray.envs.environment import Environment, EnvironmentTurn
+from cast_ray.envs.registry import make_environment
+from cast_ray.errors import TrajectoryError
+from cast_ray.games.game import Effect
+from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.chat import ChatTokenizer, Conversation
+from cast_ray.rollout.generate import Generate, GenerateRequest, Lane
+from cast_ray.rollout.trajectory import NOT_THE_POLICY, Trajectory
+from cast_ray.seeds import derive_seed
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How answers are drawn and how long a conversation may grow."""
+
+    temperature: float
+    top_p: float
+    max_answer_tokens: int
+    prompt_tokens: int
+    """Most tokens of the opening prompt."""
+    response_tokens: int
+    """Most tokens of everything after it, observations included."""
+    truncated: str
+    """What becomes of an answer without its end-of-turn token: ``skip``, it is not executed, or
+    ``execute``, its action counts if one can be read. Either way it ends the episode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeSpec:
+    """One episode to be played; (step, group, episode, attempt) names it in the run."""
+
+    step: int
+    group: int
+    episode: int
+    attempt: int
+    puzzle: Puzzle
+    turn_budget: int
+    seed: int
+    min_weight_version: int = 0
+    """No token of it may be written by older weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedTurn:
+    """One turn as it was just played, for whoever watches."""
+
+    board: str
+    """Text of the state before, as in ``EnvironmentTurn``."""
+    board_after: str
+    answer: str
+    action: str
+    """Canonical spelling; empty where none could be read or the answer was cut off."""
+    effect: str
+    feedback: str
+    num_tokens: int
+    """Of the answer."""
+    seconds: float
+    """From the request to its answer."""
+    end_reason: str
+    """Empty while the episode goes on."""
+
+
+Watch = Callable[[PlayedTurn], Awaitable[str]]
+"""Sees every turn and may end the episode there: returns why, or an empty text."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """What a running episode has collected, turn by turn."""
+
+    states: list[str]
+    answers: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
+    feedback: str = ""
+    """On the latest turn."""
+    reward: float = 0.0
+    turn_seeds: list[int] = field(default_factory=list)
+    weight_versions: list[tuple[int, ...]] = field(default_factory=list)
+    """One entry a turn, with a version for each token of its answer."""
+    seconds_generation: float = 0.0
+    end_reason: str = ""
+
+
+async def play_episode(
+    spec: EpisodeSpec,
+    *,
+    tokenizer: ChatTokenizer,
+    generate: Generate,
+    sampling: Sampling,
+    is_dead: Callable[[Hashable], bool] | None,
+    watch: Watch | None = None,
+) -> Trajectory:
+    """Play one episode and return its record.
+
+    ``watch`` is awaited after every turn, before the next one is asked for.
+
+    Raises:
+        TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
+    """
+    environment = make_environment(spec.puzzle, turn_budget=spec.turn_budget, is_dead=is_dead)
+    try:
+        return await _play(spec, environment, tokenizer, generate, sampling, watch)
+    finally:
+        environment.close()
+
+
+async def beside_the_loop(
+    environment: Environment, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+) -> _T:
+    """Call a method of an environment, on a thread if others would have to wait for it."""
+    if environment.is_slow:
+        return await asyncio.to_thread(call, *args, **kwargs)
+    return call(*args, **kwargs)
+
+
+async def _play(
+    spec: EpisodeSpec,
+    environment: Environment,
+    tokenizer: ChatTokenizer,
+    generate: Generate,
+    sampling: Sampling,
+    watch: Watch | None,
+) -> Trajectory:
+    started = time.perf_counter()
+    first = await beside_the_loop(environment, environment.start)
+    prompt = tokenizer.opening(environment.rules, first)
+    if len(prompt) > sampling.prompt_tokens:
+        raise TrajectoryError(
+            f"the opening prompt of puzzle {spec.puzzle.puzzle_id} has {len(prompt)} tokens; raise "
+            f"rollout.prompt_tokens ({sampling.prompt_tokens})"
+        )
+    talk = Conversation.start(prompt)
+    record = _Record(states=[environment.state()])
+    lane = Lane(group=spec.group)
+    while not record.end_reason:
+        seconds_before = record.seconds_generation
+        await _play_turn(spec, talk, record, environment, tokenizer, generate, lane, sampling)
+        if watch is not None:
+            turn = _latest_turn(talk, record, record.seconds_generation - seconds_before)
+            record.end_reason = await watch(turn) or record.end_reason
+    seconds_total = time.perf_counter() - started
+    return _trajectory(spec, talk, record, seconds_total - record.seconds_generation)
+
+
+async def _play_turn(
+    spec: EpisodeSpec,
+    talk: Conversation,
+    record: _Record,
+    environment: Environment,
+    tokenizer: ChatTokenizer,
+    generate: Generate,
+    lane: Lane,
+    sampling: Sampling,
+) -> None:
+    """Ask the policy for one answer, carry it out, append both to the record."""
+    seed = derive_seed(spec.seed, "turn", len(record.effects))
+    left = sampling.response_tokens - talk.num_response_tokens
+    request = GenerateRequest(
+        token_ids=tuple(talk.token_ids),
+        max_tokens=min(sampling.max_answer_tokens, left),
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=seed,
+        stop_token_id=tokenizer.end_of_turn_id,
+        min_weight_version=spec.min_weight_version,
+    )
+    asked = time.perf_counter()
+    completion = await generate(request, lane)
+    record.seconds_generation += time.perf_counter() - asked
+    talk.append_answer(completion.token_ids, completion.rollout_logprobs)
+    record.turn_seeds.append(seed)
+    record.weight_versions.append(completion.weight_versions)
+    answer = tokenizer.text(completion.token_ids)
+    record.answers.append(answer)
+    is_cut_off = completion.token_ids[-1] != tokenizer.end_of_turn_id
+    if is_cut_off and sampling.truncated == "skip":
+        # Not executed, but its tokens stay in the loss.
+        record.actions.append("")
+        record.effects.append(Effect.TRUNCATED.value)
+        record.states.append(record.states[-1])
+        record.feedback = ""
+        record.end_reason = "truncated"
+        return
+    turn = await beside_the_loop(environment, environment.step, answer)
+    _note_turn(record, turn)
+    if is_cut_off and not turn.end_reason:
+        record.end_reason = "token_budget"
+    elif not turn.end_reason:
+        observation = tokenizer.observation(turn.message)
+        # At least one token must be left for the next answer.
+        if talk.num_response_tokens + len(observation) >= sampling.response_tokens:
+            record.end_reason = "token_budget"
+        else:
+            talk.append_observation(observation)
+
+
+def _note_turn(record: _Record, turn: EnvironmentTurn) -> None:
+    record.actions.append(turn.action)
+    record.effects.append(turn.effect.value)
+    record.states.append(turn.state)
+    record.feedback = turn.feedback
+    record.end_reason = turn.end_reason
+    record.reward = turn.reward
+
+
+def _latest_turn(talk: Conversation, record: _Record, seconds: float) -> PlayedTurn:
+    return PlayedTurn(
+        board=record.states[-2],
+        board_after=record.states[-1],
+        answer=record.answers[-1],
+        action=record.actions[-1],
+        effect=record.effects[-1],
+        feedback=record.feedback,
+        num_tokens=talk.turn_ends[-1] - talk.turn_starts[-1],
+        seconds=seconds,
+        end_reason=record.end_reason,
+    )
+
+
+def _versions_of_tokens(talk: Conversation, record: _Record) -> tuple[int, ...]:
+    versions = [NOT_THE_POLICY] * len(talk.token_ids)
+    for start, end, answer in zip(
+        talk.turn_starts, talk.turn_ends, record.weight_versions, strict=True
+    ):
+        versions[start:end] = answer
+    return tuple(versions)
+
+
+def _trajectory(
+    spec: EpisodeSpec, talk: Conversation, record: _Record, seconds_environment: float
+) -> Trajectory:
+    return Trajectory(
+        step=spec.step,
+        group=spec.group,
+        episode=spec.episode,
+        attempt=spec.attempt,
+        game=spec.puzzle.game,
+        tier=spec.puzzle.tier,
+        puzzle_id=spec.puzzle.puzzle_id,
+        puzzle=spec.puzzle.board,
+        turn_budget=spec.turn_budget,
+        seed=spec.seed,
+        token_ids=tuple(talk.token_ids),
+        loss_mask=tuple(talk.loss_mask),
+        rollout_logprobs=tuple(talk.rollout_logprobs),
+        weight_versions=_versions_of_tokens(talk, record),
+        turn_starts=tuple(talk.turn_starts),
+        turn_ends=tuple(talk.turn_ends),
+        turn_seeds=tuple(record.turn_seeds),
+        answers=tuple(record.answers),
+        actions=tuple(record.actions),
+        effects=tuple(record.effects),
+        states=tuple(record.states),
+        reward=record.reward,
+        end_reason=record.end_reason,
+        seconds_generation=record.seconds_generation,
+        seconds_environment=seconds_environment,
+    )

@@ -1,0 +1,80 @@
+"""Playing boards with the present policy: validation, and success on held-out boards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from cast_ray.config.train import TrainConfig
+from cast_ray.envs.registry import tiers_of
+from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.episode import EpisodeSpec, Sampling
+from cast_ray.runs.metrics import Success, success_rate
+from cast_ray.seeds import derive_seed
+
+
+def episode_groups(
+    puzzles: Sequence[Puzzle],
+    *,
+    attempts: int,
+    step: int,
+    seed: int,
+    purpose: str,
+    first_group: int = 0,
+    min_weight_version: int = 0,
+) -> list[list[EpisodeSpec]]:
+    """Return one group for each puzzle, one episode for each attempt at it.
+
+    Args:
+        puzzles: one a group.
+        attempts: episodes of a group.
+        step: of the run.
+        seed: of the run. An episode's seed follows from it, purpose, step, group and episode.
+        purpose: what the episodes are for.
+        first_group: number of the first group; the others follow.
+        min_weight_version: no token may be written by older weights.
+    """
+    return [
+        [
+            EpisodeSpec(
+                step=step,
+                group=group,
+                episode=episode,
+                attempt=0,
+                puzzle=puzzle,
+                turn_budget=tiers_of(puzzle.game)[puzzle.tier].turn_budget,
+                seed=derive_seed(seed, purpose, step, group, episode),
+                min_weight_version=min_weight_version,
+            )
+            for episode in range(attempts)
+        ]
+        for group, puzzle in enumerate(puzzles, start=first_group)
+    ]
+
+
+def evaluation_sampling(config: TrainConfig) -> Sampling:
+    """Return how answers are drawn in validation and evaluation."""
+    return _sampling(config, config.evaluation.temperature, config.evaluation.top_p)
+
+
+def training_sampling(config: TrainConfig) -> Sampling:
+    """Return how answers are drawn in training; anything but 1 would falsify the ratio."""
+    return _sampling(config, 1.0, 1.0)
+
+
+def success_of(table: pa.Table, *, seed: int) -> Success:
+    """Return the success rate of a table of trajectories, with its interval."""
+    return success_rate(table["puzzle_id"].to_pylist(), table["reward"].to_pylist(), seed=seed)
+
+
+def _sampling(config: TrainConfig, temperature: float, top_p: float) -> Sampling:
+    rollout = config.rollout
+    return Sampling(
+        temperature=temperature,
+        top_p=top_p,
+        max_answer_tokens=rollout.max_answer_tokens,
+        prompt_tokens=rollout.prompt_tokens,
+        response_tokens=rollout.response_tokens,
+        truncated=rollout.truncated,
+    )

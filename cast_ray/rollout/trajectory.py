@@ -1,0 +1,230 @@
+"""Trajectories as data: one Arrow schema that widens in three stages, one row a trajectory.
+
+    ROLLOUT_SCHEMA   what was played: tokens, turns, states, reward
+    SCORED_SCHEMA    + the solver's cost of every visited state, or a value network's estimate of
+                     it, and the teacher's word on every turn
+    BATCH_SCHEMA     + outcome, turn and token advantages
+
+Letters: ``T`` turns, ``L`` tokens of the whole conversation. Nothing is guessed back that was once
+known: turn spans, masks, weight versions and seeds are columns. (step, group, episode, attempt) is
+unique. Lists are never null; an unknown cost is a null with status ``unknown``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cast_ray.errors import TrajectoryError
+from cast_ray.games.costs import EXACT, INFINITE, UNKNOWN, cost_as_float
+
+
+def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
+
+
+NOT_THE_POLICY = -1
+"""The weight version of a token that no weights wrote."""
+
+ROLLOUT_SCHEMA = _schema(
+    ("step", pa.int32()),
+    ("group", pa.int32()),
+    ("episode", pa.int32()),
+    ("attempt", pa.int32()),
+    ("game", pa.string()),
+    ("tier", pa.string()),
+    ("puzzle_id", pa.string()),
+    ("puzzle", pa.string()),
+    ("turn_budget", pa.int32()),
+    ("seed", pa.int64()),
+    ("token_ids", pa.list_(pa.int32())),
+    ("loss_mask", pa.list_(pa.uint8())),
+    ("rollout_logprobs", pa.list_(pa.float32())),
+    ("weight_versions", pa.list_(pa.int32())),
+    ("turn_starts", pa.list_(pa.int32())),
+    ("turn_ends", pa.list_(pa.int32())),
+    ("turn_seeds", pa.list_(pa.int64())),
+    ("answers", pa.list_(pa.string())),
+    ("actions", pa.list_(pa.string())),
+    ("effects", pa.list_(pa.string())),
+    ("states", pa.list_(pa.string())),
+    ("reward", pa.float32()),
+    ("end_reason", pa.string()),
+    ("seconds_generation", pa.float64()),
+    ("seconds_environment", pa.float64()),
+)
+"""``token_ids``, ``loss_mask`` (1 = written by the policy), ``rollout_logprobs`` (0 elsewhere),
+``weight_versions`` (of the weights that wrote each token, -1 elsewhere): ``[L]``.
+``turn_starts``/``turn_ends``: ``[T]`` half-open spans of the policy's tokens, its end-of-turn
+token included. ``actions``: ``[T]`` canonical spelling, empty where none could be read.
+``states``: ``[T + 1]``."""
+
+SCORED_SCHEMA = pa.schema(
+    [
+        *ROLLOUT_SCHEMA,
+        pa.field("cost_to_go", pa.list_(pa.int32()), nullable=False),
+        pa.field("cost_status", pa.list_(pa.string()), nullable=False),
+        pa.field("teacher_logprobs", pa.list_(pa.float64()), nullable=False),
+        pa.field("teacher_actions", pa.list_(pa.string()), nullable=False),
+        pa.field("cost_estimates", pa.list_(pa.float64()), nullable=False),
+    ]
+)
+"""``cost_to_go``, ``cost_status``: ``[T + 1]``, null where the status is not ``exact``.
+``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), null where
+no network was asked; with a network the costs themselves are unknown.
+``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken, null
+where it is unknown or no teacher was asked; ``teacher_actions``: ``[T]`` an action drawn from that
+teacher in the same state, else empty."""
+
+BATCH_SCHEMA = pa.schema(
+    [
+        *SCORED_SCHEMA,
+        pa.field("outcome_advantage", pa.float64(), nullable=False),
+        pa.field("shifted_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("solver_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("step_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("turn_advantages", pa.list_(pa.float64()), nullable=False),
+        pa.field("token_advantages", pa.list_(pa.float32()), nullable=False),
+    ]
+)
+"""``shifted_advantages``: ``[T]`` eq:shifted_solver_advantage, null where a cost is unknown;
+``solver_advantages``: ``[T]`` eq:rms_norm; ``step_advantages``: ``[T]`` GiGPO's, unweighted, 0
+where it has no weight; ``turn_advantages``: ``[T]`` eq:final_advantage, with GiGPO's term;
+``token_advantages``: ``[L]`` the same on the policy's tokens, 0 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """The record of one episode; fields are the columns of ``ROLLOUT_SCHEMA``."""
+
+    step: int
+    group: int
+    episode: int
+    attempt: int
+    game: str
+    tier: str
+    puzzle_id: str
+    puzzle: str
+    turn_budget: int
+    seed: int
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    rollout_logprobs: tuple[float, ...]
+    weight_versions: tuple[int, ...]
+    turn_starts: tuple[int, ...]
+    turn_ends: tuple[int, ...]
+    turn_seeds: tuple[int, ...]
+    answers: tuple[str, ...]
+    actions: tuple[str, ...]
+    effects: tuple[str, ...]
+    states: tuple[str, ...]
+    reward: float
+    end_reason: str
+    seconds_generation: float
+    seconds_environment: float
+
+
+def to_rollout_batch(trajectories: Iterable[Trajectory]) -> pa.RecordBatch:
+    """Return trajectories as one record batch of ``ROLLOUT_SCHEMA``, in the given order."""
+    rows: list[dict[str, Any]] = [  # Any: Arrow takes Python rows
+        {f.name: getattr(t, f.name) for f in fields(Trajectory)} for t in trajectories
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=ROLLOUT_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherTurns:
+    """What the soft-optimal teacher says about turns, in row order."""
+
+    logprobs: np.ndarray
+    """``[sum(T)]`` float64 of the action taken; NaN = unknown."""
+    actions: tuple[str, ...]
+    """``[sum(T)]`` drawn from the teacher; empty = unknown."""
+
+    @classmethod
+    def unasked(cls, num_turns: int) -> TeacherTurns:
+        """Return the columns of a run without a teacher."""
+        return cls(logprobs=np.full(num_turns, np.nan), actions=("",) * num_turns)
+
+    @classmethod
+    def concatenated(cls, rows: Sequence[TeacherTurns]) -> TeacherTurns:
+        """Return the turns of several trajectories, in their order."""
+        return cls(
+            logprobs=np.concatenate([*(row.logprobs for row in rows), np.zeros(0)]),
+            actions=tuple(action for row in rows for action in row.actions),
+        )
+
+
+def with_costs(
+    rollout: pa.RecordBatch,
+    costs: np.ndarray,
+    teacher: TeacherTurns | None = None,
+    *,
+    are_estimates: bool = False,
+) -> pa.RecordBatch:
+    """Return the batch widened by the cost of every visited state, and the teacher's columns.
+
+    Args:
+        rollout: ``ROLLOUT_SCHEMA``.
+        costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown.
+        teacher: of all turns; None = no teacher was asked.
+        are_estimates: the costs are a value network's, and the exact ones unknown.
+
+    Raises:
+        TrajectoryError: the number of costs is not the number of states.
+    """
+    unknown = np.full(len(costs), np.nan)
+    costs, estimates = (unknown, costs) if are_estimates else (costs, unknown)
+    starts = rollout.column("states").offsets.to_numpy()
+    starts = starts - starts[0]  # a slice of a batch keeps the batch's
+    if len(costs) != starts[-1]:
+        raise TrajectoryError(
+            f"{len(costs)} costs for {starts[-1]} visited states: one for each is needed"
+        )
+    offsets = pa.array(starts)
+    exact = np.isfinite(costs)
+    values = pa.array(np.where(exact, costs, 0).astype(np.int32), mask=~exact)
+    status = pa.array(np.where(exact, EXACT, np.where(np.isnan(costs), UNKNOWN, INFINITE)))
+    turns = rollout.column("effects").offsets.to_numpy()
+    turn_offsets = pa.array(turns - turns[0])
+    said = teacher or TeacherTurns.unasked(int(turns[-1] - turns[0]))
+    lists = [
+        pa.ListArray.from_arrays(offsets, values),
+        pa.ListArray.from_arrays(offsets, status),
+        pa.ListArray.from_arrays(turn_offsets, pa.array(said.logprobs, from_pandas=True)),
+        pa.ListArray.from_arrays(turn_offsets, pa.array(said.actions, pa.string())),
+        pa.ListArray.from_arrays(offsets, pa.array(estimates, from_pandas=True)),
+    ]
+    return pa.RecordBatch.from_arrays([*rollout.columns, *lists], schema=SCORED_SCHEMA)
+
+
+def costs_of(row: dict[str, Any]) -> np.ndarray:
+    """Return ``[T + 1]`` costs of one row as float64: ``inf`` = infinite, NaN = unknown."""
+    stored = zip(row["cost_to_go"], row["cost_status"], strict=True)
+    return np.array([cost_as_float(cost, status) for cost, status in stored])
+
+
+def estimates_of(row: dict[str, Any]) -> np.ndarray | None:
+    """Return ``[T + 1]`` a value network's estimates of one row; None if no network was asked."""
+    estimates = np.array(row["cost_estimates"], dtype=np.float64)  # a null becomes NaN
+    return None if np.isnan(estimates).all() else estimates
+
+
+def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:
+    """Raise TrajectoryError unless names and types of the columns are those of ``schema``."""
+    if not table.schema.equals(schema):
+        missing = sorted(set(schema.names) - set(table.schema.names))
+        extra = sorted(set(table.schema.names) - set(schema.names))
+        wrong = [
+            name
+            for name in schema.names
+            if name in table.schema.names and table.schema.field(name) != schema.field(name)
+        ]
+        raise TrajectoryError(
+            f"not a table of this stage: missing columns {missing}, unexpected {extra}, "
+            f"of another type {wrong}; it was written by another version or stage"
+        )

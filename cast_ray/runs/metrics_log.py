@@ -1,0 +1,75 @@
+"""The figures of a run while it goes on, for Parquet and for TensorBoard."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboardX.summary import scalar
+
+from cast_ray.files import refusals_named
+from cast_ray.runs.metrics import StepMetrics, write_metrics
+
+
+class MetricsLog:
+    """The rows so far, kept in ``metrics.parquet`` and as TensorBoard events."""
+
+    def __init__(self, path: Path, events_dir: Path, *, rows: Sequence[StepMetrics] = ()) -> None:
+        self._path = path
+        self.rows = list(rows)
+        self._events_dir = events_dir
+        # Not SummaryWriter: a full disk kills its thread, and later calls wait for it for ever.
+        with refusals_named(events_dir):
+            events_dir.mkdir(parents=True, exist_ok=True)
+            self._writer = EventsWriter(str(events_dir / "events"))
+
+    def append(self, row: StepMetrics) -> None:
+        """Add one step and bring the files up to date.
+
+        Raises:
+            EnvironmentSetupError: they cannot be written.
+        """
+        self.rows.append(row)
+        self._write(row.step, asdict(row))
+
+    def amend(self, step: int, **values: float) -> None:
+        """Set figures of a step that were not known when its row was written.
+
+        Raises:
+            EnvironmentSetupError: the files cannot be written.
+        """
+        self.rows = [replace(row, **values) if row.step == step else row for row in self.rows]
+        self._write(step, values)
+
+    def row_of(self, step: int) -> StepMetrics | None:
+        """Return a step's row; None where there is none yet."""
+        return next((row for row in self.rows if row.step == step), None)
+
+    def _write(self, step: int, values: Mapping[str, Any]) -> None:
+        write_metrics(self._path, self.rows)
+        with refusals_named(self._events_dir):
+            for name, value in values.items():
+                if name == "step" or value is None:
+                    continue
+                numbered = enumerate(value) if isinstance(value, tuple) else [(None, value)]
+                for index, item in numbered:
+                    key = name if index is None else f"{name}/{index}"
+                    if not math.isnan(item):
+                        self._writer.write_event(_event(step, key, float(item)))
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        with refusals_named(self._events_dir):
+            self._writer.close()
+
+
+def _event(step: int, name: str, value: float) -> Event:
+    section = "time" if name.startswith("seconds") else "train"
+    return Event(wall_time=time.time(), step=step, summary=scalar(f"{section}/{name}", value))

@@ -1,0 +1,190 @@
+"""Sends what the driver writes into its working copy to the run's URI, beside the training.
+
+What is to be sent is the difference between the files that are there and what was sent of them, so
+that nothing queues up while a store is away. Trajectories go as soon as they are written, the rest
+when it is asked for. A group counts before it is sent: one that is lost with the driver's host is
+played again under the same seeds. A checkpoint is written only after everything before it is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from cast_ray.errors import StorageError
+from cast_ray.runs.object_store import delete_file, upload_file
+from cast_ray.runs.remote_run import WEIGHTS
+from cast_ray.runs.uris import child_uri
+
+logger = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+_PATIENCE_S = 300.0
+_FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0
+
+_Stamp: TypeAlias = tuple[int, int]
+"""Bytes of a file, and when it was changed in ns."""
+
+
+class RunPublisher:
+    """A thread that keeps a URI as a working copy is. ``close`` ends it, sent or not."""
+
+    def __init__(
+        self,
+        directory: Path,
+        uri: str,
+        *,
+        may_write: Callable[[], None],
+        there: Mapping[str, int],
+        is_copy: bool = False,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        """Begin to send.
+
+        Args:
+            directory: the working copy.
+            uri: of the run.
+            may_write: raises if this process must not write there any more.
+            there: sizes of the files that are at the URI already.
+            is_copy: whether the working copy was just made from them.
+            patience_s: how long the store may be away in a row.
+        """
+        self._directory, self._uri = directory, uri
+        self._may_write, self._patience_s = may_write, patience_s
+        self._sent = {
+            name: stamp
+            for name, stamp in self._found()
+            if there.get(name) == stamp[0] and (is_copy or _is_written_once(name))
+        }
+        # What is not here any more goes there too.
+        self._sent |= {
+            name: (size, 0)
+            for name, size in there.items()
+            if _is_trajectory(name) and not (directory / name).is_file()
+        }
+        self._changed = threading.Condition()
+        self._asked, self._done = 0, 0
+        self._is_closed = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="run publisher", daemon=True)
+        self._thread.start()
+
+    def send(self) -> None:
+        """Have everything sent that is there now, and return at once.
+
+        Raises:
+            StorageError: an earlier sending failed for good.
+        """
+        with self._changed:
+            self._raise_failure()
+            self._asked += 1
+            self._changed.notify_all()
+
+    def send_all(self) -> None:
+        """Return when everything that is there now is at the URI.
+
+        Raises:
+            StorageError: the store was away for too long; everything is in the working copy.
+        """
+        self.send()
+        with self._changed:
+            target = self._asked
+            self._changed.wait_for(lambda: self._done >= target or self._failure is not None)
+            self._raise_failure()
+
+    def close(self) -> None:
+        """End the thread after the file that it is sending."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _raise_failure(self) -> None:
+        if isinstance(self._failure, StorageError):
+            raise StorageError(
+                f"{self._uri} could not be written for {self._patience_s:.0f} s "
+                f"({self._failure}); nothing is lost: everything is in {self._directory} on this "
+                "host, and the same command with --resume, here, sends it and goes on"
+            ) from self._failure
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        away_since, delay = None, _FIRST_DELAY_S
+        while not self._is_closed:
+            asked = self._asked
+            try:
+                self._pass(everything=asked > self._done)
+                away_since, delay = None, _FIRST_DELAY_S
+                with self._changed:
+                    self._done = asked
+                    self._changed.notify_all()
+                    if self._asked == asked and not self._is_closed:
+                        self._changed.wait(_LOOK_EVERY_S)
+            except StorageError as error:
+                away_since = away_since or time.monotonic()
+                logger.warning("%s; sent again in %.0f s", error, delay)
+                if time.monotonic() + delay - away_since > self._patience_s:
+                    self._fail(error)
+                    return
+                self._rest(delay)
+                delay = min(2 * delay, _MAX_DELAY_S)
+            except BaseException as error:  # not swallowed: raised by whoever sends next
+                self._fail(error)
+                return
+
+    def _rest(self, delay_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed, timeout=delay_s)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _pass(self, *, everything: bool) -> None:
+        """Send what has changed, then delete what is gone."""
+        found = dict(self._found())
+        changed = [name for name, stamp in found.items() if self._sent.get(name) != stamp]
+        for name in changed:
+            if not (everything or _is_trajectory(name)) or self._is_closed:
+                continue
+            self._may_write()
+            try:
+                upload_file(self._directory / name, child_uri(self._uri, *name.split("/")))
+            except FileNotFoundError:  # a group whose step was written meanwhile
+                continue
+            self._sent[name] = found[name]
+        # Nothing else is ever deleted or moved; a group's step was looked for after the group.
+        for name in [name for name in self._sent if _is_trajectory(name) and name not in found]:
+            self._may_write()
+            delete_file(child_uri(self._uri, *name.split("/")))
+            del self._sent[name]
+
+    def _found(self) -> Iterator[tuple[str, _Stamp]]:
+        """Yield the files of the working copy: groups first, then the steps that replace them."""
+        groups = sorted(self._directory.glob("trajectories/groups/*"))
+        steps = sorted(self._directory.glob("trajectories/*"))
+        others = sorted(self._directory.rglob("*"))
+        for path in dict.fromkeys([*groups, *steps, *others]):
+            name = path.relative_to(self._directory).as_posix()
+            if path.name.startswith(".") or name.partition("/")[0] in WEIGHTS:
+                continue
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            if path.is_file():
+                yield name, (status.st_size, status.st_mtime_ns)
+
+
+def _is_written_once(name: str) -> bool:
+    return name.startswith(("trajectories/", "inspection/", "puzzles/", "evaluations/"))
+
+
+def _is_trajectory(name: str) -> bool:
+    return name.startswith(("trajectories/", "inspection/"))

@@ -1,0 +1,190 @@
+"""The same held-out boards before and after training, board against board.
+
+The charts of the held-out games: success by distance, and the cost along the shown ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import numpy as np
+from cast_ray.runs.report.read import Episode, Evaluation, share_solved
+from collections.abc import Sequence
+from markupsafe import Markup
+from cast_ray.runs.report.read import Episode, Evaluation, share_solved
+from cast_ray.runs.report.step_charts import Figure
+from cast_ray.runs.report.wording import GameWords, words_of
+from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.wording import percent
+
+
+_BOOTSTRAP_SAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What training changed, on boards that were played both times."""
+
+    difference: float
+    """Mean over boards of the share solved after minus before."""
+    low: float
+    """95% bootstrap interval of it, boards resampled in pairs."""
+    high: float
+    num_better: int
+    """Boards solved more often than before."""
+    num_same: int
+    num_worse: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showcase:
+    """One puzzle, one attempt at it before and one after, and how they were chosen."""
+
+    reason: str
+    game: str
+    before: Episode | None
+    after: Episode | None
+
+
+def gain(before: Evaluation, after: Evaluation, *, seed: int) -> Gain | None:
+    """Return the change on the boards that both evaluations hold; None if there are none."""
+    earlier, later = before.by_puzzle(), after.by_puzzle()
+    both = [puzzle for puzzle in earlier if puzzle in later]
+    if not both:
+        return None
+    change = np.array([share_solved(later[p]) - share_solved(earlier[p]) for p in both])
+    draws = np.random.default_rng(seed).integers(0, len(both), (_BOOTSTRAP_SAMPLES, len(both)))
+    low, high = np.percentile(change[draws].mean(axis=1), [2.5, 97.5])
+    return Gain(
+        difference=float(change.mean()),
+        low=float(low),
+        high=float(high),
+        num_better=int((change > 0).sum()),
+        num_same=int((change == 0).sum()),
+        num_worse=int((change < 0).sum()),
+    )
+
+
+def choose_showcase(before: Evaluation | None, after: Evaluation | None) -> Showcase | None:
+    """Return the games to show; None where no held-out game is stored.
+
+    A board with a lost attempt before and a solved one after comes first: the one with the
+    clearest contrast, of those the one furthest from its goal, of those the smallest id.
+    """
+    earlier = before.by_puzzle() if before else {}
+    later = after.by_puzzle() if after else {}
+    if not earlier or not later:
+        return _only_one(earlier, later)
+    both = [puzzle for puzzle in earlier if puzzle in later]
+    turned = [
+        puzzle
+        for puzzle in both
+        if share_solved(earlier[puzzle]) < 1 and share_solved(later[puzzle]) > 0
+    ]
+    if turned:
+        chosen = min(turned, key=lambda puzzle: _contrast(earlier[puzzle], later[puzzle]))
+        return _turned(earlier[chosen], later[chosen], num_turned=len(turned), num_boards=len(both))
+    if not both:
+        return _only_one(earlier, {})
+    return Showcase(
+        reason=(
+            "No board was lost before training and solved after it, so this is simply the first "
+            "held-out board, the first attempt each time."
+        ),
+        game=earlier[both[0]][0].game,
+        before=earlier[both[0]][0],
+        after=later[both[0]][0],
+    )
+
+
+def _contrast(earlier: list[Episode], later: list[Episode]) -> tuple[float, float, str]:
+    first = earlier[0]
+    contrast = share_solved(later) - share_solved(earlier)
+    return (-contrast, -np.nan_to_num(first.costs[0], posinf=0.0), first.puzzle_id)
+
+
+def _turned(
+    earlier: list[Episode], later: list[Episode], *, num_turned: int, num_boards: int
+) -> Showcase:
+    num_lost = sum(not episode.is_solved for episode in earlier)
+    num_solved = sum(episode.is_solved for episode in later)
+    return Showcase(
+        reason=(
+            "Chosen for its contrast, not as a typical game: this board was lost in "
+            f"{num_lost} of {len(earlier)} attempts before training and solved in {num_solved} of "
+            f"{len(later)} after it. Shown are the first lost and the first solved attempt. "
+            f"{num_turned} of the {num_boards} held-out boards have such a pair."
+        ),
+        game=earlier[0].game,
+        before=next(episode for episode in earlier if not episode.is_solved),
+        after=next(episode for episode in later if episode.is_solved),
+    )
+
+
+def _only_one(
+    earlier: dict[str, list[Episode]], later: dict[str, list[Episode]]
+) -> Showcase | None:
+    if not earlier and not later:
+        return None
+    when, games = ("before", earlier) if earlier else ("after", later)
+    first = next(iter(games.values()))[0]
+    return Showcase(
+        reason=(
+            f"Only the games {when} training are stored, so nothing can be compared yet: this is "
+            "the first held-out board, the first attempt."
+        ),
+        game=first.game,
+        before=first if earlier else None,
+        after=None if earlier else first,
+    )
+
+
+def distance_figure(
+    before: Evaluation | None, after: Evaluation | None, words: GameWords
+) -> Figure | None:
+    """Return success by the distance of the start board; None without at least two distances."""
+    lines = [
+        Line(label=name, style=style, points=_by_distance(evaluation.episodes))
+        for name, style, evaluation in (("before", "b", before), ("after", "a", after))
+        if evaluation is not None and evaluation.episodes
+    ]
+    if not lines or max(len(line.points) for line in lines) < 2:
+        return None
+    return Figure(
+        title="Success by distance",
+        latest="",
+        caption=f"Held-out boards by {words.letter} of their start: {words.of_start}",
+        chart=line_chart(
+            lines,
+            title="Success on held-out boards by distance to the goal, before and after",
+            x_name=f"{words.letter} of the start board, in {words.unit}s",
+            write=percent,
+            size=(500, 220),
+        ),
+    )
+
+
+def cost_chart(showcase: Showcase) -> Markup:
+    """Return the cost-to-go along the shown games."""
+    words = words_of(showcase.game)
+    games = [("before", "b", showcase.before), ("after", "a", showcase.after)]
+    lines = [
+        Line(label=name, style=style, points=tuple(enumerate(episode.costs)))
+        for name, style, episode in games
+        if episode is not None
+    ]
+    return line_chart(
+        lines,
+        title=f"Cost-to-go {words.letter} after each turn of the shown games",
+        x_name="turn",
+        write=lambda value: f"{value:.3g}",
+        infinite=words.infinite,
+        size=(1020, 200),
+    )
+
+
+def _by_distance(episodes: Sequence[Episode]) -> tuple[tuple[float, float], ...]:
+    by_cost: dict[float, list[Episode]] = {}
+    for episode in episodes:
+        by_cost.setdefault(episode.costs[0], []).append(episode)
+    finite = sorted(cost for cost in by_cost if cost < float("inf"))
+    return tuple((cost, share_solved(by_cost[cost])) for cost in finite)

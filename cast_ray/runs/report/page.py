@@ -1,0 +1,180 @@
+"""The report of a run: everything it shows comes from the run directory, into one file.
+
+The templates of the pages, and how all of them are filled in.
+"""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from cast_ray.files import written_aside
+from cast_ray.runs.metrics import StepMetrics
+from cast_ray.runs.report import (
+    step_charts,
+    held_out,
+    wording,
+    rollout_charts,
+    rollout_charts as time_chart,
+)
+from cast_ray.runs.report.bars import interval_chart
+from cast_ray.runs.report.boards import board_legend, draw_board
+from cast_ray.runs.report.held_out import choose_showcase, gain
+from cast_ray.runs.report.read import RunContents, read_run
+from cast_ray.runs.report.read import Evaluation
+from cast_ray.runs.report.wording import words_of
+from cast_ray.runs.report.step_table import TimeSplit, time_split, was_watched
+from cast_ray.runs.run_directory import RunDirectory
+
+
+def page_templates() -> Environment:
+    """Return the pages' templates: text is escaped, and a name that is not given is an error."""
+    return Environment(
+        loader=PackageLoader("cast_ray.runs.report", "template"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def write_report(run: RunDirectory) -> Path:
+    """Write ``report.html`` from what lies in the run directory and return its path.
+
+    Works at any time: a run without a step, or without its last evaluation, is said to be not
+    finished.
+
+    Raises:
+        RunDirectoryError: there is no run, or one of its files is broken.
+        TrajectoryError: a table is of another stage.
+    """
+    contents = read_run(run)
+    with written_aside(run.report) as aside:
+        aside.write_text(_render(contents), encoding="utf-8")
+    return run.report
+
+
+def _render(contents: RunContents) -> str:
+    environment = page_templates()
+    environment.filters.update(
+        percent=wording.percent,
+        points=wording.points,
+        signed=wording.signed,
+        duration=wording.duration,
+        cost=wording.cost,
+        credit=wording.credit,
+        end_reason=wording.end_reason,
+    )
+    environment.tests.update(infinite=math.isinf, unknown=math.isnan)
+    environment.globals.update(count=wording.count, draw_board=draw_board)
+    return environment.get_template("page.html").render(_view(contents))
+
+
+def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template reads by name
+    before, after = contents.before, contents.after
+    words = words_of(contents.config.game)
+    showcase = choose_showcase(before, after)
+    return {
+        "run": contents,
+        "words": words,
+        "change": gain(before, after, seed=contents.config.seed) if before and after else None,
+        "rates": _rates(before, after),
+        "distance": held_out.distance_figure(before, after, words),
+        "endings": _endings(before, after),
+        "showcase": showcase,
+        "cost_chart": held_out.cost_chart(showcase) if showcase else None,
+        "legend": board_legend(contents.config.game),
+        "recoveries": rollout_charts.recovery_rows(contents.recoveries),
+        **_step_view(contents),
+    }
+
+
+def _step_view(contents: RunContents) -> dict[str, Any]:
+    """Return what is drawn over the steps; nothing before the first one."""
+    steps, words = contents.steps, words_of(contents.config.game)
+    if not steps:
+        return {"num_watched": 0, "rollouts": [], "columns": []}
+    is_asynchronous = contents.config.max_staleness > 0
+    split = time_split(steps, is_asynchronous=is_asynchronous)
+    num_watched = sum(map(was_watched, steps))
+    return {
+        "learning": step_charts.learning_figures(steps, words),
+        "turns": step_charts.turn_figures(steps, words),
+        "health": step_charts.health_figures(steps),
+        "groups": step_charts.group_figure(contents.groups) if contents.groups else None,
+        "layer_error": _largest_known(row.layer_error for row in steps),
+        "split": split,
+        "num_watched": num_watched,
+        "num_replayed": sum(row.is_replayed for row in steps),
+        **_time_view(steps, split, num_watched, is_asynchronous=is_asynchronous),
+        "rollouts": rollout_charts.rollout_figures(
+            steps, max_staleness=contents.config.max_staleness
+        ),
+        "engines": rollout_charts.engine_rows(steps),
+        "staleness": rollout_charts.staleness_figure(steps),
+        "staleness_names": rollout_charts.staleness_names(steps),
+        "columns": list(asdict(steps[0])),
+        "table": [[_cell(value) for value in asdict(row).values()] for row in steps],
+    }
+
+
+def _time_view(
+    steps: Sequence[StepMetrics], split: TimeSplit, num_watched: int, *, is_asynchronous: bool
+) -> dict[str, Any]:
+    if not num_watched:
+        return {}
+    return {
+        "time_chart": rollout_charts.time_chart(steps, is_asynchronous=is_asynchronous),
+        "time_rows": rollout_charts.time_rows(split, num_steps=num_watched),
+    }
+
+
+def _largest_known(values: Iterable[float]) -> float:
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
+
+
+def _rates(before: Evaluation | None, after: Evaluation | None) -> Any:
+    rows = [
+        (name, style, evaluation.success)
+        for name, style, evaluation in (("before", "b", before), ("after", "a", after))
+        if evaluation is not None
+    ]
+    return interval_chart(rows) if rows else None
+
+
+def _endings(
+    before: Evaluation | None, after: Evaluation | None
+) -> list[tuple[str, list[float | None]]]:
+    """Return ``[(reason, shares before and after), …]``, solved first, then by frequency."""
+    shares = [_ending_shares(evaluation) for evaluation in (before, after)]
+    reasons = {reason for share in shares if share for reason in share}
+    order = sorted(
+        reasons,
+        key=lambda reason: (
+            reason != "solved",
+            -sum(share.get(reason, 0.0) for share in shares if share),
+            reason,
+        ),
+    )
+    return [
+        (reason, [share.get(reason, 0.0) if share else None for share in shares])
+        for reason in order
+    ]
+
+
+def _ending_shares(evaluation: Evaluation | None) -> dict[str, float] | None:
+    if evaluation is None or not evaluation.episodes:
+        return None
+    reasons = [episode.end_reason for episode in evaluation.episodes]
+    return {reason: reasons.count(reason) / len(reasons) for reason in set(reasons)}
+
+
+def _cell(value: float | int | tuple[float, ...] | None) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_cell, value))
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,245 @@
+"""Everything the report needs, read once from a run directory, finished or not.
+
+Played held-out games, read back from a table of ``SCORED_SCHEMA`` turn by turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cast_ray.algorithms.credit import shifted_advantages
+from cast_ray.errors import RunDirectoryError
+from cast_ray.runs.metrics import Success
+from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+import polars as pl
+from cast_ray.config.train import TrainConfig
+from cast_ray.config.load import load_config
+from cast_ray.errors import RunDirectoryError
+from cast_ray.runs.metrics import StepMetrics, Success, read_metrics, success_rate
+from cast_ray.runs.recoveries import Recovery, read_recoveries
+from cast_ray.runs.report.step_table import wall_seconds
+from cast_ray.runs.run_directory import RunDirectory
+
+
+_COLUMNS = ["puzzle_id", "puzzle", "game", "answers", "actions", "effects", "states"]
+_COLUMNS += ["reward", "end_reason", "cost_to_go", "cost_status"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One answer of the policy and what it did."""
+
+    state: str
+    """The board that the policy saw."""
+    cost_to_go: float
+    """N of that board; inf = infinite, NaN = unknown."""
+    answer: str
+    action: str
+    """Canonical spelling; empty where none could be read."""
+    effect: str
+    shifted_advantage: float
+    """eq:shifted_solver_advantage, in moves; NaN = unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One attempt at one puzzle."""
+
+    puzzle_id: str
+    game: str
+    turns: tuple[Turn, ...]
+    costs: tuple[float, ...]
+    """``[T + 1]`` N(s_0) .. N(s_T)."""
+    last_state: str
+    end_reason: str
+    is_solved: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The held-out boards as one policy played them."""
+
+    success: Success
+    episodes: tuple[Episode, ...]
+    """Empty where only the summary is left."""
+
+    def by_puzzle(self) -> dict[str, list[Episode]]:
+        """Return the attempts at each puzzle, both in stored order."""
+        attempts: dict[str, list[Episode]] = {}
+        for episode in self.episodes:
+            attempts.setdefault(episode.puzzle_id, []).append(episode)
+        return attempts
+
+
+def read_episodes(path: Path, *, rescue: str) -> tuple[Episode, ...]:
+    """Return the episodes of an evaluation; none where the file does not exist.
+
+    Args:
+        path: of the table.
+        rescue: the run's ``advantage.rescue``.
+
+    Raises:
+        RunDirectoryError: the file is no Parquet.
+        TrajectoryError: it is a table of another stage.
+    """
+    if not path.is_file():
+        return ()
+    try:
+        check_schema(pq.read_schema(path).empty_table(), SCORED_SCHEMA)
+        table = pq.read_table(path, columns=_COLUMNS)
+    except (pa.ArrowException, OSError) as error:
+        raise RunDirectoryError(
+            f"{path} cannot be read ({error}); move it away to write the report without it"
+        ) from None
+    return tuple(_episode(row, rescue=rescue) for row in table.to_pylist())
+
+
+def share_solved(episodes: Sequence[Episode]) -> float:
+    """Return the share of episodes that solved their puzzle; at least one is needed."""
+    return sum(episode.is_solved for episode in episodes) / len(episodes)
+
+
+def _episode(row: dict[str, Any], *, rescue: str) -> Episode:  # Any: a row as Arrow hands it out
+    costs = costs_of(row)
+    credit = shifted_advantages(
+        costs, row["effects"], game=row["game"], puzzle=row["puzzle"], rescue=rescue
+    )
+    turns = zip(
+        row["states"][:-1],
+        costs[:-1].tolist(),
+        row["answers"],
+        row["actions"],
+        row["effects"],
+        credit.tolist(),
+        strict=True,
+    )
+    return Episode(
+        puzzle_id=row["puzzle_id"],
+        game=row["game"],
+        turns=tuple(
+            Turn(
+                state=state,
+                cost_to_go=cost,
+                answer=answer,
+                action=action,
+                effect=effect,
+                shifted_advantage=advantage,
+            )
+            for state, cost, answer, action, effect, advantage in turns
+        ),
+        costs=tuple(costs.tolist()),
+        last_state=row["states"][-1],
+        end_reason=row["end_reason"],
+        is_solved=row["reward"] > 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCounts:
+    """How the groups of one step came out."""
+
+    step: int
+    none_solved: int
+    mixed: int
+    """The only groups in which the outcome tells trajectories apart."""
+    all_solved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContents:
+    """One run, as its directory tells it."""
+
+    name: str
+    config: TrainConfig
+    config_text: str
+    """``config.yaml`` as it stands."""
+    steps: tuple[StepMetrics, ...]
+    groups: tuple[GroupCounts, ...]
+    recoveries: tuple[Recovery, ...]
+    """Of all drivers that the run has had."""
+    before: Evaluation | None
+    after: Evaluation | None
+    is_finished: bool
+    """A run that was resumed with more steps is open again until its new end."""
+    seconds: float
+    """Of the whole job if it has ended, else of its steps so far."""
+
+
+def read_run(run: RunDirectory) -> RunContents:
+    """Return the contents of a run directory.
+
+    Raises:
+        RunDirectoryError: there is no run, or one of its files is broken.
+        TrajectoryError: a table is of another stage.
+    """
+    config = load_config(RunDirectory.existing(run.path).config, [])
+    summary = _read_summary(run.summary)
+    steps = tuple(read_metrics(run.metrics))
+    is_asynchronous = config.max_staleness > 0
+    so_far = sum(wall_seconds(row, is_asynchronous=is_asynchronous) for row in steps)
+    return RunContents(
+        name=run.path.resolve().name,
+        config=config,
+        config_text=run.config.read_text(),
+        steps=steps,
+        groups=tuple(_group_counts(path) for path in run.trajectory_files()),
+        recoveries=tuple(read_recoveries(run.recoveries)),
+        before=_evaluation(run, "before", summary, config),
+        after=_evaluation(run, "after", summary, config),
+        is_finished=summary.get("after") is not None and summary["steps"] >= config.steps,
+        seconds=summary.get("seconds", so_far),
+    )
+
+
+def _read_summary(path: Path) -> dict[str, Any]:  # Any: a JSON object
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise RunDirectoryError(
+            f"{path} is not valid JSON ({error}); move it away to write the report without it"
+        ) from None
+
+
+def _evaluation(
+    run: RunDirectory, name: str, summary: dict[str, Any], config: TrainConfig
+) -> Evaluation | None:
+    """Return an evaluation; its success rate as the summary has it, else from the games."""
+    stored = summary.get(name)
+    path = run.evaluations / f"{name}.parquet"
+    episodes = read_episodes(path, rescue=config.advantage.rescue)
+    if stored is None and not episodes:
+        return None
+    if stored is None:
+        success = success_rate(
+            [episode.puzzle_id for episode in episodes],
+            [float(episode.is_solved) for episode in episodes],
+            seed=config.seed,
+        )
+    else:
+        success = Success(**stored)
+    return Evaluation(success=success, episodes=episodes)
+
+
+def _group_counts(path: Path) -> GroupCounts:
+    """Return how many groups of a step's trajectories tell good from bad by outcome."""
+    shares = (
+        pl.read_parquet(path, columns=["group", "reward"])
+        .group_by("group")
+        .agg(pl.col("reward").mean())["reward"]
+    )
+    return GroupCounts(
+        step=int(path.stem.removeprefix("step-")),
+        none_solved=int((shares == 0).sum()),
+        mixed=int(((shares > 0) & (shares < 1)).sum()),
+        all_solved=int((shares == 1).sum()),
+    )

@@ -1,0 +1,361 @@
+"""The charts of how a run's episodes were played: engines, queues, waits, caches, memory, faults.
+
+What was not measured is left out, a whole figure where no step knows it.
+
+The chart of where the seconds went, and its table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from cast_ray.runs.metrics import StepMetrics
+from cast_ray.runs.recoveries import Recovery
+from cast_ray.runs.report.bars import Part, stacked_bars
+from cast_ray.runs.report.step_charts import SMALL, Figure, is_known, plain, small_figure, step_line
+from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.wording import count, duration, percent, written
+from collections.abc import Sequence
+from dataclasses import dataclass
+from markupsafe import Markup
+from cast_ray.runs.metrics import StepMetrics
+from cast_ray.runs.report.bars import Part, stacked_bars
+from cast_ray.runs.report.wording import duration, percent
+from cast_ray.runs.report.step_table import TimeSplit, time_split, was_watched
+
+
+_STYLES = "abcd"
+_STALE_PARTS = 4  # the last one holds everything older, too
+
+Value = Callable[[StepMetrics], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRow:
+    """One engine over all steps, in words."""
+
+    name: str
+    busy: str
+    """Mean share of the steps' time with a request running."""
+    idle: str
+    away: int
+    """Steps at whose end it did not answer."""
+
+
+def engine_rows(steps: Sequence[StepMetrics]) -> list[EngineRow]:
+    """Return how busy each engine was in the mean over the steps that know it."""
+    watched = [row for row in steps if row.engine_busy_fractions]
+    rows: list[EngineRow] = []
+    for index in range(_num_engines(watched)):
+        shares = [_busy(row, index) for row in watched]
+        known = [share for share in shares if not math.isnan(share)]
+        mean = sum(known) / len(known) if known else math.nan
+        rows.append(
+            EngineRow(
+                name=f"engine {index}",
+                busy=written(mean, lambda share: percent(share, digits=1)),
+                idle=written(1 - mean, lambda share: percent(max(0.0, share), digits=1)),
+                away=len(shares) - len(known),
+            )
+        )
+    return rows
+
+
+def recovery_rows(recoveries: Sequence[Recovery]) -> list[list[str]]:
+    """Return the cells of the table of recoveries: when, what kind, which one, how long."""
+    return [
+        [one.utc[:19].replace("T", " "), one.kind, one.what, duration(one.seconds)]
+        for one in recoveries
+    ]
+
+
+def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list[Figure]:
+    """Return the small charts about engines, queues, waits, caches, memory and faults."""
+    figures = [
+        _engines(steps),
+        _several(
+            steps,
+            "Waiting requests",
+            (
+                ("mean", lambda row: row.engine_queue_mean),
+                ("largest", lambda row: row.engine_queue_max),
+            ),
+            lambda value: f"{value:.3g}",
+            "In an engine for one of its slots, over engines and seconds.",
+        ),
+        _one(
+            steps,
+            "Wait in the queue",
+            lambda row: row.seconds_queueing,
+            lambda seconds: f"{seconds:.3g} s",
+            "Mean over requests, from arrival at the engine to the first computation.",
+        ),
+        *_tail_figures(steps, max_staleness),
+        _several(
+            steps,
+            "Cache hits",
+            (
+                ("prefixes", lambda row: row.prefix_hit_fraction),
+                ("solvers", lambda row: row.oracle_hit_fraction),
+            ),
+            percent,
+            "Prompt tokens that the engines had computed before; puzzles whose solver an oracle "
+            "had at hand.",
+        ),
+        _several(
+            steps,
+            "Memory",
+            (
+                ("driver", lambda row: row.memory_driver_mib / 1024),
+                ("environment", lambda row: row.memory_environment_mib / 1024),
+                ("oracle", lambda row: row.memory_oracle_mib / 1024),
+                ("engine", lambda row: row.memory_engine_mib / 1024),
+            ),
+            lambda gibibytes: f"{gibibytes:.3g} GiB",
+            "Resident, of the largest process of each kind at the end of the step.",
+        ),
+        _faults(steps),
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def staleness_figure(steps: Sequence[StepMetrics]) -> Figure | None:
+    """Return the shares of tokens by the age of their weights; None where none was stale."""
+    known = [row for row in steps if sum(row.staleness_tokens)]
+    oldest = max((row.staleness_max for row in known), default=0)
+    if not oldest:
+        return None
+    names = staleness_names(known)
+    shares = [_age_shares(row, len(names)) for row in known]
+    parts = [
+        Part(label=name, style=style, values=tuple(share[age] for share in shares))
+        for age, (style, name) in enumerate(names)
+    ]
+    return Figure(
+        title="Age of the trained tokens",
+        latest=f"at most {count(oldest, 'step')} behind",
+        caption=(
+            "Share of the policy’s tokens by the number of steps between the weights that wrote "
+            "them and those that they trained."
+        ),
+        chart=stacked_bars(
+            [row.step for row in known],
+            parts,
+            title="Shares of the trained tokens by staleness, by step",
+            write=percent,
+            size=(1020, 190),
+        ),
+    )
+
+
+def staleness_names(steps: Sequence[StepMetrics]) -> list[tuple[str, str]]:
+    """Return ``[(style, name), …]`` of the parts of ``staleness_figure``, for its legend."""
+    oldest = max((row.staleness_max for row in steps), default=0)
+    last = min(oldest, _STALE_PARTS - 1)
+    names = [_age(age, more=age == last and oldest > last) for age in range(last + 1)]
+    return [(f"stale-{age}", name) for age, name in enumerate(names)]
+
+
+def _age(age: int, *, more: bool = False) -> str:
+    name = {0: "current weights", 1: "1 step behind"}.get(age, f"{age} steps behind")
+    return f"{name} or more" if more else name
+
+
+def _age_shares(row: StepMetrics, num_parts: int) -> list[float]:
+    counts = row.staleness_tokens
+    padded = [*counts, *[0] * num_parts]
+    grouped = [*padded[: num_parts - 1], sum(padded[num_parts - 1 :])]
+    return [tokens / sum(counts) for tokens in grouped]
+
+
+def _engines(steps: Sequence[StepMetrics]) -> Figure | None:
+    watched = [row for row in steps if row.engine_busy_fractions]
+    number = _num_engines(watched)
+    caption = "Share of the step’s time with a request running; the rest it idled."
+    if number <= len(_STYLES):
+        values: list[tuple[str, Value]] = [
+            (f"engine {index}", lambda row, index=index: _busy(row, index))
+            for index in range(number)
+        ]
+        return _several(steps, "Busy engines", values, percent, caption)
+    extremes: list[tuple[str, Value]] = [
+        ("busiest", lambda row: max(_known_shares(row), default=math.nan)),
+        ("mean", _mean_busy),
+        ("idlest", lambda row: min(_known_shares(row), default=math.nan)),
+    ]
+    return _several(steps, "Busy engines", extremes, percent, f"{caption} Of {number} engines.")
+
+
+def _tail_figures(steps: Sequence[StepMetrics], max_staleness: int) -> list[Figure | None]:
+    if max_staleness:
+        tail = "The engines play the next step’s episodes meanwhile."
+        share = "With max_staleness above 0 the next step’s episodes fill the engines meanwhile."
+    else:
+        tail = "With max_staleness 0 nothing else may run then: the price of fresh weights."
+        share = "With max_staleness 0 their places in the engines stay empty."
+    return [
+        _one(
+            steps,
+            "Long tail",
+            lambda row: row.seconds_long_tail,
+            lambda seconds: f"{seconds:.3g} s",
+            f"From the end of nine tenths of the episodes to the last. {tail}",
+        ),
+        _one(
+            steps,
+            "Waiting for the slowest episode",
+            lambda row: row.waiting_fraction,
+            percent,
+            f"Share of episode-time after an episode’s own end. {share}",
+        ),
+    ]
+
+
+def _faults(steps: Sequence[StepMetrics]) -> Figure | None:
+    values: list[tuple[str, Value]] = [
+        ("groups lost", lambda row: row.lost_groups),
+        ("retries", lambda row: row.engine_retries),
+        ("overflows", lambda row: row.engine_overflows),
+    ]
+    if not any(value(row) for _, value in values for row in steps):
+        return None
+    return _several(
+        [row for row in steps if not row.is_replayed],
+        "Played or asked again",
+        values,
+        plain,
+        "Groups lost with an actor; requests whose engine failed; episodes that moved to another "
+        "engine because theirs was full.",
+    )
+
+
+def _one(
+    steps: Sequence[StepMetrics],
+    title: str,
+    value: Value,
+    write: Callable[[float], str],
+    caption: str,
+) -> Figure | None:
+    return small_figure(steps, title, value, write, caption) if is_known(steps, value) else None
+
+
+def _several(
+    steps: Sequence[StepMetrics],
+    title: str,
+    values: Sequence[tuple[str, Value]],
+    write: Callable[[float], str],
+    caption: str,
+) -> Figure | None:
+    lines: list[Line] = [
+        step_line(name, style, steps, value)
+        for style, (name, value) in zip(_STYLES, values, strict=False)
+        if is_known(steps, value)
+    ]
+    if not lines:
+        return None
+    chart = line_chart(lines, title=f"{title} over steps", x_name="step", write=write, size=SMALL)
+    newest = lines[0].points[-1][1] if len(lines) == 1 else math.nan
+    return Figure(title=title, latest=written(newest, write), caption=caption, chart=chart)
+
+
+def _num_engines(steps: Sequence[StepMetrics]) -> int:
+    return max((len(row.engine_busy_fractions) for row in steps), default=0)
+
+
+def _busy(row: StepMetrics, index: int) -> float:
+    shares = row.engine_busy_fractions
+    return shares[index] if index < len(shares) else math.nan
+
+
+def _known_shares(row: StepMetrics) -> list[float]:
+    return [share for share in row.engine_busy_fractions if not math.isnan(share)]
+
+
+def _mean_busy(row: StepMetrics) -> float:
+    shares = _known_shares(row)
+    return sum(shares) / len(shares) if shares else math.nan
+
+
+_TIME_PARTS = (
+    ("generation", "time-generation"),
+    ("learner", "time-learner"),
+    ("sync", "time-sync"),
+    ("checkpoint", "time-checkpoint"),
+    ("validation", "time-validation"),
+    ("other", "time-other"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRow:
+    """One line of the table beside the time chart."""
+
+    label: str
+    style: str
+    seconds: str
+    """Mean of a step."""
+    share: str
+    """Of the whole; empty for what runs beside the rest."""
+    width: float
+    """The same share in percent, for a bar."""
+
+
+def time_chart(steps: Sequence[StepMetrics], *, is_asynchronous: bool) -> Markup:
+    """Return the wall time of each step, by what it was spent on; replayed ones are left out."""
+    watched = [row for row in steps if was_watched(row)]
+    splits = [time_split([row], is_asynchronous=is_asynchronous) for row in watched]
+    return stacked_bars(
+        [row.step for row in watched],
+        [
+            Part(label=name, style=style, values=tuple(getattr(split, name) for split in splits))
+            for name, style in _TIME_PARTS
+        ],
+        title="Seconds of each step by what they were spent on",
+        write=lambda value: f"{value:.3g} s",
+        beside=Part(
+            label="solver, beside generation",
+            style="time-solver",
+            values=tuple(split.solver for split in splits),
+        ),
+    )
+
+
+def time_rows(split: TimeSplit, *, num_steps: int) -> list[TimeRow]:
+    """Return the table of time: the parts of a step, then what ran beside them.
+
+    Args:
+        split: of all steps together.
+        num_steps: that are in it, at least one.
+    """
+    total = split.total or 1.0
+    rows = [
+        TimeRow(
+            label=name,
+            style=style,
+            seconds=duration(getattr(split, name) / num_steps),
+            share=percent(getattr(split, name) / total, digits=1),
+            width=100 * getattr(split, name) / total,
+        )
+        for name, style in _TIME_PARTS
+    ]
+    beside = [("solver, beside generation", "time-solver", split.solver)]
+    if split.environment:
+        beside += [("environments, summed over episodes", "time-beside", split.environment)]
+    if split.generation_beside:
+        beside += [("generation, beside the learner", "time-beside", split.generation_beside)]
+    if split.validation_beside:
+        beside += [("validation, beside the next steps", "time-beside", split.validation_beside)]
+    return [
+        *rows,
+        *(
+            TimeRow(
+                label=label,
+                style=style,
+                seconds=duration(seconds / num_steps),
+                share="",
+                width=0.0,
+            )
+            for label, style, seconds in beside
+        ),
+    ]

@@ -1,0 +1,305 @@
+"""What the terminal shows while a job runs: lines that stay, and below them what goes on now.
+
+On a terminal finished phases and steps scroll up as a table, and the last two lines are alive.
+Anywhere else (a file, CI) every event is one plain line.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from cast_ray.runs.metrics import StepMetrics, Success
+from cast_ray.runs.report.wording import duration, percent, points
+from cast_ray.runs.report.step_table import BESIDE_NOTE, StepTable, step_sentence
+from cast_ray.runs.report.step_table import wall_seconds
+from cast_ray.runs.remote_directories import Place, below
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+_WARM_START_LINES = 10  # a log gets so many lines of the warm start
+
+
+class TrainProgress:
+    """The progress of one job; a context manager."""
+
+    def __init__(
+        self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Show nothing yet.
+
+        Args:
+            console: where to write; None = standard output, with a live view on a terminal only.
+            clock: seconds that only ever grow.
+        """
+        self._console = console or Console(force_terminal=sys.stdout.isatty())
+        self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._clock = clock
+        self._started = clock()
+        self._activity = _Activity(clock)
+        self._live: Live | None = None
+        self._table: StepTable | None = None
+        self._steps = _Steps()
+        self._log_handlers: list[logging.StreamHandler[Any]] = []
+
+    def __enter__(self) -> TrainProgress:
+        if self._is_live:
+            view = _View(self._activity, self._steps)
+            self._live = Live(view, console=self._console, transient=True, refresh_per_second=8)
+            terminal = sys.stderr
+            self._live.start()  # and sys.stderr is the live view's own
+            self._log_handlers = _redirect_logs(terminal, sys.stderr)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end_activity(failed=kind is not None)
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            for handler in self._log_handlers:
+                handler.setStream(sys.stderr)  # the terminal's again
+
+    def phase(self, text: str) -> None:
+        """Begin a phase; it lasts until the next event of another kind."""
+        self._end_activity()
+        self._activity.begin(text)
+        if not self._is_live:
+            self._say(text)
+
+    def warm_start(self, step: int, total: int, loss: float) -> None:
+        """Show how far the supervised warm start is."""
+        if not self._activity.text.startswith("warm start"):
+            self._end_activity()
+            self._activity.begin("warm start")
+        self._activity.text = f"warm start {step}/{total}, loss {loss:.2f}"
+        self._activity.advance(step, total)
+        if not self._is_live and (step == total or step % max(1, total // _WARM_START_LINES) == 0):
+            self._say(self._activity.text)
+
+    def rollout(self, done: int, total: int) -> None:
+        """Show how many puzzles of the present batch have been played."""
+        if not self._activity.text:
+            self._activity.begin("first step", is_step=True)
+        self._activity.advance(done, total)
+
+    def step(self, row: StepMetrics, total_steps: int) -> None:
+        """Add the line of a finished step; steps count from 1."""
+        self._activity.clear()
+        self._steps.add(row, total_steps)
+        left = self._steps.seconds_left
+        if self._is_live:
+            if self._table is None:
+                self._table = StepTable(self._console.width)
+                self._write(Text(), *self._table.header(), wrap=False)
+            if row.staleness_max and not any(seen.staleness_max for seen in self._steps.rows[:-1]):
+                self.note(BESIDE_NOTE)
+            line = self._table.row(row, total_steps=total_steps, seconds_left=left)
+            self._write(line, wrap=False)
+        else:
+            self._say(step_sentence(row, total_steps=total_steps, seconds_left=left))
+        if row.step < total_steps:
+            self._activity.begin(f"step {row.step + 1} of {total_steps}", is_step=True)
+
+    def evaluation(self, name: str, success: Success) -> None:
+        """Show the result of an evaluation."""
+        self._end_activity()
+        interval = (
+            f"95% interval {percent(success.low, digits=1)} to {percent(success.high, digits=1)}, "
+            f"{success.n:,} attempts"
+        )
+        solved = percent(success.success, digits=1)
+        if self._is_live:
+            parts = (("● ", "cyan"), f"{name}: ", (solved, "bold"), f" solved ({interval})")
+            self._write(Text.assemble(*parts))
+        else:
+            self._say(f"{name}: {solved} solved ({interval})")
+
+    def note(self, text: str) -> None:
+        """Tell the user something that is neither a phase nor a result."""
+        if self._is_live:
+            self._write(Text.assemble(("! ", "yellow"), text))
+        else:
+            self._say(text)
+
+    def recovery(self, what: str, seconds: float) -> None:
+        """Tell the user that something was lost and is back."""
+        self.note(f"recovered after {duration(seconds)}: {what}")
+
+    def finish(self, run_dir: Place, summary: Mapping[str, Any]) -> None:
+        """Say what came out of the run and where it lies.
+
+        Args:
+            run_dir: the run directory, or its URI.
+            summary: as in ``summary.json``.
+        """
+        self._end_activity()
+        lines = [
+            _result(summary),
+            f"{summary['game']} {summary['tier']}, {summary['algorithm']}, "
+            f"{summary['steps']} steps, seed {summary['seed']}, {duration(summary['seconds'])}",
+            f"report  {below(run_dir, 'report.html')}",
+            f"model   {below(run_dir, 'model')}",
+            f"check   cast-ray replay {run_dir}",
+        ]
+        if not self._is_live:
+            for line in lines:
+                self._say(line)
+            return
+        body = Text("\n").join([Text(lines[0], style="bold"), *(Text(line) for line in lines[1:])])
+        self._write(Text(), Panel(body, expand=False, border_style="green", padding=(0, 2)))
+
+    def _end_activity(self, *, failed: bool = False) -> None:
+        """Keep what was going on as a line with its time; steps have lines of their own."""
+        activity = self._activity
+        if activity.text and (activity.total if activity.is_step else self._is_live or failed):
+            if self._is_live:
+                mark = ("✗ ", "red") if failed else ("✓ ", "green")
+                self._write(Text.assemble(mark, activity.text, (f"  {activity.elapsed}", "dim")))
+            elif failed:
+                self._say(f"stopped in: {activity.text}")
+        activity.clear()
+
+    def _write(self, *lines: RenderableType, wrap: bool = True) -> None:
+        for line in lines:
+            self._console.print(line, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
+
+    def _say(self, text: str) -> None:
+        """Write one line without control codes: the time since the start, then the text."""
+        seconds = round(self._clock() - self._started)
+        line = f"[{seconds // 60:02d}:{seconds % 60:02d}] {text}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class _Activity:
+    """What goes on now; empty text = nothing worth a line."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.begin("")
+
+    def begin(self, text: str, *, is_step: bool = False) -> None:
+        self.text, self.is_step = text, is_step
+        self.done, self.total = 0, 0
+        self._since = self._clock()
+
+    def advance(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+
+    def clear(self) -> None:
+        self.begin("")
+
+    @property
+    def elapsed(self) -> str:
+        return duration(self._clock() - self._since)
+
+
+class _Steps:
+    """The steps so far."""
+
+    def __init__(self) -> None:
+        self.rows: list[StepMetrics] = []
+        self.total = 0
+
+    def add(self, row: StepMetrics, total: int) -> None:
+        self.rows.append(row)
+        self.total = total
+
+    @property
+    def seconds_left(self) -> float:
+        """Return the mean time of a step times the steps to come."""
+        spent = sum(map(wall_seconds, self.rows))
+        return spent / len(self.rows) * (self.total - self.rows[-1].step)
+
+
+class _View:
+    """The lines that are alive; drawn anew by the live display's own thread."""
+
+    def __init__(self, activity: _Activity, steps: _Steps) -> None:
+        self._activity = activity
+        self._steps = steps
+        self._spinner = Spinner("dots", style="cyan")
+
+    def __rich__(self) -> RenderableType:
+        lines = Table.grid(padding=(0, 1))
+        for _ in range(4):
+            lines.add_column(no_wrap=True)
+        self._add_activity(lines)
+        self._add_steps(lines)
+        return Group(Text(), lines)
+
+    def _add_activity(self, lines: Table) -> None:
+        activity = self._activity
+        if not activity.text:
+            return
+        text, bar = activity.text, Text(activity.elapsed, style="dim")
+        if not activity.total:
+            lines.add_row(self._spinner, text, bar)
+            return
+        if activity.is_step and activity.done == activity.total:
+            text += ", learning"
+        lines.add_row(
+            self._spinner,
+            text,
+            ProgressBar(activity.total, activity.done, width=24),
+            Text(f"{activity.done}/{activity.total}  {activity.elapsed}", style="dim"),
+        )
+
+    def _add_steps(self, lines: Table) -> None:
+        rows, total = self._steps.rows, self._steps.total
+        if not rows:
+            return
+        lines.add_row(
+            "",
+            "all steps",
+            ProgressBar(total, rows[-1].step, width=24),
+            Text.assemble(
+                (f"{rows[-1].step}/{total}  ", "dim"),
+                (_sparkline([row.success for row in rows]), "green"),
+                (f"  {duration(self._steps.seconds_left)} left", "dim"),
+            ),
+        )
+
+
+def _sparkline(shares: list[float], *, most: int = 30) -> str:
+    """Return shares between 0 and 1 as bars of eight heights, the newest ones."""
+    return "".join(_SPARKS[min(int(share * 8), 7)] for share in shares[-most:])
+
+
+def _result(summary: Mapping[str, Any]) -> str:
+    before, after = summary["before"], summary["after"]
+    gain = points(after["success"] - before["success"])
+    return (
+        f"held-out boards solved: {percent(before['success'], digits=1)} before, "
+        f"{percent(after['success'], digits=1)} after training ({gain})"
+    )
+
+
+def _redirect_logs(old: TextIO, new: TextIO) -> list[logging.StreamHandler[Any]]:
+    """Let the root logger's handlers write to another stream; return those that wrote to ``old``.
+
+    A line written past the live view would be overdrawn.
+    """
+    moved = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is old
+    ]
+    for handler in moved:
+        handler.setStream(new)
+    return moved

@@ -1,0 +1,165 @@
+"""Groups on their way through the pool, looked after beside whatever the job is doing.
+
+A thread of its own takes every group that ends, sends lost ones out again, and writes each
+logged group to disk before it counts: what is played while the learner works survives the driver.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from cast_ray.errors import RemoteTimeout
+from cast_ray.rollout.episode import EpisodeSpec, Sampling
+from cast_ray.rollout.trajectory import SCORED_SCHEMA
+from cast_ray.runs.run_directory import read_table, write_table
+
+_POLL_S = 0.2
+"""How soon the thread notices that it is to end."""
+
+
+class Pool(Protocol):
+    """What is asked of a ``RolloutPool``."""
+
+    def submit(self, group: list[EpisodeSpec], sampling: Sampling) -> None:
+        """Send out a group."""
+
+    def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
+        """Return groups that have ended, waiting for one."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """Groups that were issued together."""
+
+    num_groups: int
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    """Of the groups that count as finished."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all groups are back, and on disk if they are logged."""
+        return len(self.batches) == self.num_groups
+
+
+class RolloutCollector:
+    """Issues groups and hands over what came back. ``close`` ends its thread, not the pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._tickets: dict[int, tuple[Ticket, Path | None]] = {}
+        self._changed = threading.Condition()
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._collect, name="collector", daemon=True)
+        self._thread.start()
+
+    def issue(
+        self,
+        groups: Sequence[list[EpisodeSpec]],
+        sampling: Sampling,
+        *,
+        log_to: Callable[[list[EpisodeSpec]], Path | None] = lambda group: None,
+    ) -> Ticket:
+        """Send out groups and return at once.
+
+        Args:
+            groups: each with at least one episode.
+            sampling: how answers are drawn.
+            log_to: from a group to its Parquet file, which is there before the group counts. A
+                group whose file is there already is read and not played again. None = not logged,
+                as by default.
+        """
+        ticket = Ticket(len(groups))
+        for group in groups:
+            path = log_to(group)
+            if path is not None and path.is_file():
+                stored = read_table(path, SCORED_SCHEMA).to_batches()
+                with self._changed:
+                    ticket.batches += stored
+                continue
+            with self._changed:
+                self._tickets[id(group)] = (ticket, path)
+            self._pool.submit(group, sampling)
+        return ticket
+
+    def finished(
+        self, ticket: Ticket, *, timeout_s: float, on_group: Callable[[int, int], None]
+    ) -> pa.Table:
+        """Return a ticket's scored trajectories, ordered by group and episode.
+
+        Args:
+            ticket: from ``issue``.
+            timeout_s: longest wait from now on.
+            on_group: is told how many groups are done, of how many.
+
+        Raises:
+            RemoteTimeout: not every group came back.
+            CastRayError: whatever ended the collection.
+        """
+        deadline = time.monotonic() + timeout_s
+        num_told = -1
+        while True:
+            with self._changed:
+                done = len(ticket.batches)
+                if done == num_told and not ticket.is_finished and self._failure is None:
+                    left = deadline - time.monotonic()
+                    if left <= 0 or not self._changed.wait(left):
+                        raise RemoteTimeout(
+                            f"{ticket.num_groups - done} of {ticket.num_groups} groups were not "
+                            f"played within {timeout_s:.0f} s; raise rollout.timeout_s or look at "
+                            "the engine's log"
+                        )
+                    continue
+                failure = self._failure
+            if failure is not None and not ticket.is_finished:
+                raise failure
+            num_told = done
+            on_group(done, ticket.num_groups)
+            if done == ticket.num_groups:
+                break
+        table = pa.Table.from_batches(ticket.batches, schema=SCORED_SCHEMA)
+        return table.sort_by([("group", "ascending"), ("episode", "ascending")])
+
+    def play(
+        self,
+        groups: Sequence[list[EpisodeSpec]],
+        sampling: Sampling,
+        *,
+        timeout_s: float,
+        on_group: Callable[[int, int], None],
+    ) -> pa.Table:
+        """Issue groups that are not logged and wait for them; see ``finished``."""
+        return self.finished(self.issue(groups, sampling), timeout_s=timeout_s, on_group=on_group)
+
+    def close(self) -> None:
+        """End the thread; groups that are out are forgotten."""
+        self._is_closed = True
+        self._thread.join(timeout=30 * _POLL_S)
+
+    def _collect(self) -> None:
+        while not self._is_closed:
+            try:
+                for group, batch in self._pool.collect(timeout_s=_POLL_S):
+                    self._keep(group, batch)
+            except BaseException as error:  # not swallowed: raised by ``finished``
+                with self._changed:
+                    self._failure = error
+                    self._changed.notify_all()
+                return
+
+    def _keep(self, group: list[EpisodeSpec], batch: pa.RecordBatch) -> None:
+        ticket, path = self._tickets[id(group)]
+        if path is not None:
+            write_table(path, pa.Table.from_batches([batch]))
+        with self._changed:
+            del self._tickets[id(group)]
+            ticket.batches.append(batch)
+            self._changed.notify_all()

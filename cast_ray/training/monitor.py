@@ -1,0 +1,168 @@
+"""Looks at a run's parts every other second: who is there, who came back, how full the queues are.
+
+A part is lost when it does not answer, or when another process answers in its place; it is back
+when that one does. The learner is not looked at here: whoever calls it notices first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import psutil
+import ray
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from cast_ray.errors import CastRayError
+from cast_ray.runs.recoveries import Kind, RecoveryLog
+from cast_ray.training.prometheus import MetricsExporter
+from cast_ray.training.snapshot import Look
+from serve.messages import EngineStats
+
+logger = logging.getLogger(__name__)
+
+_EVERY_S = 2.0
+_ANSWER_TIMEOUT_S = 5.0
+_LOOKS_KEPT = 10_000
+
+
+class Parts(Protocol):
+    """What is looked at."""
+
+    def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
+        """Return each engine's figures; None for one that is away."""
+        ...
+
+    def actor_pids(self, *, timeout_s: float) -> Mapping[str, int]:
+        """Return the processes of the actors that answer, by name."""
+        ...
+
+    def actor_totals(self) -> tuple[Mapping[str, float], Mapping[str, float], int]:
+        """Return summed counters, resident bytes by actor, and groups lost so far."""
+        ...
+
+
+class RunMonitor:
+    """A thread that looks at the parts, and writes down what was lost and came back."""
+
+    def __init__(self, parts: Parts, recoveries: RecoveryLog, exporter: MetricsExporter) -> None:
+        self._parts, self._recoveries, self._exporter = parts, recoveries, exporter
+        self._watches: dict[str, _Watch] = {}
+        self._nodes = _Nodes(recoveries)
+        self._lock = threading.Lock()
+        self._looks: list[Look] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
+        self._thread.start()
+
+    def look(self) -> Look:
+        """Ask all parts now."""
+        with self._lock:
+            stats = self._parts.engine_stats(timeout_s=_ANSWER_TIMEOUT_S)
+            pids = self._parts.actor_pids(timeout_s=_ANSWER_TIMEOUT_S)
+            totals, resident, lost_groups = self._parts.actor_totals()
+            engines = {f"engine-{index}": one for index, one in enumerate(stats)}
+            found: dict[str, object] = {**pids}
+            found |= {name: one.engine_id for name, one in engines.items() if one is not None}
+            self._judge(found)
+            memory = {"driver": float(psutil.Process().memory_info().rss), **resident}
+            memory |= {
+                name: float(one.replica_bytes + one.core_bytes)
+                for name, one in engines.items()
+                if one is not None
+            }
+            look = Look(
+                at=time.monotonic(),
+                engines=tuple(stats),
+                pool=totals,
+                lost_groups=lost_groups,
+                memory_bytes=memory,
+            )
+            self._looks = [*self._looks[-_LOOKS_KEPT:], look]
+            self._exporter.look(look)
+            self._exporter.recoveries(self._recoveries.counts)
+            return look
+
+    def looks_since(self, first: Look) -> list[Look]:
+        """Return the looks from ``first`` on, and forget those before it."""
+        with self._lock:
+            self._looks = [look for look in self._looks if look.at >= first.at]
+            return list(self._looks)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join(timeout=_EVERY_S + 3 * _ANSWER_TIMEOUT_S)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_EVERY_S):
+            try:
+                self.look()
+            except (RayError, RayServeException, CastRayError, ConnectionError) as error:
+                # Ray or Serve is away for now, or leaving: the job's own calls decide.
+                logger.info("the monitor could not look at the parts: %s", error)
+
+    def _judge(self, found: Mapping[str, object]) -> None:
+        for name in {*self._watches, *found}:
+            watch = self._watches.setdefault(name, _Watch(name, self._recoveries.record))
+            watch.judge(found.get(name))
+        self._nodes.judge(all(watch.is_there for watch in self._watches.values()))
+
+
+class _Watch:
+    """One part, from look to look."""
+
+    def __init__(self, name: str, record: Callable[[Kind, str, float], None]) -> None:
+        self._name, self._record = name, record
+        self._identity: object = None
+        self._missing_since: float | None = None
+        self._seen_at = time.monotonic()
+
+    @property
+    def is_there(self) -> bool:
+        return self._missing_since is None
+
+    def judge(self, identity: object | None) -> None:
+        """Take what answered by this part's name; None = nothing did."""
+        now = time.monotonic()
+        if identity is None:
+            if self._missing_since is None:
+                self._missing_since = now
+            return
+        if self._identity not in (None, identity):
+            # Unless it was missed at a look it was lost, and back, since the last one.
+            lost_at = self._missing_since or self._seen_at
+            kind: Kind = self._name.partition("-")[0]  # type: ignore[assignment]
+            self._record(kind, f"{self._name} is another process", now - lost_at)
+        self._identity, self._missing_since, self._seen_at = identity, None, now
+
+
+class _Nodes:
+    """The cluster's nodes: one that leaves is recovered when nothing misses it any more."""
+
+    def __init__(self, recoveries: RecoveryLog) -> None:
+        self._recoveries = recoveries
+        self._alive: set[str] = set()
+        self._lost: dict[str, float] = {}
+
+    def judge(self, all_parts_there: bool) -> None:
+        """Look at the cluster; ``all_parts_there``: every part of the run answers."""
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        for node in self._alive - alive:
+            self._lost[node] = time.monotonic()
+        self._alive = alive
+        if all_parts_there:
+            for node, lost_at in self._lost.items():
+                # A look may come before the parts of a node are missed.
+                if time.monotonic() - lost_at > _ANSWER_TIMEOUT_S:
+                    what = f"node {node[:8]} left"
+                    self._recoveries.record("node", what, time.monotonic() - lost_at)
+            self._lost = {
+                node: at
+                for node, at in self._lost.items()
+                if time.monotonic() - at <= _ANSWER_TIMEOUT_S
+            }

@@ -1,0 +1,1 @@
+"""Replay of a finished run: every episode, every advantage, every update."""

@@ -1,0 +1,144 @@
+"""Which files of trajectories a run should have, what must be in them, and what is missing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import TrajectoryError
+from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema
+from cast_ray.runs.run_directory import RunDirectory
+
+_KEY = ("step", "group", "episode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryFile:
+    """One file that the run should have."""
+
+    path: Path
+    name: str
+    """Relative to the run directory."""
+    step: int | None
+    """Of every row, with advantages; None for an evaluation, which has none."""
+    num_groups: int
+    group_size: int
+    further_draws: int = 0
+    """Of dynamic sampling: with any, group numbers may be left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCount:
+    """How often one (step, group, episode) is there, and how often it should be."""
+
+    step: int
+    group: int | None
+    """None where dynamic sampling leaves open which group is missing."""
+    episode: int | None
+    stored: int
+    expected: int
+
+
+def trajectory_files(run: RunDirectory, config: TrainConfig) -> Iterator[TrajectoryFile]:
+    """Yield the file of every step that is stored, in the metrics, or between; evaluations last.
+
+    Raises:
+        TrajectoryError: the metrics cannot be read, or a file's name is none of a step.
+    """
+    stored = {_step_of(path) for path in run.trajectory_files()}
+    between = set(range(min(stored), max(stored))) if stored else set()
+    for step in sorted(stored | between | _metrics_steps(run)):
+        path = run.trajectories / f"step-{step:05d}.parquet"
+        yield TrajectoryFile(
+            path=path,
+            name=str(path.relative_to(run.path)),
+            step=step,
+            num_groups=config.rollout.puzzles_per_step,
+            group_size=config.rollout.group_size,
+            further_draws=config.rollout.dynamic_sampling,
+        )
+    for path in sorted(run.evaluations.glob("*.parquet")):
+        yield TrajectoryFile(
+            path=path,
+            name=str(path.relative_to(run.path)),
+            step=None,
+            num_groups=config.puzzles.num_held_out,
+            group_size=config.evaluation.held_out_attempts,
+        )
+
+
+def read_trajectories(file: TrajectoryFile) -> pa.Table:
+    """Return the table of a file.
+
+    Raises:
+        TrajectoryError: it is missing, unreadable, or has other columns.
+    """
+    try:
+        table = pq.read_table(file.path)
+    except FileNotFoundError:
+        raise TrajectoryError("missing") from None
+    except (pa.ArrowException, OSError) as error:
+        raise TrajectoryError(f"not readable ({str(error).splitlines()[0]})") from None
+    check_schema(table, SCORED_SCHEMA if file.step is None else BATCH_SCHEMA)
+    return table
+
+
+def wrong_row_counts(file: TrajectoryFile, rows: Sequence[dict[str, Any]]) -> Iterator[RowCount]:
+    """Yield missing, repeated and surplus rows (Any: as Arrow gives them); all count from 0."""
+    steps = {row["step"] for row in rows} if file.step is None else {file.step}
+    groups = _expected_groups(file, {row["group"] for row in rows})
+    if file.step is not None:
+        for _ in range(file.num_groups - len(groups)):
+            yield RowCount(step=file.step, group=None, episode=None, stored=0, expected=1)
+    expected = Counter(
+        (step, group, episode)
+        for step in steps
+        for group in groups
+        for episode in range(file.group_size)
+    )
+    stored = Counter(tuple(row[name] for name in _KEY) for row in rows)
+    for place in sorted(expected | stored):
+        if stored[place] != expected[place]:
+            yield RowCount(
+                **dict(zip(_KEY, place, strict=True)),
+                stored=stored[place],
+                expected=expected[place],
+            )
+
+
+def _expected_groups(file: TrajectoryFile, stored: set[int]) -> list[int]:
+    """Return which groups should be there, as far as a file can tell.
+
+    With dynamic sampling these are the stored ones, if their numbers can be right.
+    """
+    if not file.further_draws:
+        return list(range(file.num_groups))
+    most = file.num_groups * (1 + file.further_draws)
+    return sorted(group for group in stored if 0 <= group < most)[: file.num_groups]
+
+
+def _step_of(path: Path) -> int:
+    digits = re.fullmatch(r"step-(\d+)", path.stem)
+    if digits is None:
+        raise TrajectoryError(f"{path} is no file of a step: name it step-<number>.parquet")
+    return int(digits[1])
+
+
+def _metrics_steps(run: RunDirectory) -> set[int]:
+    if not run.metrics.is_file():
+        return set()
+    try:
+        return set(pq.read_table(run.metrics, columns=["step"])["step"].to_pylist())
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise TrajectoryError(
+            f"{run.metrics} cannot be read ({str(error).splitlines()[0]}): without it missing "
+            "steps cannot be told; restore or remove it"
+        ) from None

@@ -1,0 +1,276 @@
+"""Every stored trajectory of a run played again from its rows alone, and scored by a fresh solver.
+
+Reads, changes nothing. What a replay can tell: that boards, actions, rewards, costs and advantages
+follow from the stored answers, and that no row is missing. It cannot tell whether a policy really
+gave these answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cast_ray.config.load import load_config
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import PuzzleError, TrajectoryError
+from cast_ray.games import get_game
+from cast_ray.learner.small_policy import read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.trajectory import SCORED_SCHEMA
+from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.training.replay.credit import CreditRow, credit_mismatches, credit_row
+from cast_ray.training.replay.files import (
+    RowCount,
+    TrajectoryFile,
+    read_trajectories,
+    trajectory_files,
+    wrong_row_counts,
+)
+from cast_ray.training.replay.row import (
+    Mismatch,
+    ReplayedEpisode,
+    ScoredTrajectory,
+    cost_mismatches,
+    estimate_mismatches,
+    game_mismatches,
+    malformed,
+    replay_episode,
+    token_mismatches,
+)
+from cast_ray.training.replay.row_checks import IssuedGroups, teacher_mismatches, version_mismatches
+from cast_ray.training.value_net.oracle import estimator_of
+from solver_actors.oracle import Oracle
+from solver_actors.registry import SolverEntry
+from solver_actors.teacher import teacher_of
+
+_SHOWN_DIFFERENCES = 40
+
+Columns = dict[str, Any]
+"""One row as Arrow gives it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One place where the stored run and its replay disagree."""
+
+    file: str
+    """Relative to the run directory."""
+    step: int | None
+    group: int | None
+    episode: int | None
+    turn: int | None
+    what: str
+    """A column, with the entry where that is not the turn; ``row`` or ``file`` for a whole one."""
+    stored: str
+    replayed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """What a replay found."""
+
+    num_files: int
+    num_trajectories: int
+    num_turns: int
+    tokenizer: str
+    """Model directory whose tokenizer was used; empty = none was found, texts not compared."""
+    differences: tuple[Difference, ...]
+
+
+def replay_run(run_dir: Path) -> ReplayReport:
+    """Play every stored trajectory again and return every difference.
+
+    Raises:
+        RunDirectoryError: there is no run.
+        ConfigError: its configuration cannot be read.
+        ModelError: its tokenizer cannot be read.
+        TrajectoryError: its metrics cannot be read.
+        PuzzleError: its training puzzles cannot be read.
+    """
+    run = RunDirectory.existing(run_dir)
+    config = load_config(run.config, [])
+    get_game(config.game)  # one that is not installed is named as such, not as a broken puzzle
+    model_dir = _model_dir(run)
+    estimator = estimator_of(config, run.value_net)
+    replay = _Replay(config, model_dir, IssuedGroups(run, config), estimator)
+    num_files, num_trajectories, num_turns = 0, 0, 0
+    differences: list[Difference] = []
+    for file in trajectory_files(run, config):
+        try:
+            table = read_trajectories(file)
+        except TrajectoryError as error:
+            found = Mismatch.of(None, "file", error, "a table of trajectories")
+            differences.append(_difference(file, None, found))
+            continue
+        num_files += 1
+        num_trajectories += table.num_rows
+        num_turns += sum(map(len, table["effects"].to_pylist()))
+        differences += replay.file_differences(file, table.to_pylist())
+    return ReplayReport(
+        num_files=num_files,
+        num_trajectories=num_trajectories,
+        num_turns=num_turns,
+        tokenizer=str(model_dir or ""),
+        differences=tuple(differences),
+    )
+
+
+def format_replay(report: ReplayReport) -> str:
+    """Return the report as text, the first differences one a line."""
+    tokens = (
+        f"Texts and tokens were compared with the tokenizer of {report.tokenizer}."
+        if report.tokenizer
+        else "No tokenizer in the run directory: texts were not compared with their tokens."
+    )
+    lines = [
+        f"{report.num_trajectories} trajectories with {report.num_turns} turns in "
+        f"{report.num_files} files were replayed.",
+        tokens,
+    ]
+    if not report.differences:
+        return "\n".join([*lines, "No difference."])
+    count = len(report.differences)
+    lines.append("1 difference:" if count == 1 else f"{count} differences:")
+    lines += [_line(difference) for difference in report.differences[:_SHOWN_DIFFERENCES]]
+    left = count - _SHOWN_DIFFERENCES
+    return "\n".join([*lines, f"  … and {left} more"] if left > 0 else lines)
+
+
+def _line(difference: Difference) -> str:
+    names = ("step", "group", "episode", "turn")
+    place = [f"{n} {getattr(difference, n)}" for n in names if getattr(difference, n) is not None]
+    return (
+        f"  {', '.join([difference.file, *place])}: {difference.what}: "
+        f"stored {difference.stored}, replayed {difference.replayed}"
+    )
+
+
+class _Replay:
+    """Replays rows of one run, with one solver cache and one tokenizer for all of them."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model_dir: Path | None,
+        issued: IssuedGroups,
+        estimator: SolverEntry | None,
+    ) -> None:
+        self._config = config
+        self._issued = issued
+        self._oracle = Oracle(
+            max_bytes=config.rollout.oracle_cache_mib * 2**20, estimator=estimator
+        )
+        self._has_value_net = estimator is not None
+        self._tokenizer: ChatTokenizer | None = None
+        if model_dir is not None:
+            self._tokenizer = ChatTokenizer(model_dir, read_chat_pieces(model_dir))
+
+    def file_differences(
+        self, file: TrajectoryFile, rows: Sequence[Columns]
+    ) -> Iterator[Difference]:
+        """Yield what differs in one file: which rows there are, each row, the whole step."""
+        counts = [_of_count(file, count) for count in wrong_row_counts(file, rows)]
+        yield from counts
+        credits: list[CreditRow] = []
+        puzzles: dict[tuple[int, int], str] = {}
+        for key, columns in enumerate(rows):
+            puzzle = puzzles.setdefault((columns["step"], columns["group"]), columns["puzzle"])
+            if columns["puzzle"] != puzzle:
+                found = Mismatch.of(None, "puzzle", columns["puzzle"], f"{puzzle} as in its group")
+                yield _difference(file, columns, found)
+            mismatches, credit = self._replay_row(file, key, columns)
+            yield from (_difference(file, columns, found) for found in mismatches)
+            credits += [credit] if credit else []
+        if file.step is None:
+            return
+        for key, found in credit_mismatches(
+            credits,
+            self._config,
+            group_size=file.group_size,
+            is_complete=not counts and len(credits) == len(rows),
+        ):
+            yield _difference(file, None if key is None else rows[key], found)
+
+    def _replay_row(
+        self, file: TrajectoryFile, key: int, columns: Columns
+    ) -> tuple[list[Mismatch], CreditRow | None]:
+        """Return what differs in one row and, if it is well-formed, its advantages."""
+        broken = [*malformed(columns), *self._setting_mismatches(columns)]
+        if broken:
+            return broken, None
+        row = ScoredTrajectory(**{name: columns[name] for name in SCORED_SCHEMA.names})
+        try:
+            replayed = self._replay_episode(row)
+        except PuzzleError as error:
+            return [Mismatch.of(None, "puzzle", row.puzzle, error)], None
+        costs = self._oracle.cost_to_go(row.game, list(replayed.states))
+        unknown = np.full(len(costs), np.nan)
+        exact, estimates = (unknown, costs) if self._has_value_net else (costs, unknown)
+        found = [
+            *game_mismatches(row, replayed),
+            *cost_mismatches(row, exact),
+            *estimate_mismatches(row, estimates),
+            *token_mismatches(row, replayed, self._tokenizer),
+            *version_mismatches(row),
+            *teacher_mismatches(
+                row, replayed, costs, teacher=teacher_of(self._config), oracle=self._oracle
+            ),
+        ]
+        if file.step is None:
+            return found, None
+        found += self._issued.mismatches(columns)
+        rescue = self._config.advantage.rescue
+        return found, credit_row(key, row, columns, replayed, costs, rescue=rescue)
+
+    def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
+        rollout = self._config.rollout
+        prover = None
+        if rollout.deadlock_ends_episode:
+            prover = self._oracle.prover(row.game, row.puzzle)
+        return replay_episode(
+            row,
+            is_dead=None if prover is None else prover.is_dead,
+            tokenizer=self._tokenizer,
+            response_tokens=rollout.response_tokens,
+            truncated=rollout.truncated,
+        )
+
+    def _setting_mismatches(self, columns: Columns) -> Iterator[Mismatch]:
+        """Yield what a row says of game, tier and budget that the configuration does not."""
+        game, tier = self._config.game, self._config.tier
+        turn_budget = get_game(game).tiers[tier].turn_budget
+        for name, value in (("game", game), ("tier", tier), ("turn_budget", turn_budget)):
+            if columns[name] != value:
+                yield Mismatch.of(None, name, columns[name], value)
+
+
+def _model_dir(run: RunDirectory) -> Path | None:
+    places = (run.start_model, run.model, run.initial_model)
+    return next((place for place in places if (place / "tokenizer.json").is_file()), None)
+
+
+def _difference(file: TrajectoryFile, columns: Columns | None, found: Mismatch) -> Difference:
+    return Difference(
+        file=file.name,
+        step=columns["step"] if columns else file.step,
+        group=columns["group"] if columns else None,
+        episode=columns["episode"] if columns else None,
+        **asdict(found),
+    )
+
+
+def _of_count(file: TrajectoryFile, count: RowCount) -> Difference:
+    return Difference(
+        file=file.name,
+        step=count.step,
+        group=count.group,
+        episode=count.episode,
+        turn=None,
+        what="row",
+        stored="missing" if count.stored == 0 else f"{count.stored} times",
+        replayed="once" if count.expected else "none",
+    )

@@ -1,0 +1,85 @@
+"""A run's updates taken again from its trajectory log alone, against the weights that it kept.
+
+Where learner threads and ranks are as they were, every byte of every checkpoint must be the same,
+however often the run was killed and resumed on its way.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from cast_ray.cluster.placement import reserved_cpus
+from cast_ray.cluster.session import ray_session
+from cast_ray.config.load import load_config
+from cast_ray.errors import RunDirectoryError
+from cast_ray.learner.small_policy import read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.training.update import learn
+from cast_ray.training.workers import start_learner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdatesReplay:
+    """What came of it."""
+
+    num_steps: int
+    compared: tuple[str, ...]
+    """Files of weights and moments, relative to the run directory."""
+    differing: tuple[str, ...]
+
+
+def replay_updates(run_dir: Path) -> UpdatesReplay:
+    """Learn again from every logged step, from the start model on.
+
+    Args:
+        run_dir: of a run that keeps at least one checkpoint.
+
+    Raises:
+        RunDirectoryError: there is no run, or nothing of it to compare with.
+        TrajectoryError: a step's trajectories cannot be read.
+    """
+    run = RunDirectory.existing(run_dir)
+    config = load_config(run.config, [])
+    last = run.last_logged_step
+    checkpoints = [step for step in range(1, last + 1) if run.checkpoint(step).is_dir()]
+    if not checkpoints:
+        raise RunDirectoryError(f"{run_dir} has no checkpoint to compare with")
+    start = run.start_model if run.start_model.is_dir() else Path(config.policy.path)
+    tokenizer = ChatTokenizer(start, read_chat_pieces(start))
+    compared: list[str] = []
+    differing: list[str] = []
+    with ExitStack() as parts:
+        scratch = Path(parts.enter_context(tempfile.TemporaryDirectory()))
+        parts.enter_context(ray_session(num_cpus=reserved_cpus(config)))
+        learner = start_learner(config, model_dir=start)
+        parts.callback(learner.close)
+        for step in range(1, checkpoints[-1] + 1):
+            learn(learner, run.read_trajectories(step), tokenizer, config, step=step)
+            if step in checkpoints:
+                again = scratch / f"step-{step}"
+                learner.save_checkpoint(again, {})
+                for stored in sorted(run.checkpoint(step).glob("*-*.safetensors")):
+                    name = str(stored.relative_to(run.path))
+                    compared.append(name)
+                    if stored.read_bytes() != (again / stored.name).read_bytes():
+                        differing.append(name)
+    return UpdatesReplay(
+        num_steps=checkpoints[-1], compared=tuple(compared), differing=tuple(differing)
+    )
+
+
+def format_updates(found: UpdatesReplay) -> str:
+    """Return the outcome as text."""
+    text = (
+        f"The updates of {found.num_steps} steps were taken again; {len(found.compared)} files of "
+        "weights and moments were compared"
+    )
+    if not found.differing:
+        return f"{text}: no byte differs."
+    return "\n".join(
+        [f"{text}, {len(found.differing)} differ:", *map("  {}".format, found.differing)]
+    )

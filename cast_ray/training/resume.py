@@ -1,0 +1,143 @@
+"""What a checkpoint says about the run beside the learner, and whether the run directory agrees."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cast_ray.errors import RunDirectoryError
+from cast_ray.learner.group import LearnerGroup
+from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.training.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerPosition:
+    """All that ``PuzzleSampler`` draws the next puzzles from."""
+
+    step: int
+    """Steps drawn."""
+    seed: int
+    puzzles_per_step: int
+    puzzles_crc32: int
+    """Of the training puzzles' ids, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryLog:
+    """What was written to ``trajectories/`` when the checkpoint was."""
+
+    last_step: int
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingState:
+    """The caller's part of a checkpoint."""
+
+    step: int
+    """Steps done."""
+    weight_version: int
+    """Of the checkpoint's weights: version v plays step v."""
+    healthy_logprob_abs_diff: float | None
+    """See ``sync_check.LogprobAlarm``."""
+    skipped_updates: int
+    """In a row, the last one among them."""
+    sampler: SamplerPosition
+    trajectory_log: TrajectoryLog
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``from_json`` reads back; JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> TrainingState:
+        """Return the state that ``to_json`` wrote."""
+        return cls(
+            **{
+                **state,
+                "sampler": SamplerPosition(**state["sampler"]),
+                "trajectory_log": TrajectoryLog(**state["trajectory_log"]),
+            }
+        )
+
+
+def training_state(
+    run: Run, *, step: int, healthy: float | None, skipped_updates: int
+) -> TrainingState:
+    """Return a run's state after a step whose trajectories are written; step 0 = at its start."""
+    return TrainingState(
+        step=step,
+        weight_version=step + 1,
+        healthy_logprob_abs_diff=healthy,
+        skipped_updates=skipped_updates,
+        sampler=_sampler_position(run, step),
+        trajectory_log=_trajectory_log(run.directory, step),
+    )
+
+
+def restore(run: Run, learner: LearnerGroup) -> TrainingState:
+    """Set the learner to the newest checkpoint and return the state that goes with it.
+
+    Raises:
+        RunDirectoryError: the checkpoint counts on trajectories or puzzles that are not there.
+    """
+    if run.goes_on is None:
+        return training_state(run, step=0, healthy=None, skipped_updates=0)
+    run.progress.note(str(run.goes_on))
+    if run.goes_on.checkpoint is None:
+        state = training_state(run, step=0, healthy=None, skipped_updates=0)
+    else:
+        state = TrainingState.from_json(learner.load_checkpoint(run.goes_on.checkpoint))
+        _check_agrees(run, state)
+    return state
+
+
+def _check_agrees(run: Run, state: TrainingState) -> None:
+    """Raise RunDirectoryError unless the run directory holds what a checkpoint counts on."""
+    directory = run.directory
+    if state.sampler != _sampler_position(run, state.step):
+        raise RunDirectoryError(
+            f"{directory.puzzles} holds other training puzzles than step {state.step} was drawn "
+            "from: put train.parquet back, or start again with another run_dir=PATH"
+        )
+    found = _trajectory_log(directory, state.trajectory_log.last_step)
+    if found != state.trajectory_log:
+        raise RunDirectoryError(
+            f"{directory.trajectories} holds {found.num_rows} trajectories up to step "
+            f"{found.last_step} and the checkpoint counts {state.trajectory_log.num_rows}: put the "
+            "files back, or start again with another run_dir=PATH"
+        )
+
+
+def _sampler_position(run: Run, step: int) -> SamplerPosition:
+    ids = "\n".join(puzzle.puzzle_id for puzzle in run.boards.train)
+    return SamplerPosition(
+        step=step,
+        seed=run.config.seed,
+        puzzles_per_step=run.config.rollout.puzzles_per_step,
+        puzzles_crc32=zlib.crc32(ids.encode()),
+    )
+
+
+def _trajectory_log(directory: RunDirectory, last_step: int) -> TrajectoryLog:
+    """Return what the files up to a step hold.
+
+    Raises:
+        RunDirectoryError: a step's file is missing or cannot be read.
+    """
+    num_rows = 0
+    for step in range(1, last_step + 1):
+        path = directory.trajectory_file(step)
+        try:
+            num_rows += pq.read_metadata(path).num_rows
+        except (OSError, pa.ArrowInvalid) as error:
+            raise RunDirectoryError(
+                f"{path} cannot be read, and the checkpoint after step {last_step} counts it: put "
+                f"it back, or start again with another run_dir=PATH ({error})"
+            ) from error
+    return TrajectoryLog(last_step=last_step, num_rows=num_rows)

@@ -1,0 +1,111 @@
+"""What a run's parts did between two looks at them; parts that were away or new are told apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from serve.messages import EngineStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What all parts said at one moment."""
+
+    at: float
+    """``time.monotonic``."""
+    engines: tuple[EngineStats | None, ...]
+    """None = it did not answer."""
+    pool: Mapping[str, float]
+    """Totals of ``RolloutPool.counters``."""
+    lost_groups: int
+    memory_bytes: Mapping[str, float]
+    """By process: ``driver``, ``environment-0``, ``oracle-0``, ``engine-0``, ..."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFigures:
+    """What the engines did between two looks; NaN = nothing to tell it from."""
+
+    seconds_running: float
+    """Of the busiest."""
+    busy_fractions: tuple[float, ...]
+    seconds_queueing: float
+    prefix_hit_fraction: float
+
+
+def engine_figures(looks: Sequence[Look]) -> EngineFigures:
+    """Return the engines' figures over at least two looks.
+
+    Every look between counts: an engine that is replaced takes with it only what it did since it
+    was last asked.
+    """
+    wall = max(looks[-1].at - looks[0].at, 1e-9)
+    engines = [_Engine() for _ in looks[0].engines]
+    for look in looks:
+        for engine, stats in zip(engines, look.engines, strict=True):
+            if stats is not None:
+                engine.add(stats)
+    running = [math.nan if engine.latest is None else engine.seconds_running for engine in engines]
+    requests = sum(engine.num_requests for engine in engines)
+    queries = sum(engine.prefix_query_tokens for engine in engines)
+    return EngineFigures(
+        seconds_running=max((s for s in running if not math.isnan(s)), default=math.nan),
+        busy_fractions=tuple(seconds / wall for seconds in running),
+        seconds_queueing=(
+            sum(engine.seconds_queued for engine in engines) / requests if requests else math.nan
+        ),
+        prefix_hit_fraction=(
+            sum(engine.prefix_hit_tokens for engine in engines) / queries if queries else math.nan
+        ),
+    )
+
+
+@dataclass(slots=True)
+class _Engine:
+    """What one engine is known to have done, whichever processes it was."""
+
+    latest: EngineStats | None = None
+    seconds_running: float = 0.0
+    seconds_queued: float = 0.0
+    num_requests: float = 0.0
+    prefix_query_tokens: float = 0.0
+    prefix_hit_tokens: float = 0.0
+
+    def add(self, stats: EngineStats) -> None:
+        """Add what it did since it last answered, or, a new one, since it began.
+
+        Its first answer adds nothing: what it says may be of long before.
+        """
+        if self.latest is not None:
+            is_same = stats.engine_id == self.latest.engine_id
+            for name in _TOTALS:
+                since = getattr(stats, name) - (getattr(self.latest, name) if is_same else 0)
+                setattr(self, name, getattr(self, name) + since)
+        self.latest = stats
+
+
+_TOTALS = (
+    "seconds_running",
+    "seconds_queued",
+    "num_requests",
+    "prefix_query_tokens",
+    "prefix_hit_tokens",
+)
+
+
+def largest_mib(look: Look, role: str) -> float:
+    """Return the memory of the largest process of a role; NaN where none is known."""
+    sizes = [size for name, size in look.memory_bytes.items() if name.startswith(role)]
+    return max(sizes, default=math.nan) / 2**20
+
+
+def queue_figures(looks: Sequence[Look]) -> tuple[float, float]:
+    """Return mean and largest number of requests that wait in an engine; NaN without a look."""
+    waiting = [
+        engine.num_waiting for look in looks for engine in look.engines if engine is not None
+    ]
+    if not waiting:
+        return math.nan, math.nan
+    return sum(waiting) / len(waiting), float(max(waiting))

@@ -1,0 +1,209 @@
+"""One step's credit, and the row of figures that it leaves."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from cast_ray.algorithms.credit import CreditSummary, add_advantages
+from cast_ray.config.train import TrainConfig
+from cast_ray.envs.text_env import DEADLOCK, LOST
+from cast_ray.games.game import Effect
+from cast_ray.learner.batching import flat_column
+from cast_ray.rollout.trajectory import NOT_THE_POLICY
+from cast_ray.runs.metrics import StepMetrics
+from cast_ray.runs.recoveries import KINDS, Kind
+from cast_ray.seeds import derive_seed
+from cast_ray.training.snapshot import Look, engine_figures, largest_mib, queue_figures
+from cast_ray.training.update import Learned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedStep:
+    """What a step trains on."""
+
+    batch: pa.Table
+    """``BATCH_SCHEMA``."""
+    dropped_groups: int
+    credit: CreditSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeconds:
+    """Wall time of a step by what it went into."""
+
+    total: float
+    learner: float
+    sync: float
+
+
+def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Table, CreditSummary]:
+    """Return a step's trajectories with their advantages."""
+    advantage = config.advantage
+    shuffle = np.random.default_rng(derive_seed(config.seed, "permuted credit", step))
+    return add_advantages(
+        scored,
+        alpha=advantage.alpha,
+        transform=advantage.transform,
+        normalisation=advantage.normalisation,
+        rescue=advantage.rescue,
+        std=advantage.std,
+        delta=advantage.delta,
+        epsilon=advantage.epsilon,
+        step_weight=advantage.step_weight,
+        step_discount=advantage.step_discount,
+        overlong_buffer=advantage.overlong_buffer,
+        response_tokens=config.rollout.response_tokens,
+        distillation=config.distillation.mode,
+        permute=shuffle if advantage.permute_credit else None,
+    )
+
+
+def step_metrics(
+    played: PlayedStep,
+    learned: Learned,
+    figures: dict[str, Any],
+    *,
+    step: int,
+    layer_error: float,
+    seconds: StepSeconds,
+) -> StepMetrics:
+    """Return the row of ``metrics.parquet`` that describes a step.
+
+    Args:
+        played: what it trained on.
+        learned: what came of it.
+        figures: ``played_figures``, or ``UNSEEN_FIGURES`` for a step that was only replayed.
+        step: its number.
+        layer_error: of the sync before it.
+        seconds: its wall time.
+    """
+    batch, updates, difference = played.batch, learned.updates, learned.difference
+    columns = ["reward", "end_reason", "effects", "seconds_environment", "seconds_generation"]
+    frame = pl.DataFrame(batch.select(columns))
+    effects = frame["effects"].explode().to_numpy()
+    end_reasons = frame["end_reason"].to_numpy()
+    durations = (frame["seconds_environment"] + frame["seconds_generation"]).to_numpy()
+    staleness = token_staleness(batch, step=step)
+    tokens = len(staleness)
+    no_action = [Effect.INVALID.value, Effect.ILLEGAL.value, Effect.TRUNCATED.value]
+    return StepMetrics(
+        step=step,
+        success=float(frame["reward"].to_numpy().mean()),
+        num_trajectories=len(frame),
+        dropped_groups=played.dropped_groups,
+        num_turns=len(effects),
+        turns_mean=len(effects) / len(frame),
+        tokens=tokens,
+        tokens_per_s=tokens / figures["seconds_generation"]
+        if figures["seconds_generation"]
+        else math.nan,
+        invalid_fraction=float(np.isin(effects, no_action).mean()),
+        ineffective_fraction=float((effects == Effect.INEFFECTIVE.value).mean()),
+        lost_fraction=float(np.isin(end_reasons, [DEADLOCK, LOST]).mean()),
+        progress_fraction=played.credit.share_progress,
+        harmful_fraction=played.credit.share_harmful,
+        shifted_advantage_mean=played.credit.shifted_mean,
+        unknown_costs=played.credit.num_unknown,
+        loss=float(np.mean([stats.loss for stats in updates])),
+        grad_norm=float(np.mean([stats.grad_norm for stats in updates])),
+        clip_fraction=float(np.mean([stats.clip_fraction for stats in updates])),
+        entropy=float(np.mean([stats.entropy for stats in updates])),
+        kl=float(np.mean([stats.kl for stats in updates])),
+        skipped_updates=sum(not stats.is_applied for stats in updates),
+        logprob_abs_diff=difference.mean,
+        logprob_abs_diff_max=difference.largest,
+        rollout_kl=difference.kl,
+        rollout_clip_fraction=difference.share_beyond_cap,
+        layer_error=layer_error,
+        staleness_max=int(staleness.max(initial=0)),
+        staleness_mean=float(staleness.mean()) if tokens else 0.0,
+        staleness_tokens=tuple(np.bincount(staleness).tolist()),
+        weight_version=step - int(staleness.min(initial=0)),
+        seconds_total=seconds.total,
+        seconds_long_tail=float(durations.max() - np.quantile(durations, 0.9)),
+        waiting_fraction=float(1 - durations.mean() / max(durations.max(), 1e-9)),
+        seconds_environment=float(frame["seconds_environment"].sum()),
+        seconds_learner=seconds.learner,
+        seconds_sync=seconds.sync,
+        seconds_checkpoint=0.0,
+        seconds_validation=0.0,
+        validation_success=None,
+        **figures,
+    )
+
+
+def token_staleness(batch: pa.Table, *, step: int) -> np.ndarray:
+    """Return ``[tokens of the policy]`` steps between each token's weights and those it trains."""
+    versions = flat_column(batch, "weight_versions")
+    return step - versions[versions != NOT_THE_POLICY]
+
+
+def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str, Any]:
+    """Return the columns of ``StepMetrics`` that only the parts can tell.
+
+    Args:
+        looks: from the step's first to its last, at least two.
+        recoveries: since the last row, by kind.
+    """
+    before, after = looks[0], looks[-1]
+    engines = engine_figures(looks)
+    queue_mean, queue_max = queue_figures(looks)
+    # Empty until an oracle has answered for the first time.
+    pool = Counter(after.pool)
+    pool.subtract(before.pool)
+    look_ups = pool["num_hits"] + pool["num_misses"]
+    return {
+        "seconds_generation": engines.seconds_running,
+        "engine_busy_fractions": engines.busy_fractions,
+        "engine_queue_mean": queue_mean,
+        "engine_queue_max": queue_max,
+        "seconds_queueing": engines.seconds_queueing,
+        "prefix_hit_fraction": engines.prefix_hit_fraction,
+        "oracle_hit_fraction": pool["num_hits"] / look_ups if look_ups else 0.0,
+        "oracle_misses": pool["num_misses"],
+        "oracle_bytes": after.pool.get("memory_bytes", math.nan),
+        "kernel_compilations": pool["num_compilations"],
+        "seconds_solver": pool["seconds_building"] + pool["seconds_scoring"],
+        "seconds_solver_build": pool["seconds_building"],
+        "engine_retries": int(pool["num_retries"]),
+        "engine_overflows": int(pool["num_overflows"]),
+        "lost_groups": after.lost_groups - before.lost_groups,
+        **{f"recovered_{kind}": recoveries[kind] for kind in KINDS},
+        **{f"memory_{role}_mib": largest_mib(after, role) for role in _ROLES},
+        "is_replayed": False,
+    }
+
+
+_ROLES = ("driver", "environment", "oracle", "engine")
+_COUNTED = ("engine_retries", "engine_overflows", "lost_groups")
+UNSEEN_FIGURES: dict[str, Any] = {
+    **dict.fromkeys(
+        (
+            "seconds_generation",
+            "engine_queue_mean",
+            "engine_queue_max",
+            "seconds_queueing",
+            "prefix_hit_fraction",
+            "oracle_hit_fraction",
+            "oracle_misses",
+            "oracle_bytes",
+            "kernel_compilations",
+            "seconds_solver",
+            "seconds_solver_build",
+            *(f"memory_{role}_mib" for role in _ROLES),
+        ),
+        math.nan,
+    ),
+    **dict.fromkeys((*_COUNTED, *(f"recovered_{kind}" for kind in KINDS)), 0),
+    "engine_busy_fractions": (),
+    "is_replayed": True,
+}
+"""``played_figures`` of a step whose play nobody who is still alive has seen."""

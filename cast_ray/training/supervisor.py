@@ -1,0 +1,168 @@
+"""The process that ``cast-ray train`` is: it runs the driver as its child and starts it again.
+
+A driver may die of anything, SIGKILL included. What it had played and learned is in the run
+directory, so the next one goes on from there. Imports neither Ray nor torch: this process only
+waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from cast_ray.cluster.inside_job import is_ray_job
+
+logger = logging.getLogger(__name__)
+
+INTERRUPTED = 75
+"""Exit code of a driver that lost a part of the run for good (EX_TEMPFAIL)."""
+_FINAL = (0, 2, 130)
+"""Exit codes after which nothing is left to do: done, refused in words, stopped by its user."""
+_MAX_DELAY_S = 60.0
+_LOST_AT = "CAST_RAY_DRIVER_LOST_AT"
+_ENDS_WITH = "CAST_RAY_ENDS_WITH"
+"""The process id of who started this one, and without whom it is nobody's."""
+
+
+def train_command(arguments: Sequence[str]) -> list[str]:
+    """Return ``cast-ray train`` with these arguments, as a command for a process."""
+    # -P: what lies in the working directory is not importable, as for the command itself.
+    return [sys.executable, "-P", "-m", "cast_ray.cli", "train", *arguments]
+
+
+def driver_command(arguments: Sequence[str]) -> list[str]:
+    """Return the command that is the driver of ``cast-ray train`` with these arguments."""
+    return train_command(["--unsupervised", *arguments])
+
+
+def supervise(
+    command: Sequence[str],
+    *,
+    run_dir: Path,
+    resume: bool,
+    max_restarts: int,
+    first_delay_s: float = 1.0,
+) -> int:
+    """Run the driver until there is nothing left to do, and return its last exit code.
+
+    SIGINT and SIGTERM go on to the driver, which ends after its step; not SIGTERM in a job of Ray,
+    where the driver gets its own. The end of whoever started this process, if it said that it
+    matters (``ends_with_me``), is as a SIGINT.
+
+    Args:
+        command: the driver's, ``--resume`` left out.
+        run_dir: of the run; its files tell whether the driver came any further.
+        resume: whether the first driver resumes.
+        max_restarts: in a row without a step between.
+        first_delay_s: before the first restart of a row; each next one waits twice as long.
+    """
+    restarts, done, lost_at = 0, _steps_logged(run_dir), None
+    end_with_starter(lambda: os.kill(os.getpid(), signal.SIGINT))
+    while True:
+        code = _run_driver(command, resume=resume, lost_at=lost_at)
+        if code in _FINAL:
+            return code
+        lost_at = time.time()
+        restarts = 0 if _steps_logged(run_dir) > done else restarts
+        done = _steps_logged(run_dir)
+        # One that refuses its surroundings at the very start will do so again.
+        was_up = (run_dir / "evaluations" / "before.parquet").is_file()
+        began = code < 0 or code == INTERRUPTED or done > 0 or was_up
+        if restarts >= max_restarts or not began:
+            return code if code > 0 else 128 - code
+        delay = min(first_delay_s * 2**restarts, _MAX_DELAY_S)
+        restarts += 1
+        resume = resume or (run_dir / "config.yaml").is_file()
+        logger.warning(
+            "the driver ended with %s after step %d; it is started again in %.0f s (%d of %d)",
+            _in_words(code),
+            done,
+            delay,
+            restarts,
+            max_restarts,
+        )
+        time.sleep(delay)
+
+
+def _run_driver(command: Sequence[str], *, resume: bool, lost_at: float | None) -> int:
+    """Run one driver to its end and return its exit code; below 0 = ended by that signal."""
+    environment = {**os.environ, **ends_with_me()}
+    if lost_at is not None:
+        environment[_LOST_AT] = str(lost_at)
+    driver: subprocess.Popen[bytes] | None = None
+    asked: list[int] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        # The stop of a Ray job reaches every process of the job by itself, and a second signal
+        # would end the driver in the middle of its step.
+        has_it = number == signal.SIGTERM and is_ray_job()
+        if driver is not None and not has_it:
+            driver.send_signal(number)
+
+    previous = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        # A process group of its own: Ctrl-C reaches it once, through this process.
+        driver = subprocess.Popen(
+            [*command, *(["--resume"] if resume else [])], env=environment, process_group=0
+        )
+        for number in asked:  # before there was a driver to pass it on to
+            driver.send_signal(number)
+        code = driver.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    # One that did not live to answer the signal is not started again either.
+    return 130 if asked and code not in _FINAL else code
+
+
+def ends_with_me() -> dict[str, str]:
+    """Return what to add to the environment of a process that must not outlive this one."""
+    return {_ENDS_WITH: str(os.getpid())}
+
+
+def end_with_starter(end: Callable[[], None]) -> None:
+    """Call ``end`` when the process that this one must not outlive is gone; at once if it is.
+
+    A driver has its supervisor, the supervisor of a sweep's trial the trial.
+    """
+    pid = os.environ.get(_ENDS_WITH)
+    if pid is None:
+        return
+
+    def wait() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(int(pid)).wait()
+        end()
+
+    threading.Thread(target=wait, name="end_with_starter", daemon=True).start()
+
+
+def driver_lost_at() -> float | None:
+    """Return when the driver was lost whose place this one takes; None = it takes nobody's."""
+    found = os.environ.get(_LOST_AT)
+    return None if found is None else float(found)
+
+
+def _steps_logged(run_dir: Path) -> int:
+    return len(list((run_dir / "trajectories").glob("step-*.parquet")))
+
+
+def _in_words(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,166 @@
+"""What the learner does with one step's trajectories; the same whether played now or logged.
+
+A step's optimizer updates, by whichever objective the configuration names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from cast_ray.algorithms.distillation import teacher_demonstrations
+from cast_ray.algorithms.objective import Objective
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import LearnerError
+from cast_ray.learner.batching import split_into_mini_batches
+from cast_ray.learner.group import LearnerGroup
+from cast_ray.learner.logprob_check import LogprobDifference, logprob_difference
+from cast_ray.learner.settings import UpdateStats
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.seeds import derive_seed
+
+
+def update(
+    learner: LearnerGroup,
+    batch: ray.ObjectRef,
+    groups: np.ndarray,
+    start_logprobs: np.ndarray,
+    config: TrainConfig,
+    *,
+    step: int,
+) -> list[UpdateStats]:
+    """Take the step's optimizer updates, one for each mini-batch of whole groups."""
+    objective = objective_of(config)
+    start = ray.put(start_logprobs)
+    reference = None
+    if objective.kl_coefficient:
+        # Once for the step: every rank reads the same copy.
+        reference = ray.put(learner.reference_logprobs(batch))
+    return [
+        learner.update(batch, rows, objective, start, reference)
+        for rows in split_into_mini_batches(
+            groups,
+            num_mini_batches=config.learner.mini_batches,
+            seed=derive_seed(config.seed, "mini-batches", step),
+        )
+    ]
+
+
+def objective_of(config: TrainConfig) -> Objective:
+    """Return the objective that a configuration asks for."""
+    objective = config.objective
+    return Objective(
+        ratio=objective.ratio,
+        aggregation=objective.aggregation,
+        clip_low=objective.clip_low,
+        clip_high=objective.clip_high,
+        dual_clip=objective.dual_clip,
+        kl_coefficient=objective.kl_coefficient,
+        entropy_coefficient=objective.entropy_coefficient,
+        rollout_correction=objective.rollout_correction,
+        rollout_correction_cap=objective.rollout_correction_cap,
+    )
+
+
+class SkippedUpdates:
+    """Counts updates in a row that were not finite, over the steps of a run."""
+
+    def __init__(self, *, most: int, in_a_row: int = 0) -> None:
+        """Take ``learner.max_skipped_updates``; ``in_a_row`` is known when a run is resumed."""
+        self._most = most
+        self.in_a_row = in_a_row
+
+    def judge(self, updates: Sequence[UpdateStats], inspection: Path) -> None:
+        """Count a step's updates; stop the run at too many.
+
+        Args:
+            updates: of the step.
+            inspection: where the step's trajectories are kept if the run stops.
+
+        Raises:
+            LearnerError: so many in a row were skipped.
+        """
+        for stats in updates:
+            self.in_a_row = 0 if stats.is_applied else self.in_a_row + 1
+            if self.in_a_row >= self._most:
+                raise LearnerError(
+                    f"{self.in_a_row} updates in a row had a loss or gradient that is not finite "
+                    f"(loss {stats.loss}) and were skipped; the weights are as before them and the "
+                    f"last batch is in {inspection}: look at its advantages and logprobs"
+                )
+
+
+def distill(
+    learner: LearnerGroup,
+    batch: pa.Table,
+    tokenizer: ChatTokenizer,
+    config: TrainConfig,
+    *,
+    step: int,
+) -> list[UpdateStats]:
+    """Take the step's updates on the teacher's own actions: forward distillation.
+
+    Raises:
+        TrajectoryError: the teacher knows an action in fewer groups than there are mini-batches.
+    """
+    table = teacher_demonstrations(batch, tokenizer)
+    reference = ray.put(table)
+    return [
+        learner.supervised_update(reference, rows, lr=config.learner.lr)
+        for rows in split_into_mini_batches(
+            table["group"].to_numpy(),
+            num_mini_batches=config.learner.mini_batches,
+            seed=derive_seed(config.seed, "mini-batches", step),
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What came of a step's updates."""
+
+    difference: LogprobDifference
+    updates: list[UpdateStats]
+    seconds: float
+
+
+def learn(
+    learner: LearnerGroup,
+    batch: pa.Table,
+    tokenizer: ChatTokenizer,
+    config: TrainConfig,
+    *,
+    step: int,
+    judge: Callable[[LogprobDifference], None] = lambda difference: None,
+) -> Learned:
+    """Take a step's updates. They follow from the weights and the arguments alone.
+
+    Args:
+        learner: holds the weights of the step's start.
+        batch: ``BATCH_SCHEMA``.
+        tokenizer: writes the teacher's actions in forward distillation.
+        config: of the run.
+        step: seeds the split into mini-batches.
+        judge: is told how engine and learner differ before the first update, and may stop it.
+
+    Raises:
+        LearnerLost: a rank died or hangs.
+        LearnerError: the learner failed.
+    """
+    started = time.perf_counter()
+    reference = ray.put(batch)
+    start_logprobs = learner.logprobs(reference)
+    difference = logprob_difference(batch, start_logprobs, objective_of(config))
+    judge(difference)
+    if config.distillation.mode == "forward":
+        updates = distill(learner, batch, tokenizer, config, step=step)
+    else:
+        groups = batch["group"].to_numpy()
+        updates = update(learner, reference, groups, start_logprobs, config, step=step)
+    return Learned(difference=difference, updates=updates, seconds=time.perf_counter() - started)

@@ -1,0 +1,264 @@
+"""A value network held against the exact solver, on boards that it did not learn from.
+
+The states are those that three kinds of play meet on each board: random, the network's own and the
+solver's; each once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cast_ray.config.load import load_value_net_config
+from cast_ray.config.train import PuzzleConfig
+from cast_ray.datasets.splits import make_boards, read_boards
+from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.games import get_game
+from cast_ray.games.game import Status
+from cast_ray.games.puzzles import Puzzle, read_puzzles
+from cast_ray.runs.metrics import Success, success_rate
+from cast_ray.seeds import derive_seed
+from cast_ray.training.value_net.directory import STAGES, ValueNetDirectory
+from cast_ray.training.value_net.page import write_value_net_page
+from cast_ray.training.value_net.quality import JudgedState, TeacherQuality, teacher_quality
+from solver_actors.players import GREEDY, is_privileged
+from solver_actors.registry import get_solver_entry, has_solver
+from solver_actors.solver import Solver
+from solver_actors.value_net.network import QNetwork, check_fits, load_q_network
+from solver_actors.value_net.scale import ValueNetOracle, ValueScale
+from solver_actors.value_net.solver import value_net_entry
+
+_SEED = 1_000_003
+"""Of generated boards: not one that a run has by default."""
+_RANDOM_GAMES = 2
+"""Of each board."""
+Choose = Callable[[Any], str | None]
+"""Returns the action in a state, None = none. Any: each game has a state type of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueNetAnalysis:
+    """How good a teacher a network is, and how well it plays by itself."""
+
+    quality: TeacherQuality
+    greedy: Success
+    """Boards solved by the action of the largest legal Q, within the tier's turns."""
+    look_ahead: Success | None
+    """Likewise by the action with the largest V after it; None in Minesweeper, where that would see
+    the mines."""
+    states: tuple[JudgedState, ...]
+
+    def lines(self) -> list[str]:
+        """Return the figures in words, for a terminal."""
+        quality = self.quality
+        named = {
+            "Spearman of V with -N": quality.spearman,
+            "signs that agree": quality.sign_agreement,
+            "losing moves that cost": quality.loss_agreement,
+            "best moves that are optimal": quality.optimal_choice,
+        }
+        rates = {"solved by the largest Q": self.greedy}
+        if self.look_ahead is not None:
+            rates["solved looking ahead"] = self.look_ahead
+        figures = {
+            name: (found.figure, found.low, found.high) for name, found in named.items() if found
+        } | {name: (rate.success, rate.low, rate.high) for name, rate in rates.items()}
+        return [
+            f"{name:<28} {figure:.3f}  ({low:.3f} to {high:.3f})"
+            for name, (figure, low, high) in figures.items()
+        ] + [f"{quality.num_states} states; intervals of 95%, over boards"]
+
+
+def analyse_value_net(
+    network: QNetwork, puzzles: Sequence[Puzzle], *, tier: str, seed: int = 0
+) -> ValueNetAnalysis:
+    """Return what exact costs say about a network.
+
+    Args:
+        network: of the puzzles' game.
+        puzzles: none of which it has learned from.
+        tier: theirs; any of the size of the network's boards.
+        seed: of random play and of the intervals.
+
+    Raises:
+        ConfigError: nobody solves the game, or there is no such tier.
+        ModelError: the network does not fit the tier, or says something that is no number.
+    """
+    game = network.shape.game
+    if not has_solver(game):
+        raise ConfigError(
+            f"{game} has no exact solver that a value network could be held against: watch how "
+            "its policy does in training instead"
+        )
+    check_fits(network, game, tier)
+    entry, estimator = get_solver_entry(game), value_net_entry(_as_oracle(network))
+    budget = get_game(game).tiers[tier].turn_budget
+    states: list[JudgedState] = []
+    may_look_ahead = not is_privileged(GREEDY, game)
+    solved: dict[str, list[float]] = {"greedy": [], "look_ahead": []}
+    for number, puzzle in enumerate(puzzles):
+        start = get_game(game).decode(puzzle.board)
+        exact, estimates = entry.build(start), estimator.build(start)
+        rng = np.random.default_rng(derive_seed(seed, "analysis", number))
+        own: dict[str, Choose] = {"greedy": estimates.best_action}
+        if may_look_ahead:
+            own["look_ahead"] = _look_ahead(estimates)
+        met: dict[Any, None] = {}
+        for name, choose in own.items():
+            visited = list(_play(game, start, choose, budget=budget))
+            solved[name].append(float(get_game(game).status(visited[-1]) is Status.WON))
+            met |= dict.fromkeys(visited)
+        others: list[Choose] = [partial(entry.next_action, exact)]
+        others += [_at_random(game, rng)] * _RANDOM_GAMES
+        for choose in others:
+            met |= dict.fromkeys(_play(game, start, choose, budget=budget))
+        states += _judged(game, list(met), exact, estimates, puzzle=number)
+    names = [puzzle.puzzle_id for puzzle in puzzles]
+    return ValueNetAnalysis(
+        quality=teacher_quality(states, seed=seed),
+        greedy=success_rate(names, solved["greedy"], seed=seed),
+        look_ahead=(
+            success_rate(names, solved["look_ahead"], seed=seed) if may_look_ahead else None
+        ),
+        states=tuple(states),
+    )
+
+
+def puzzles_for(directory: Path, *, tier: str, file: Path | None, limit: int) -> list[Puzzle]:
+    """Return boards that a network did not learn from.
+
+    Those of a file; or those that the network's run held out, if they are of this tier; or
+    generated ones that are none of the run's, up to symmetry. Of a network that lies in no run of
+    ``cast-ray value-net train`` nobody knows the boards: generated ones are of a seed of our own.
+
+    Args:
+        directory: of the network, in the directory of its run, or anywhere.
+        tier: of the boards; empty = that of the run.
+        file: Parquet file of puzzles.
+        limit: most boards.
+
+    Raises:
+        ConfigError: the network lies in no run and no tier is given.
+        PuzzleError: the file is broken, holds boards of another game or tier, or some that the
+            network learned from.
+        ModelError: there is no network.
+    """
+    game = load_q_network(directory).shape.game
+    run = ValueNetDirectory(directory.parent)
+    is_run = run.has(run.network(STAGES[0]))  # a run of CAST keeps its network's copy as well
+    trained = load_value_net_config(run.config, []) if is_run else None
+    tier = tier or (trained.tier if trained else "")
+    if not tier:
+        raise ConfigError(
+            f"{directory} lies in no run that says which boards it learned from: give --tier, one "
+            f"of {', '.join(get_game(game).tiers)}"
+        )
+    boards = read_boards(run.puzzles) if trained else None
+    learned = {one.puzzle_id for one in boards.train} if boards else set()
+    if file is not None:
+        puzzles = read_puzzles(file)
+        wrong = [one for one in puzzles if (one.game, one.tier) != (game, tier)]
+        if wrong or not puzzles:
+            found = f"{wrong[0].game}:{wrong[0].tier}" if wrong else "no puzzle at all"
+            raise PuzzleError(f"{file} must hold puzzles of {game}:{tier}, got {found}")
+        if known := sum(one.puzzle_id in learned for one in puzzles):
+            raise PuzzleError(
+                f"{file} holds {known} boards that the network learned from, of {len(puzzles)}: "
+                "leave them out"
+            )
+        return puzzles[:limit]
+    if boards and trained and trained.tier == tier:
+        return boards.held_out[:limit]
+    sizes = PuzzleConfig(num_train=1, num_validation=1, num_held_out=limit, seed=_SEED)
+    return make_boards(game, tier, sizes, exclude=learned).held_out
+
+
+def write_analysis(
+    analysis: ValueNetAnalysis, out: Path, *, game: str, tier: str, num_boards: int
+) -> None:
+    """Write ``analysis.json``, ``analysis.parquet`` (a row a state) and ``analysis.html``.
+
+    Raises:
+        EnvironmentSetupError: the file system refused something.
+    """
+    with refusals_named(out):
+        out.mkdir(parents=True, exist_ok=True)
+    figures = {"game": game, "tier": tier, "boards": num_boards, **asdict(analysis.quality)}
+    play = {"by its largest Q": analysis.greedy}
+    if analysis.look_ahead is not None:
+        play["looking one move ahead"] = analysis.look_ahead
+    figures["solved"] = {name: asdict(rate) for name, rate in play.items()}
+    with written_aside(out / "analysis.json") as aside:
+        aside.write_text(json.dumps(figures, indent=1) + "\n")
+    with written_aside(out / "analysis.parquet") as aside:
+        pq.write_table(pa.Table.from_pylist([asdict(one) for one in analysis.states]), aside)
+    write_value_net_page(
+        out / "analysis.html",
+        game=game,
+        tier=tier,
+        num_boards=num_boards,
+        quality=analysis.quality,
+        play=play,
+        states=analysis.states,
+    )
+
+
+def _as_oracle(network: QNetwork) -> ValueNetOracle:
+    return ValueNetOracle(network=network, scale=ValueScale(scale=1.0))
+
+
+def _play(game: str, start: Any, choose: Choose, *, budget: int) -> Iterator[Any]:
+    """Yield the states of one game, the first included."""
+    rules, state = get_game(game), start
+    yield state
+    for _ in range(budget):
+        action = choose(state) if rules.status(state) is Status.PLAYING else None
+        if action is None:
+            return
+        state = rules.apply(state, action).state
+        yield state
+
+
+def _look_ahead(estimates: Solver[Any]) -> Choose:
+    def choose(state: Any) -> str | None:
+        costs = estimates.action_costs(state)
+        return min(costs, key=costs.__getitem__) if costs else None
+
+    return choose
+
+
+def _at_random(game: str, rng: np.random.Generator) -> Choose:
+    def choose(state: Any) -> str | None:
+        actions = get_game(game).scored_actions(state)
+        return actions[rng.integers(len(actions))] if actions else None
+
+    return choose
+
+
+def _judged(
+    game: str, states: Sequence[Any], exact: Solver[Any], estimates: Solver[Any], *, puzzle: int
+) -> Iterator[JudgedState]:
+    """Yield the undecided ones of some states of one layout."""
+    rules = get_game(game)
+    going = [state for state in states if rules.status(state) is Status.PLAYING]
+    costs, values = exact.cost_to_go(going), -estimates.cost_to_go(going)
+    for state, cost, value in zip(going, costs.tolist(), values.tolist(), strict=True):
+        after, estimated = exact.action_costs(state), estimates.action_costs(state)
+        yield JudgedState(
+            puzzle=puzzle,
+            board=rules.encode(state),
+            cost=cost,
+            value=value,
+            actions=tuple(after),
+            costs_after=tuple(after.values()),
+            values_after=tuple(-estimated[action] for action in after),
+        )

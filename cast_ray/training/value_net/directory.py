@@ -1,0 +1,183 @@
+"""Where a value network's training keeps its files, and the refusal to mix two of them.
+
+RLlib's checkpoints of the base network, each whole or absent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from cast_ray.config.load import load_value_net_config, save_config
+from cast_ray.config.value_net import ValueNetConfig
+from cast_ray.errors import RunDirectoryError
+from cast_ray.files import lock_directory, refusals_named, written_aside
+from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
+from solver_actors.value_net.network import SHAPE_FILE
+
+STAGES = ("base", "stage1", "stage2")
+_CHANGEABLE = ("run_dir", "num_threads", "device", "checkpoint_every", "dqn.num_env_runners")
+
+
+class ValueNetDirectory:
+    """The layout of one run: a network a stage, ``value_net`` the final one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.puzzles = path / "puzzles"
+        self.checkpoints = path / "checkpoints"
+        self.metrics = path / "metrics.jsonl"
+        self.summary = path / "summary.json"
+        self.value_net = path / "value_net"
+        self._lock: TextIO | None = None
+
+    @classmethod
+    def open(cls, path: Path, config: ValueNetConfig, *, resume: bool) -> ValueNetDirectory:
+        """Make a new directory, or go on with one; nobody else trains there until this one ends.
+
+        Raises:
+            RunDirectoryError: it is not empty, is none of ours, has another configuration, or
+                another process trains there.
+            EnvironmentSetupError: it cannot be written.
+        """
+        run = cls(path)
+        if resume:
+            run._check_same(config)
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunDirectoryError(
+                f"{path} is not empty; give another run_dir=PATH, or --resume to go on with it"
+            )
+        with refusals_named(path):
+            path.mkdir(parents=True, exist_ok=True)
+        run._lock = lock_directory(
+            path,
+            f"another process trains in {path}: wait for its end, or give another run_dir=PATH",
+        )
+        save_config(config, run.config)
+        return run
+
+    def network(self, stage: str) -> Path:
+        """Return where the network of one of ``STAGES`` is kept."""
+        return self.path / stage
+
+    def has(self, network: Path) -> bool:
+        """Return whether a network has been kept: it appears by rename."""
+        return (network / SHAPE_FILE).is_file()
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Add a line to ``metrics.jsonl``. Any: numbers, texts, None."""
+        with refusals_named(self.metrics), open(self.metrics, "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the lines of ``metrics.jsonl``; [] = there are none. Any: as they were logged."""
+        if not self.metrics.is_file():
+            return []
+        whole, _, _ = self.metrics.read_text().rpartition("\n")  # a killed process tears the last
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def forget(self, stage: str, *, beyond: int = 0) -> None:
+        """Take out a stage's lines beyond an epoch or step: they are about to be lived again."""
+        kept = [
+            row
+            for row in self.rows()
+            if row["stage"] != stage or row.get("steps", row.get("epoch", beyond + 1)) <= beyond
+        ]
+        with written_aside(self.metrics) as aside:
+            aside.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write ``summary.json``."""
+        with written_aside(self.summary) as aside:
+            aside.write_text(json.dumps(summary, indent=1) + "\n")
+
+    def _check_same(self, config: ValueNetConfig) -> None:
+        if not self.config.is_file():
+            raise RunDirectoryError(
+                f"{self.path} is not the run of a value network: it has no config.yaml; leave "
+                "--resume out to begin there"
+            )
+        stored, given = (
+            _flat(asdict(one)) for one in (load_value_net_config(self.config, []), config)
+        )
+        differing = [
+            f"{key} ({stored[key]} there, {given[key]} given)"
+            for key in stored
+            if stored[key] != given[key] and key not in _CHANGEABLE
+        ]
+        if differing:
+            raise RunDirectoryError(
+                f"{self.path} belongs to another configuration: {', '.join(differing)}; resume "
+                "with the same values or give another run_dir=PATH"
+            )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of a configuration by dotted key."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+_NAME = re.compile(r"steps-(\d{10})")
+_KEPT = 2
+
+
+class BaseCheckpoints:
+    """A folder of what ``Algorithm.save_to_path`` writes, by environment steps."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def newest(self) -> tuple[int, Path | None, list[str]]:
+        """Return steps and place of the newest whole one, and what is wrong with newer ones.
+
+        Without any: 0 and None.
+        """
+        damaged: list[str] = []
+        for steps, path in sorted(self._found(), reverse=True):
+            try:
+                check_whole(path)
+            except RunDirectoryError as error:
+                damaged.append(str(error))
+                continue
+            return steps, path, damaged
+        return 0, None, damaged
+
+    def save(self, steps: int, save_to_path: Callable[[str], object]) -> None:
+        """Keep one more; the oldest go.
+
+        Args:
+            steps: environment steps done.
+            save_to_path: of RLlib's algorithm.
+
+        Raises:
+            EnvironmentSetupError: the file system refused something.
+        """
+        directory = self._folder / f"steps-{steps:010d}"
+        with save_refusals_named(directory):
+            partial = make_partial(directory)
+            save_to_path(str(partial.absolute()))
+            publish(partial, directory)
+            for _, path in sorted(self._found())[:-_KEPT]:
+                shutil.rmtree(path)
+
+    def clear(self) -> None:
+        """Drop all: the network that they led to is kept."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _found(self) -> list[tuple[int, Path]]:
+        if not self._folder.is_dir():
+            return []
+        named = [(_NAME.fullmatch(path.name), path) for path in self._folder.iterdir()]
+        return [(int(match[1]), path) for match, path in named if match]

@@ -1,0 +1,121 @@
+"""The numeric environment as the value network learns from it: a penalty a step, boards from text.
+
+RLlib makes it in each of its env runners from one dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Any, SupportsIndex
+
+import gymnasium
+import numpy as np
+
+from cast_ray.config.value_net import ValueNetConfig
+from cast_ray.envs.gym import make_numeric_env, widest_tier
+from cast_ray.envs.gym.numeric import Observation
+from cast_ray.games.puzzles import Puzzle
+from cast_ray.games.rush_hour import RushHour
+from cast_ray.games.rush_hour_board import RED_CAR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSettings:
+    """Where episodes begin and what a step costs."""
+
+    game: str
+    tier: str
+    boards: tuple[str, ...]
+    """Start states as ``Game.encode`` writes them."""
+    step_penalty: float
+    shuffle_vehicles: bool = False
+    """Rush Hour: name the vehicles anew at every start, with the letters of the widest tier."""
+    is_dead: Callable[[Any], bool] | None = None  # Any: each game has a state type of its own
+    """Ends an episode that cannot be won any more; None = play on."""
+
+    def __repr__(self) -> str:
+        """Return a short text: RLlib writes it into every result."""
+        return f"{len(self.boards)} boards of {self.game}:{self.tier}"
+
+
+def start_settings(
+    config: ValueNetConfig,
+    puzzles: Sequence[Puzzle],
+    *,
+    is_dead: Callable[[Any], bool] | None = None,
+) -> StartSettings:
+    """Return where the games of a training begin.
+
+    Args:
+        config: of the training.
+        puzzles: begun with.
+        is_dead: as in ``StartSettings``.
+    """
+    return StartSettings(
+        game=config.game,
+        tier=config.tier,
+        boards=tuple(puzzle.board for puzzle in puzzles),
+        step_penalty=config.dqn.step_penalty,
+        shuffle_vehicles=config.shuffle_vehicles and config.game == RushHour.name,
+        is_dead=is_dead,
+    )
+
+
+class ValueNetEnv(gymnasium.Env[Observation, np.int64]):
+    """``NumericEnv`` with the arrays of the widest tier and reward success - step_penalty."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+
+    def __init__(self, config: dict[str, Any]) -> None:  # Any: RLlib's EnvContext
+        """Set up an environment from ``config["start"]``, a ``StartSettings``."""
+        start = config["start"]
+        assert isinstance(start, StartSettings)
+        self._start = start
+        self._env = make_numeric_env(
+            start.game,
+            tier=start.tier,
+            is_dead=start.is_dead,
+            arrays_tier=widest_tier(start.game, start.tier),
+        )
+        self.observation_space = self._env.observation_space
+        self.action_space = self._env.action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode on one of the boards, drawn at random."""
+        super().reset(seed=seed)
+        board = draw_board(self._start, self.np_random)
+        observation, _ = self._env.reset(options={"board": board})
+        return observation, {}
+
+    def step(self, action: SupportsIndex) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play one turn; a reward above 0 means that it solved the board."""
+        observation, reward, terminated, truncated, _ = self._env.step(action)
+        return observation, reward - self._start.step_penalty, terminated, truncated, {}
+
+
+def draw_board(start: StartSettings, rng: np.random.Generator) -> str:
+    """Return where an episode begins, its vehicles named anew if that is wanted."""
+    board = start.boards[int(rng.integers(len(start.boards)))]
+    if not start.shuffle_vehicles:
+        return board
+    num_vehicles = widest_tier(start.game, start.tier).num_pieces
+    return renamed_vehicles(board, ascii_uppercase[:num_vehicles], rng)
+
+
+def renamed_vehicles(board: str, letters: str, rng: np.random.Generator) -> str:
+    """Return a Rush Hour board with its vehicles named at random; the red car stays what it is.
+
+    Args:
+        board: as ``RushHour.encode`` writes it; its letters are among ``letters``.
+        letters: what vehicles may be called, the red car first. A net that learned boards of few
+            vehicles under all of these names has seen the symbols of boards with more.
+        rng: draws the names.
+    """
+    others = letters[1:]
+    assert letters[0] == RED_CAR
+    order = rng.permutation(len(others))
+    return board.translate(str.maketrans(others, "".join(others[i] for i in order)))

@@ -1,0 +1,263 @@
+"""The page about a value network: how good a teacher it is, and where it is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from markupsafe import Markup
+
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.runs.metrics import Success
+from cast_ray.runs.report.boards import draw_board
+from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.page import page_templates
+from cast_ray.runs.report.step_charts import Figure
+from cast_ray.runs.report.wording import percent, signed, words_of
+from cast_ray.training.value_net.quality import (
+    Estimate,
+    JudgedState,
+    TeacherQuality,
+    by_distance,
+    optimal_choice,
+    sign_agreement,
+)
+
+_SIZE = (420, 220)
+_SCALE = 2.0
+"""Of the credit that the page shows (paper, tab:dqn_hp)."""
+_FEWEST = 10
+"""States or moves that a point of a chart stands for, at least."""
+_MOST_BOARDS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Headline:
+    name: str
+    figure: str
+    interval: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WrongBoard:
+    """A state in which the network's choice is a bad one."""
+
+    board: Markup
+    choice: str
+    best: str
+    loss: str
+
+
+def write_value_net_page(
+    path: Path,
+    *,
+    game: str,
+    tier: str,
+    num_boards: int,
+    quality: TeacherQuality,
+    play: dict[str, Success],
+    states: Sequence[JudgedState],
+) -> None:
+    """Write the page, one file that asks no other host for anything.
+
+    Args:
+        path: of the page.
+        game: name of the game.
+        tier: of the boards.
+        num_boards: how many they are.
+        quality: of all states together.
+        play: boards solved by the network itself, by the name of the way of playing.
+        states: what the page draws.
+
+    Raises:
+        EnvironmentSetupError: the file system refused something.
+    """
+    finite = [state for state in states if math.isfinite(state.cost)]
+    text = (
+        page_templates()
+        .get_template("value_net.html")
+        .render(
+            game=game.replace("_", " ").title(),
+            tier=tier,
+            num_boards=num_boards,
+            quality=quality,
+            headlines=[*_headlines(quality, words_of(game).letter), *_play(play)],
+            figures=_figures(finite, game),
+            wrong=_most_wrong(finite, game),
+        )
+    )
+    with refusals_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
+    rows: list[tuple[str, Estimate | None, Callable[[float], str], str]] = [
+        (
+            f"Spearman’s correlation of V with −{letter}",
+            quality.spearman,
+            lambda value: f"{value:.3f}".replace("-", "−"),
+            "whether nearer states have larger values",
+        ),
+        (
+            "Signs that agree",
+            quality.sign_agreement,
+            lambda value: percent(value, digits=1),
+            f"of moves that change {letter}: whether progress earns and regress costs",
+        ),
+        (
+            "Losing moves that cost something",
+            quality.loss_agreement,
+            lambda value: percent(value, digits=1),
+            "of moves after which nothing can be won",
+        ),
+        (
+            "Best moves that are optimal",
+            quality.optimal_choice,
+            lambda value: percent(value, digits=1),
+            "of states: whether the move with the largest value after it is one of the solver’s",
+        ),
+    ]
+    return [
+        _Headline(
+            name=name,
+            figure=write(found.figure),
+            interval=f"{write(found.low)} to {write(found.high)}",
+            meaning=meaning,
+        )
+        for name, found, write, meaning in rows
+        if found is not None
+    ]
+
+
+def _play(play: dict[str, Success]) -> list[_Headline]:
+    return [
+        _Headline(
+            name=f"Boards solved, {name}",
+            figure=percent(rate.success, digits=1),
+            interval=f"{percent(rate.low, digits=1)} to {percent(rate.high, digits=1)}",
+            meaning="by the network alone, within the turns of the tier",
+        )
+        for name, rate in play.items()
+    ]
+
+
+def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
+    words = words_of(game)
+    groups = {cost: of for cost, of in by_distance(states).items() if len(of) >= _FEWEST}
+    distance = f"{words.letter}, in {words.unit}s"
+    return [
+        _figure(
+            "Value by distance",
+            "The lines should fall, and lie apart from one distance to the next.",
+            _quantiles({cost: [one.value for one in of] for cost, of in groups.items()}),
+            x_name=distance,
+            write=lambda value: f"{value:.2f}",
+            from_zero=False,
+        ),
+        _figure(
+            "Credit by progress",
+            f"What a move earns, {_SCALE:g}·(V after − V before), by how many {words.unit}s nearer "
+            "it leads.",
+            _quantiles(_credit(states)),
+            x_name=f"drop of {words.letter}",
+            write=lambda value: signed(value, digits=2),
+        ),
+        _figure(
+            "Signs that agree, by distance",
+            "Of moves that change the distance.",
+            [_shares("signs", "a", groups, sign_agreement)],
+            x_name=distance,
+            write=percent,
+        ),
+        _figure(
+            "Best moves that are optimal, by distance",
+            "A wrong sign hurts most where one move matters; a wrong choice shows where.",
+            [_shares("optimal", "a", groups, optimal_choice)],
+            x_name=distance,
+            write=percent,
+        ),
+    ]
+
+
+def _figure(
+    title: str,
+    caption: str,
+    lines: Sequence[Line],
+    *,
+    x_name: str,
+    write: Callable[[float], str],
+    from_zero: bool = True,
+) -> Figure:
+    chart = line_chart(
+        lines, title=title, x_name=x_name, write=write, from_zero=from_zero, size=_SIZE
+    )
+    return Figure(title=title, latest="", caption=caption, chart=chart)
+
+
+def _quantiles(values: dict[int, list[float]]) -> list[Line]:
+    """Return three lines, of groups of values that are large enough."""
+    shown = {place: of for place, of in sorted(values.items()) if len(of) >= _FEWEST}
+    return [
+        Line(
+            label=label,
+            style=style,
+            points=tuple((place, float(np.quantile(of, share))) for place, of in shown.items()),
+        )
+        for label, style, share in (("90%", "b", 0.9), ("median", "a", 0.5), ("10%", "c", 0.1))
+    ]
+
+
+def _credit(states: Sequence[JudgedState]) -> dict[int, list[float]]:
+    """Return the credit of all moves between finite costs, by the drop of N."""
+    found: dict[int, list[float]] = {}
+    for state in states:
+        for cost, value in zip(state.costs_after, state.values_after, strict=True):
+            if math.isfinite(cost):
+                drop = int(state.cost - cost)
+                found.setdefault(drop, []).append(_SCALE * (value - state.value))
+    return found
+
+
+def _shares(
+    label: str,
+    style: str,
+    groups: dict[int, tuple[JudgedState, ...]],
+    figure: Callable[[Sequence[JudgedState]], float | None],
+) -> Line:
+    points = ((cost, figure(of)) for cost, of in groups.items())
+    known = tuple((float(cost), share) for cost, share in points if share is not None)
+    return Line(label=label, style=style, points=known)
+
+
+def _most_wrong(states: Sequence[JudgedState], game: str) -> list[_WrongBoard]:
+    """Return the boards whose chosen move leads farthest from where the best one does."""
+    with_moves = [state for state in states if state.actions]
+    by_loss = sorted(with_moves, key=_loss, reverse=True)
+    worst = [state for state in by_loss if _loss(state) > 0][:_MOST_BOARDS]
+    letter = words_of(game).letter
+    return [
+        _WrongBoard(
+            board=draw_board(game, state.board),
+            choice=state.actions[state.network_choice],
+            best=state.actions[int(np.argmin(state.costs_after))],
+            loss=(
+                "after it nothing can be won"
+                if math.isinf(_loss(state))
+                else f"{letter} {state.costs_after[state.network_choice]:.0f} instead of "
+                f"{min(state.costs_after):.0f}"
+            ),
+        )
+        for state in worst
+    ]
+
+
+def _loss(state: JudgedState) -> float:
+    """Return how many moves farther the network's choice leads than the best one."""
+    best = min(state.costs_after)
+    return 0.0 if math.isinf(best) else state.costs_after[state.network_choice] - best

@@ -1,0 +1,395 @@
+"""The remote parts of a run: Ray, the engines and the rollout pool, started and ended together."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group
+
+from cast_ray.cluster.placement import bundle_of, wait_for_nodes_s
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
+from cast_ray.learner.group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
+from cast_ray.learner.settings import LearnerSettings
+from cast_ray.learner.small_policy import read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.generate import Generate
+from cast_ray.runs.remote_directories import Place, as_place, localized
+from cast_ray.seeds import derive_seed
+from cast_ray.training.collector import RolloutCollector
+from cast_ray.weights.manifest import WeightManifest
+from serve.client.client import clients_of_an_engine, connect_policy
+from serve.client.engines import PolicyEngines, engine_names, remove_left_over
+from serve.client.readiness import PLACE_TIMEOUT_S
+from serve.engine.deployment import deploy_engines
+from serve.messages import BROADCAST_BACKEND, EngineStats
+from serve.weights.carrier import clear_hosts, start_source
+from solver_actors.actors.pool import PoolSize, RolloutPool
+from solver_actors.teacher import teacher_of
+from solver_actors.value_net.scale import ValueNetOracle
+
+logger = logging.getLogger(__name__)
+
+_STALL_TIMEOUT_S = 60.0
+_PROBE_TIMEOUT_S = 30.0
+_BLOCK_SIZE = 32
+_CLEAR_TIMEOUT_S = 30.0
+
+
+class Workers:
+    """Engines and pool of one run. Make one with ``start``; ``close`` ends only its own parts."""
+
+    def __init__(
+        self,
+        *,
+        engines: PolicyEngines,
+        pool: RolloutPool,
+        tokenizer: ChatTokenizer,
+        weights_dir: Path,
+        dtype: str,
+        weight_source: str = "",
+        is_broadcast: bool = False,
+        rest_timeout_s: float = 0.0,
+    ) -> None:
+        """Take parts that run.
+
+        Args:
+            engines: of the run.
+            pool: of the run; ``collector`` looks after what is in it.
+            tokenizer: the policy's.
+            weights_dir: where weights are published, on every host.
+            dtype: of the engines.
+            weight_source: the name under which engines on other hosts look for weights; empty =
+                there are none.
+            is_broadcast: whether the learner sends its weights to the engines itself.
+            rest_timeout_s: an engine that shares the learner's GPU may take so long to leave it,
+                and to take it back; 0 = none does.
+        """
+        self._rest_timeout_s = rest_timeout_s
+        self._is_broadcast = is_broadcast
+        self._source_name = weight_source
+        self._source: tuple[str, Any] | None = None  # node and actor; Any: Ray's handle
+        self.engines = engines
+        self.pool = pool
+        self.collector = RolloutCollector(pool)
+        self.tokenizer = tokenizer
+        self.weights_dir = weights_dir
+        self.dtype = dtype
+
+    @classmethod
+    def start(
+        cls,
+        config: TrainConfig,
+        *,
+        run_id: str,
+        model_dir: Place,
+        earlier_ids: Sequence[str] = (),
+        value_net: ValueNetOracle | None = None,
+    ) -> Workers:
+        """Start engines with the weights of ``model_dir`` as version 0, and the pool.
+
+        Args:
+            config: of the run.
+            run_id: begins all names.
+            model_dir: what the engines load first, on their own hosts if it is a URI.
+            earlier_ids: of drivers that are gone; what they left behind is removed.
+            value_net: what the oracles ask; None = the exact solvers.
+
+        Raises:
+            EngineError, RemoteTimeout: the engines did not start.
+            ModelError: the model's tokenizer cannot hold a conversation.
+        """
+        tokenizer_dir = localized(model_dir, with_weights=False)
+        pieces = read_chat_pieces(tokenizer_dir)
+        remove_left_over(earlier_ids)
+        for earlier in earlier_ids:
+            _clear(_shared_memory_path(earlier))
+        weights_dir = shared_memory_dir(run_id)
+        engine, resources = config.engine, config.resources
+        pool = start_pool(
+            config,
+            run_id=run_id,
+            model_dir=model_dir,
+            engine_names=engine_names(run_id, resources.engines),
+            value_net=value_net,
+        )
+        engines = None
+        try:
+            engines = _start_engines(
+                config, run_id=run_id, model_dir=model_dir, weights_dir=weights_dir
+            )
+            # Or the first to answer would be given all groups of the first step.
+            at_start = resources.environment_actors_at_start
+            pool.wait_until_there(at_start, timeout_s=engine.start_timeout_s)
+            pool.expect_more()
+        except BaseException:  # also Ctrl-C: engines outlive their driver
+            pool.close()
+            if engines is not None:
+                engines.remove()
+            raise
+        return cls(
+            engines=engines,
+            pool=pool,
+            tokenizer=ChatTokenizer(tokenizer_dir, pieces),
+            weights_dir=weights_dir,
+            dtype=engine.dtype,
+            weight_source=_source_name(run_id),
+            is_broadcast=engine.weight_backend == BROADCAST_BACKEND,
+            rest_timeout_s=engine.update_timeout_s if resources.share_gpu else 0.0,
+        )
+
+    def sync(self, manifest: WeightManifest, learner: LearnerGroup, *, timeout_s: float) -> float:
+        """Give published weights to every engine, verified layer by layer.
+
+        Args:
+            manifest: of the new version.
+            learner: that published it.
+            timeout_s: for one engine.
+
+        Returns:
+            The largest relative error of any layer in any engine.
+
+        Raises:
+            WeightSyncError: an engine does not hold what was sent; the layer is named.
+            LearnerLost: a rank was lost while it sent.
+        """
+        # Also for a broadcast: an engine that is started again elsewhere reads the file.
+        self._serve_weights_from(learner.node_id())
+        sender = learner if self._is_broadcast else None
+        receipts = self.engines.update_weights(
+            manifest, timeout_s=timeout_s, sender=sender
+        ).receipts
+        return max(receipt.worst_relative_error for receipt in receipts)
+
+    def _serve_weights_from(self, node_id: str) -> None:
+        """Have the other hosts' way to the weights begin where the learner is now."""
+        if not self._source_name or (self._source and self._source[0] == node_id):
+            return
+        if self._source:
+            ray.kill(self._source[1])
+        directory = str(self.weights_dir)
+        source = start_source(self._source_name, directory=directory, node_id=node_id)
+        self._source = (node_id, source)
+
+    @contextmanager
+    def engines_at_rest(self) -> Iterator[None]:
+        """Have the engines leave the GPU that they share with the learner, for its updates."""
+        if not self._rest_timeout_s:
+            yield
+            return
+        self.engines.rest(timeout_s=self._rest_timeout_s)
+        try:
+            yield
+        finally:
+            self.engines.wake(timeout_s=self._rest_timeout_s)
+
+    def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
+        """Return each engine's totals; None for one that is away."""
+        return self.engines.stats(timeout_s=timeout_s)
+
+    def actor_pids(self, *, timeout_s: float) -> dict[str, int]:
+        """Return the processes of the pool's actors that answer, by name."""
+        return self.pool.actors.refresh(timeout_s=timeout_s)
+
+    def actor_totals(self) -> tuple[dict[str, float], dict[str, float], int]:
+        """Return the pool's counters, its actors' memory, and the groups lost so far."""
+        actors = self.pool.actors
+        return actors.totals(), actors.resident_bytes(), self.pool.num_lost_groups
+
+    def close(self) -> None:
+        """End the pool, the engines and the shared-memory files of this run."""
+        self.collector.close()
+        self.pool.close()
+        self.engines.remove()
+        if self._source:
+            ray.kill(self._source[1])
+        _clear(self.weights_dir)
+
+
+def _start_engines(
+    config: TrainConfig, *, run_id: str, model_dir: Place, weights_dir: Path
+) -> PolicyEngines:
+    """Start a run's engines; see ``deploy_engines``."""
+    engine, resources = config.engine, config.resources
+    return deploy_engines(
+        run_id,
+        num_engines=resources.engines,
+        num_at_start=resources.engines_at_start,
+        num_cpus=resources.cpus_per_engine,
+        num_gpus=resources.gpus_per_engine,
+        place_timeout_s=max(PLACE_TIMEOUT_S, wait_for_nodes_s(resources)),
+        num_threads=engine.num_threads,
+        env_vars={},
+        weights_directory=str(weights_dir),
+        weight_source=_source_name(run_id),
+        update_timeout_s=engine.update_timeout_s,
+        start_timeout_s=engine.start_timeout_s,
+        model_dir=str(as_place(model_dir)),
+        weight_version=0,
+        dtype=engine.dtype,
+        max_model_len=conversation_limit(config),
+        max_num_seqs=engine.max_num_seqs,
+        kv_cache_gib=engine.kv_cache_gib,
+        block_size=_BLOCK_SIZE,
+        seed=derive_seed(config.seed, "engine") % 2**31,
+        tensor_parallel_size=engine.tensor_parallel_size,
+        weight_backend=engine.weight_backend,
+        stall_timeout_s=_STALL_TIMEOUT_S,
+        probe_timeout_s=_PROBE_TIMEOUT_S,
+        export_metrics=engine.export_metrics,
+        can_rest=resources.share_gpu,
+        enforce_eager=engine.enforce_eager,
+    )
+
+
+def start_pool(
+    config: TrainConfig,
+    *,
+    run_id: str,
+    model_dir: Place,
+    engine_names: Sequence[str],
+    connect: Callable[..., Generate] = connect_policy,
+    value_net: ValueNetOracle | None = None,
+) -> RolloutPool:
+    """Start a run's environment and oracle actors, which know these engines.
+
+    Args:
+        config: of the run.
+        run_id: begins all names.
+        model_dir: holds the tokenizer.
+        engine_names: of the engines that play, which need not be there yet.
+        connect: makes the way to them, inside an actor, as ``connect_policy`` does.
+        value_net: what the oracles ask; None = the exact solvers.
+    """
+    rollout, engine, resources = config.rollout, config.engine, config.resources
+    sharing = clients_of_an_engine(
+        num_clients=resources.environment_actors, num_engines=len(engine_names)
+    )
+    return RolloutPool(
+        run_id=run_id,
+        size=PoolSize(
+            environment_actors=resources.environment_actors,
+            environment_actors_at_start=resources.environment_actors_at_start,
+            cpus_per_environment_actor=resources.cpus_per_environment_actor,
+            groups_per_environment_actor=resources.groups_per_environment_actor,
+            oracle_actors=resources.oracle_actors,
+            cpus_per_oracle_actor=resources.cpus_per_oracle_actor,
+            gpus_per_oracle_actor=resources.gpus_per_oracle_actor,
+        ),
+        game=config.game,
+        oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
+        model_dir=str(as_place(model_dir)),
+        pieces=read_chat_pieces(localized(model_dir, with_weights=False)),
+        make_generate=functools.partial(
+            connect,
+            engine_names,
+            num_clients=resources.environment_actors,
+            expected=engine_names[resources.engines_at_start :],
+            slots_per_engine=-(-engine.max_num_seqs // sharing),
+            timeout_s=engine.request_timeout_s,
+            recovery_timeout_s=engine.start_timeout_s,
+        ),
+        deadlock_ends_episode=rollout.deadlock_ends_episode,
+        teacher=teacher_of(config),
+        value_net=value_net,
+    )
+
+
+def learner_settings(config: TrainConfig, *, model_dir: Place) -> LearnerSettings:
+    """Return what every rank of a run's learner is told."""
+    learner, reference = config.learner, config.objective.reference
+    return LearnerSettings(
+        model_dir=str(as_place(model_dir)),
+        lr=learner.lr,
+        betas=learner.betas,
+        weight_decay=learner.weight_decay,
+        max_grad_norm=learner.max_grad_norm,
+        zero_stage=learner.zero_stage,
+        dtype=learner.dtype,
+        tokens_per_micro_batch=learner.tokens_per_micro_batch,
+        seed=derive_seed(config.seed, "learner") % 2**31,
+        timeout_s=learner.timeout_s,
+        num_threads=learner.num_threads,
+        tokens_per_logit_chunk=learner.tokens_per_logit_chunk,
+        lora_rank=learner.lora_rank,
+        lora_alpha=learner.lora_alpha,
+        gradient_checkpointing=learner.gradient_checkpointing,
+        offload_optimizer=learner.offload_optimizer,
+        reference_dir="" if reference == "start" else str(as_place(reference)),
+    )
+
+
+def reserve_learner(config: TrainConfig) -> PlacementGroup:
+    """Ask for the place of a run's learner ranks, on as few nodes as hold them."""
+    resources = config.resources
+    bundle = bundle_of(resources.cpus_per_learner_rank, resources.gpus_per_learner_rank)
+    return placement_group([dict(bundle)] * resources.learner_ranks, strategy="PACK")
+
+
+def start_learner(
+    config: TrainConfig, *, model_dir: Place, place: PlacementGroup | None = None
+) -> LearnerGroup:
+    """Start the learner's ranks with the weights of a model directory.
+
+    Args:
+        config: of the run.
+        model_dir: what they load.
+        place: from ``reserve_learner``; None = one of their own.
+    """
+    learner, resources = config.learner, config.resources
+    return LearnerGroup(
+        learner_settings(config, model_dir=model_dir),
+        num_ranks=resources.learner_ranks,
+        num_cpus=resources.cpus_per_learner_rank,
+        num_gpus=resources.gpus_per_learner_rank,
+        timeout_s=learner.timeout_s + 60,
+        health_timeout_s=learner.health_timeout_s,
+        place=place,
+        place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(resources)),
+    )
+
+
+def conversation_limit(config: TrainConfig) -> int:
+    """Return the longest conversation in tokens."""
+    both = config.rollout.prompt_tokens + config.rollout.response_tokens
+    return min(both, config.engine.max_model_len or both)
+
+
+def shared_memory_dir(run_id: str) -> Path:
+    """Make and return the run's folder for weights on their way to the engines.
+
+    Raises:
+        EnvironmentSetupError: there is no shared memory to write to.
+    """
+    path = _shared_memory_path(run_id)
+    try:
+        path.mkdir(mode=0o700)
+        (path / "pid").write_text(str(os.getpid()))  # tells doctor whose files these are
+    except OSError as error:
+        raise EnvironmentSetupError(
+            f"{path} cannot be made ({error.strerror}); run cast-ray doctor"
+        ) from None
+    return path
+
+
+def _shared_memory_path(run_id: str) -> Path:
+    return Path("/dev/shm") / f"cast-ray-{run_id}"
+
+
+def _clear(directory: Path) -> None:
+    """Delete a run's weights on every host; a host that is away keeps them, and that is said."""
+    try:
+        clear_hosts(str(directory), timeout_s=_CLEAR_TIMEOUT_S)
+    except RemoteTimeout as error:
+        logger.warning("%s", error)
+
+
+def _source_name(run_id: str) -> str:
+    return f"{run_id}-weights"

@@ -1,0 +1,234 @@
+"""Weights from the learner straight to the workers of all engines, by one collective.
+
+What travels is the body of the weights file, in buckets; then the digest of what was sent; then
+everybody's verdict. So no member takes weights that another refused, and a broadcast that breaks
+off has changed nothing anywhere.
+
+Tensors as one stream of bytes, in buckets of bounded size, and what proves such a stream.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+
+import torch
+from blake3 import blake3
+
+from cast_ray.errors import TransferBroken, WeightSyncError
+from cast_ray.weights.file import TensorSpec, in_file_order
+from cast_ray.weights.group import SENDER, BroadcastGroup, Meeting, of_meeting, open_store
+from cast_ray.weights.manifest import WeightManifest, read_weights
+
+DIGEST_BYTES = 32
+_CHUNK_WORDS = 2**20
+"""Of 32 bits, that one sum of the digest covers."""
+
+
+def buckets(
+    tensors: Mapping[str, torch.Tensor], order: Iterable[TensorSpec], scratch: torch.Tensor
+) -> Iterator[torch.Tensor]:
+    """Yield the bytes of all tensors behind each other, each time as many as ``scratch`` holds.
+
+    Args:
+        tensors: by name, on any device.
+        order: in which they are sent.
+        scratch: bytes that every bucket is written to, over the one before.
+    """
+    filled = 0
+    for spec in order:
+        left = tensors[spec.name].detach().contiguous().view(-1).view(torch.uint8)
+        while len(left):
+            taken = left[: len(scratch) - filled]
+            scratch[filled : filled + len(taken)].copy_(taken)
+            filled += len(taken)
+            left = left[len(taken) :]
+            if filled == len(scratch):
+                yield scratch
+                filled = 0
+    if filled:
+        yield scratch[:filled]
+
+
+def cut(whole: torch.Tensor, order: Iterable[TensorSpec]) -> dict[str, torch.Tensor]:
+    """Return the tensors whose bytes lie behind each other in ``whole``, without a copy."""
+    tensors: dict[str, torch.Tensor] = {}
+    end = 0
+    for spec in order:
+        begin, end = end, end + spec.num_bytes
+        tensors[spec.name] = whole[begin:end].view(spec.torch_dtype).view(spec.shape)
+    return tensors
+
+
+class StreamDigest:
+    """What tells two streams of bytes apart, the same number on GPU and CPU.
+
+    A sum of words times fixed odd random numbers, modulo 2^64, over each chunk; the chunks' sums
+    joined in their order by BLAKE3. Integer sums do not depend on the order of summation. One
+    changed word of 32 bits shows always, any other fault of a way or a memory but for one in four
+    billion: enough beside the probe, which holds every layer to the tensors that came. It is no
+    proof against somebody who looks for two streams alike.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._factors = _factors(device, _CHUNK_WORDS)
+        self._sums: list[torch.Tensor] = []
+        self._num_bytes = 0
+
+    def update(self, data: torch.Tensor) -> None:
+        """Take the next bytes, ``[n]`` uint8; where the stream is cut into updates counts."""
+        self._num_bytes += len(data)
+        num_whole = len(data) // 4 * 4
+        for words in data[:num_whole].view(torch.int32).split(_CHUNK_WORDS):
+            self._sums.append((words * self._factors[: len(words)]).sum())
+        if num_whole < len(data):
+            last = torch.zeros(4, dtype=torch.uint8, device=data.device)
+            last[: len(data) - num_whole] = data[num_whole:]
+            self._sums.append((last.view(torch.int32) * self._factors[:1]).sum())
+
+    def value(self) -> bytes:
+        """Return the digest of all bytes up to now."""
+        digest = blake3(self._num_bytes.to_bytes(8, "little"))
+        if self._sums:
+            digest.update(torch.stack(self._sums).cpu().numpy().tobytes())
+        return digest.digest(length=DIGEST_BYTES)
+
+
+@lru_cache(maxsize=2)
+def _factors(device: torch.device, num_words: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(-(2**63), 2**63 - 1, (num_words,), generator=generator)
+    return (drawn | 1).to(device)
+
+
+BUCKET_BYTES = 256 * 2**20
+"""What the sender's device holds beside its own model."""
+GIVE_UP_SHARE = 0.5
+"""Of an update's time-out: a broadcast that is not complete by then is given up by its members, so
+that an engine can say so and go on with its old weights before it counts as stalled."""
+
+
+class WeightSender:
+    """The learner's end of one broadcast: a version, and a store where its receivers come to."""
+
+    def __init__(
+        self,
+        manifest: WeightManifest,
+        *,
+        address: str,
+        world_size: int,
+        device: torch.device,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        """Prove the file, before anybody is asked to wait for it, and open the store.
+
+        Args:
+            manifest: of a file on this host.
+            address: of this host, as the others reach it.
+            world_size: this process and all receivers.
+            device: where the tensors are sent from.
+            bucket_bytes: memory that is taken there; a multiple of 8.
+
+        Raises:
+            WeightSyncError: the file is not what was published.
+        """
+        self._manifest, self._device = manifest, device
+        self._tensors = read_weights(manifest)
+        self._store = open_store(address)
+        self.meeting = Meeting(
+            address=address,
+            port=self._store.port,
+            token=uuid.uuid4().hex,
+            world_size=world_size,
+            device=device.type,
+            bucket_bytes=bucket_bytes,
+        )
+
+    def send(self, *, timeout_s: float) -> None:
+        """Send to all receivers, once; return when all have proved what came.
+
+        Raises:
+            TransferBroken: a receiver did not come in time, or is gone.
+            WeightSyncError: what came to a receiver is not what was sent.
+        """
+        group = BroadcastGroup(
+            of_meeting(self._store, self.meeting),
+            rank=SENDER,
+            world_size=self.meeting.world_size,
+            device=self._device,
+            timeout_s=timeout_s,
+        )
+        with group:
+            send_tensors(
+                group,
+                self._tensors,
+                self._manifest.tensors,
+                bucket_bytes=self.meeting.bucket_bytes,
+            )
+
+
+def send_tensors(
+    group: BroadcastGroup,
+    tensors: Mapping[str, torch.Tensor],
+    specs: Iterable[TensorSpec],
+    *,
+    bucket_bytes: int,
+) -> None:
+    """Send tensors from any device, their digest, and hear what the receivers say.
+
+    Raises:
+        TransferBroken: a receiver is gone, or late.
+        WeightSyncError: what came to a receiver is not what was sent.
+    """
+    order = in_file_order(specs)
+    scratch_bytes = min(bucket_bytes, sum(spec.num_bytes for spec in order))
+    scratch = torch.empty(scratch_bytes, dtype=torch.uint8, device=group.device)
+    digest = StreamDigest(group.device)
+    for index, bucket in enumerate(buckets(tensors, order, scratch)):
+        group.broadcast(bucket, f"bucket {index}")
+        digest.update(bucket)
+    group.broadcast(_as_tensor(digest.value(), group.device), "its digest")
+    if not group.all_right(True):
+        raise WeightSyncError("an engine's worker says that what arrived is not what was sent")
+
+
+def receive_tensors(
+    group: BroadcastGroup, specs: Iterable[TensorSpec], *, bucket_bytes: int, version: int
+) -> dict[str, torch.Tensor]:
+    """Return the tensors that ``send_tensors`` sends, proved, on the group's device.
+
+    They share one buffer, which is the whole model: the probe of the layers needs all of it.
+
+    Raises:
+        TransferBroken: a member is gone or late, or another one refused what came to it.
+        WeightSyncError: what arrived here is not what was sent.
+    """
+    order = in_file_order(specs)
+    num_bytes = sum(spec.num_bytes for spec in order)
+    whole = torch.empty(num_bytes, dtype=torch.uint8, device=group.device)
+    digest = StreamDigest(group.device)
+    for index, begin in enumerate(range(0, num_bytes, bucket_bytes)):
+        bucket = whole[begin : begin + bucket_bytes]
+        group.broadcast(bucket, f"bucket {index}")
+        digest.update(bucket)
+    sent = _as_tensor(bytes(DIGEST_BYTES), group.device)
+    group.broadcast(sent, "its digest")
+    if bytes(sent.tolist()) != digest.value():
+        with suppress(TransferBroken):  # what is wrong is known, whoever still hears of it
+            group.all_right(False)
+        raise WeightSyncError(
+            f"the weights of version {version} that arrived are not those that were sent; see what "
+            f"is wrong with the way between the hosts"
+        )
+    if not group.all_right(True):
+        raise TransferBroken(
+            f"another worker refused the weights of version {version} that came to it; these are "
+            f"as before"
+        )
+    return cut(whole, order)
+
+
+def _as_tensor(data: bytes, device: torch.device) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)

@@ -1,0 +1,341 @@
+"""The bytes of a weights file: laid out, written once and proved, each in pieces side by side.
+
+The file is an ordinary safetensors file. Its checksum is that of the checksums of its pieces, so
+that threads can work on several pieces and one piece can travel alone. A writer goes through a
+block of a megabyte at a time: rounded, hashed and written while it is in the cache, so a model of
+float32 weights becomes a file of bfloat16 without a second model in memory.
+
+A reader maps the file and holds a shared lock on it for as long as the mapping lives. A writer that
+wants to reuse the file (its pages are already there, which is worth a third of the time) first
+takes an exclusive lock, or leaves the file alone.
+
+The safetensors format: where in a file each tensor lies.
+
+Written by ourselves, because the library takes and gives whole files in memory; its own reader
+takes what is laid out here, which a test proves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import mmap
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from blake3 import blake3
+
+_ALIGNMENT = 8
+"""The largest element size; the header is padded to it, as the format demands."""
+
+_FORMAT_NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_TORCH_NAMES = {name: torch_name for torch_name, name in _FORMAT_NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """One tensor of a weights file."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """As PyTorch spells it without the prefix: ``bfloat16``, ``float32``."""
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The type as PyTorch's object."""
+        return getattr(torch, self.dtype)
+
+    @property
+    def num_values(self) -> int:
+        """The product of the shape."""
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """What the values take."""
+        return self.num_values * self.torch_dtype.itemsize
+
+
+def tensors_in(mapping: mmap.mmap) -> dict[str, torch.Tensor]:
+    """Return the tensors of a mapped safetensors file, without a copy; they keep it mapped.
+
+    Raises:
+        ValueError: it is no such file, or its tensors do not fill it exactly.
+    """
+    length = int.from_bytes(mapping[:8], "little")
+    if not 0 < length <= len(mapping) - 8:
+        raise ValueError(f"a header of {length} bytes in a file of {len(mapping)}")
+    begin = 8 + length
+    entries = {
+        name: entry
+        for name, entry in json.loads(mapping[8:begin]).items()
+        if name != "__metadata__"
+    }
+    tensors: dict[str, torch.Tensor] = {}
+    end = begin
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        spec = TensorSpec(
+            name=name, shape=tuple(entry["shape"]), dtype=_TORCH_NAMES[entry["dtype"]]
+        )
+        offsets = [end - begin, end - begin + spec.num_bytes]
+        if entry["data_offsets"] != offsets or begin + offsets[1] > len(mapping):
+            raise ValueError(f"{name} lies at {entry['data_offsets']}, not at {offsets}")
+        # An empty tensor has no bytes that PyTorch could point at.
+        flat = (
+            torch.frombuffer(mapping, dtype=spec.torch_dtype, offset=end, count=spec.num_values)
+            if spec.num_bytes
+            else torch.empty(0, dtype=spec.torch_dtype)
+        )
+        tensors[name] = flat.view(spec.shape)
+        end += spec.num_bytes
+    if end != len(mapping):
+        raise ValueError(f"the tensors end at byte {end} of {len(mapping)}")
+    return tensors
+
+
+def in_file_order(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Return tensors as they lie in a file: those with larger elements first, then by name.
+
+    Each then begins at a multiple of its element size.
+    """
+    return sorted(specs, key=lambda spec: (-spec.torch_dtype.itemsize, spec.name))
+
+
+def header_of(order: Sequence[TensorSpec]) -> bytearray:
+    """Return what stands before the values: a length and JSON, padded with spaces.
+
+    Args:
+        order: the tensors as they lie in the file.
+    """
+    entries, end = {}, 0
+    for spec in order:
+        offsets = [end, end := end + spec.num_bytes]
+        entries[spec.name] = {
+            "dtype": _FORMAT_NAMES[spec.dtype],
+            "shape": list(spec.shape),
+            "data_offsets": offsets,
+        }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return bytearray(len(text).to_bytes(8, "little") + text)
+
+
+PIECE_BYTES = 64 * 2**20
+"""Every piece of a file but the last has so many bytes, unless its manifest says otherwise."""
+_BLOCK_BYTES = 2**20
+_UNDIVIDED = 2**15
+"""Values that PyTorch copies with one thread."""
+_MAX_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSeconds:
+    """Where the time of a writing went, added up over threads."""
+
+    packing: float
+    """Rounding to the type that is sent; nothing where it is that already."""
+    checksum: float
+    writing: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """What ``write_file`` put down."""
+
+    num_bytes: int
+    checksum: str
+    seconds: WriteSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Values on their way to one stretch of the file."""
+
+    values: torch.Tensor
+    """Flat, of any type and on any device."""
+    dtype: torch.dtype
+    """What they become."""
+    begin: int
+    end: int
+
+    def block(self, begin: int, end: int, scratch: bytearray) -> memoryview:
+        """Return the bytes for a part of the stretch: the values' own, or rounded to scratch."""
+        size = self.dtype.itemsize
+        values = self.values[(begin - self.begin) // size : (end - self.begin) // size]
+        if values.dtype == self.dtype and values.device.type == "cpu":
+            return values.view(torch.uint8).numpy().data
+        rounded = torch.frombuffer(scratch, dtype=self.dtype, count=len(values))
+        # PyTorch divides longer copies among threads of its own, which wait for each other.
+        for part, target in zip(values.split(_UNDIVIDED), rounded.split(_UNDIVIDED), strict=True):
+            target.copy_(part)
+        return memoryview(scratch)[: end - begin]
+
+
+def write_file(
+    aside: Path,
+    tensors: Mapping[str, torch.Tensor],
+    specs: Iterable[TensorSpec],
+    *,
+    spare: Path,
+    piece_bytes: int,
+    num_threads: int | None = None,
+) -> WrittenFile:
+    """Write tensors, each rounded to its spec's type, to ``aside``.
+
+    Args:
+        aside: where to write; the caller renames it when this returns.
+        tensors: by name, one for each spec.
+        specs: in any order.
+        piece_bytes: of every piece but the last; a multiple of 8.
+        spare: an old file that may be overwritten instead of a new one made; need not exist.
+        num_threads: how many work on pieces; None = one a core, at most 8.
+
+    Raises:
+        OSError: no room, or no right to write.
+    """
+    order = in_file_order(specs)
+    header = header_of(order)
+    sources = [_Source(torch.frombuffer(header, dtype=torch.uint8), torch.uint8, 0, len(header))]
+    for spec in order:
+        begin = sources[-1].end
+        values = tensors[spec.name].detach().contiguous().view(-1)
+        sources.append(_Source(values, spec.torch_dtype, begin, begin + spec.num_bytes))
+    num_bytes = sources[-1].end
+    file = open_for_writing(aside, num_bytes, spare=spare)
+    try:
+        with ThreadPoolExecutor(num_threads or thread_count()) as threads:
+            pieces = list(
+                threads.map(
+                    lambda begin: _write_piece(file, sources, begin, begin + piece_bytes),
+                    range(0, num_bytes, piece_bytes),
+                )
+            )
+    finally:
+        os.close(file)
+    seconds = [seconds for _, seconds in pieces]
+    return WrittenFile(
+        num_bytes=num_bytes,
+        checksum=join_checksums([checksum for checksum, _ in pieces]),
+        seconds=WriteSeconds(
+            packing=sum(part.packing for part in seconds),
+            checksum=sum(part.checksum for part in seconds),
+            writing=sum(part.writing for part in seconds),
+        ),
+    )
+
+
+def open_for_writing(aside: Path, num_bytes: int, *, spare: Path) -> int:
+    """Return a descriptor of a file of ``num_bytes`` that nobody reads, its memory all reserved.
+
+    Reserved beforehand, because shared memory that runs out later would show as a signal or leave
+    holes. The exclusive lock ends with the descriptor.
+
+    Raises:
+        OSError: no room, or no right to write.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(spare, aside)
+    file = os.open(aside, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # somebody still has it mapped, and keeps it
+            os.close(file)
+            aside.unlink()
+            file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        os.ftruncate(file, num_bytes)
+        os.posix_fallocate(file, 0, num_bytes)
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """Return a private mapping of a whole file; no writer of ours reuses the file while it lives.
+
+    Raises:
+        OSError: there is no such file, or it is being written to.
+        ValueError: it is empty.
+    """
+    file = os.open(path, os.O_RDONLY)
+    try:
+        # The mapping keeps the open file, and with it the lock, after the descriptor is closed.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # Private and writable: who writes to a tensor changes a copy of its own, not the file.
+        return mmap.mmap(file, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    finally:
+        os.close(file)
+
+
+def checksum_of(data: mmap.mmap, *, piece_bytes: int, num_threads: int | None = None) -> str:
+    """Return the checksum of a whole file, by several threads."""
+    with memoryview(data) as whole, ThreadPoolExecutor(num_threads or thread_count()) as threads:
+        begins = range(0, len(whole), piece_bytes)
+        return join_checksums(
+            list(threads.map(lambda at: blake3(whole[at : at + piece_bytes]).digest(), begins))
+        )
+
+
+def join_checksums(pieces: Sequence[bytes]) -> str:
+    """Return a file's checksum from those of its pieces, in hex."""
+    return blake3(b"".join(pieces)).hexdigest()
+
+
+def thread_count() -> int:
+    """Return how many threads hash and copy: more than eight find no more memory bandwidth."""
+    return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+
+
+def _write_piece(
+    file: int, sources: Sequence[_Source], begin: int, end: int
+) -> tuple[bytes, WriteSeconds]:
+    """Write what of the sources lies between two places; return the checksum of it."""
+    scratch = bytearray(_BLOCK_BYTES)
+    digest = blake3()
+    packing = checksum = writing = 0.0
+    for source in sources:
+        stop = min(end, source.end)
+        for at in range(max(begin, source.begin), stop, _BLOCK_BYTES):
+            started = time.perf_counter()
+            block = source.block(at, min(at + _BLOCK_BYTES, stop), scratch)
+            packed = time.perf_counter()
+            digest.update(block)
+            hashed = time.perf_counter()
+            write_all(file, block, at)
+            packing += packed - started
+            checksum += hashed - packed
+            writing += time.perf_counter() - hashed
+    seconds = WriteSeconds(packing=packing, checksum=checksum, writing=writing)
+    return digest.digest(), seconds
+
+
+def write_all(file: int, data: memoryview, at: int) -> None:
+    """Write all of ``data``; one call may take only a part.
+
+    Raises:
+        OSError: the file system refused it.
+    """
+    while data:
+        written = os.pwrite(file, data, at)
+        data, at = data[written:], at + written

@@ -1,0 +1,1 @@
+"""The way from an episode to the engines of a run."""

@@ -1,0 +1,1 @@
+"""One vLLM engine behind Ray Serve."""

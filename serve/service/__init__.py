@@ -1,0 +1,1 @@
+"""The trained agent as a service on Ray Serve."""

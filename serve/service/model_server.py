@@ -1,0 +1,241 @@
+"""The trained model as a Serve deployment of Ray's LLM library, for chats and for the agent alike.
+
+One copy of the weights a replica answers both: OpenAI's clients through ``ray.serve.llm``, and the
+agent, which sends the exact token ids of its conversation, many of them in one call.
+
+Importing this takes seconds and a gigabyte (vLLM): only what deploys or hosts a model does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+from ray import serve as ray_serve
+from ray.serve.deployment import Application
+from ray.serve.llm import LLMConfig, ModelLoadingConfig
+from ray.serve.llm.deployment import LLMServer
+from ray.serve.llm.openai_api_models import CompletionRequest
+
+from cast_ray.errors import EngineError
+from cast_ray.rollout.chat import tokenizer_digest
+from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
+from serve.engine.deployment import ENGINE_ENVIRONMENT
+from serve.engine.vllm_args import MIN_BATCHED_TOKENS
+from serve.messages import EngineStats
+from serve.orphans import guard_children
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """What a model server is started with."""
+
+    model_dir: str
+    """A Hugging Face model directory with its tokenizer, on every host that may get a replica."""
+    name: str
+    """By which clients ask for it."""
+    dtype: str
+    max_model_len: int
+    """Prompt and answer together, in tokens."""
+    max_num_seqs: int
+    kv_cache_gib: float
+    num_threads: int
+    """On CPU."""
+    cpus: float
+    """Reserved for a replica."""
+    gpus: float
+    tensor_parallel_size: int
+    min_replicas: int
+    max_replicas: int
+    seed: int = 0
+
+
+class ModelServer(LLMServer):
+    """Ray's server of a model, which also answers the agent."""
+
+    async def __init__(self, llm_config: LLMConfig, **rest: Any) -> None:
+        guard_children()
+        self._engine_id = uuid.uuid4().hex
+        self._num_requests = self._num_tokens = self._num_refused = self._num_running = 0
+        self._progress_at = time.monotonic()
+        self._model = llm_config.model_id
+        loading = cast(ModelLoadingConfig, llm_config.model_loading_config)
+        self._tokenizer = tokenizer_digest(Path(str(loading.model_source)))
+        await super().__init__(llm_config, **rest)
+
+    async def generate(
+        self, requests: Sequence[GenerateRequest]
+    ) -> AsyncIterator[list[tuple[int, Completion | Refusal]]]:
+        """Answer requests, each as soon as it is done; as ``PolicyEngine.generate``.
+
+        Raises:
+            EngineError: the engine failed; the others of this call are given up.
+        """
+        finished: asyncio.Queue[tuple[int, Completion | Refusal | Exception]] = asyncio.Queue()
+
+        async def answer(index: int, request: GenerateRequest) -> None:
+            try:
+                finished.put_nowait((index, await self._answer(request)))
+            except Exception as error:
+                finished.put_nowait((index, error))
+
+        tasks = [asyncio.create_task(answer(*item)) for item in enumerate(requests)]
+        try:
+            left = len(tasks)
+            while left:
+                batch = [await finished.get()]
+                while not finished.empty():
+                    batch.append(finished.get_nowait())
+                left -= len(batch)
+                yield [_checked(index, outcome) for index, outcome in batch]
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def stats(self) -> EngineStats:
+        """Return what a client needs to tell a busy server from a stalled one."""
+        return EngineStats(
+            engine_id=self._engine_id,
+            replica_pid=os.getpid(),
+            core_pids=(),
+            weight_version=0,
+            seconds_running=0.0,
+            num_requests=self._num_requests,
+            num_generated_tokens=self._num_tokens,
+            num_refused=self._num_refused,
+            seconds_queued=0.0,
+            num_preemptions=0,
+            prefix_query_tokens=0,
+            prefix_hit_tokens=0,
+            num_running=self._num_running,
+            num_waiting=0,
+            kv_usage=0.0,
+            seconds_since_progress=time.monotonic() - self._progress_at,
+            replica_bytes=psutil.Process().memory_info().rss,
+            core_bytes=0,
+        )
+
+    async def _answer(self, request: GenerateRequest) -> Completion | Refusal:
+        if request.tokenizer not in ("", self._tokenizer):
+            return Refusal(
+                reason="the model was exchanged for one with another tokenizer; begin a new game"
+            )
+        body = CompletionRequest(
+            model=self._model,
+            prompt=list(request.token_ids),
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            stop_token_ids=[]
+            if request.stop_token_id == NO_STOP_TOKEN
+            else [request.stop_token_id],
+            logprobs=0,  # of the tokens themselves, no others
+            return_token_ids=True,
+            stream=False,
+        )
+        self._num_running += 1
+        try:
+            async for response in await self.completions(body):
+                outcome = _outcome(response)
+                self._note(outcome)
+                return outcome
+        finally:
+            self._num_running -= 1
+        raise EngineError("the model server ended a request without an answer")
+
+    def _note(self, outcome: Completion | Refusal) -> None:
+        self._progress_at = time.monotonic()
+        self._num_requests += 1
+        if isinstance(outcome, Refusal):
+            self._num_refused += 1
+        else:
+            self._num_tokens += len(outcome.token_ids)
+
+
+def _outcome(response: Any) -> Completion | Refusal:
+    """Return an answer of vLLM's OpenAI layer (Any: its models) as one of ours.
+
+    Raises:
+        EngineError: it is an error that another try may not meet.
+    """
+    if hasattr(response, "error"):
+        if response.error.code < 500:
+            return Refusal(reason=response.error.message)
+        raise EngineError(response.error.message)
+    choice = response.choices[0]
+    return Completion(
+        token_ids=tuple(choice.token_ids),
+        rollout_logprobs=tuple(choice.logprobs.token_logprobs),
+        finish_reason="stop" if choice.finish_reason == "stop" else "length",
+        weight_versions=(0,) * len(choice.token_ids),
+    )
+
+
+def _checked(
+    index: int, outcome: Completion | Refusal | Exception
+) -> tuple[int, Completion | Refusal]:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return index, outcome
+
+
+def model_application(options: ModelOptions) -> Application:
+    """Return the model servers as an application of their own, without a route."""
+    config = llm_config(options)
+    serve_options = ModelServer.get_deployment_options(config) | {
+        "name": "ModelServer",
+        "max_ongoing_requests": 10_000,
+        "health_check_period_s": 5,
+        # Requests under way end before a replica does: a new model loses none of them.
+        "graceful_shutdown_timeout_s": 120,
+        "graceful_shutdown_wait_loop_s": 1,
+    }
+    return ray_serve.deployment(**serve_options)(ModelServer).bind(llm_config=config)
+
+
+def llm_config(options: ModelOptions) -> LLMConfig:
+    """Return what Ray's LLM library is told."""
+    bundle = {"CPU": options.cpus} | ({"GPU": 1} if options.gpus else {})
+    environment = ENGINE_ENVIRONMENT | {
+        "OMP_NUM_THREADS": str(options.num_threads),
+        "VLLM_CPU_KVCACHE_SPACE": str(options.kv_cache_gib),
+    }
+    return LLMConfig(
+        model_loading_config={"model_id": options.name, "model_source": options.model_dir},
+        deployment_config={
+            "autoscaling_config": {
+                "min_replicas": options.min_replicas,
+                "max_replicas": options.max_replicas,
+                "target_ongoing_requests": max(1, options.max_num_seqs // 2),
+            }
+        },
+        placement_group_config={"bundles": [bundle] * options.tensor_parallel_size},
+        runtime_env={"env_vars": environment},
+        log_engine_metrics=False,
+        engine_kwargs={
+            "dtype": options.dtype,
+            "max_model_len": options.max_model_len,
+            "max_num_seqs": options.max_num_seqs,
+            "kv_cache_memory_bytes": int(options.kv_cache_gib * 1024**3),
+            "block_size": 32,
+            "seed": options.seed,
+            "tensor_parallel_size": options.tensor_parallel_size,
+            # As in training: seeds and prompts in chunks do not go together on CPU.
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(options.max_model_len, MIN_BATCHED_TOKENS),
+            "enable_prefix_caching": True,
+            "enforce_eager": not options.gpus,
+            # What the model's files say of sampling holds for no one here.
+            "generation_config": "vllm",
+            "logprobs_mode": "raw_logprobs",
+            "trust_remote_code": False,
+        },
+    )

@@ -1,0 +1,59 @@
+"""``cast-ray view``: the page without an engine: runs to look into, games to play."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+
+from cast_ray.errors import RunDirectoryError
+from cast_ray.games import game_names
+from serve.service.access import (
+    api_keys,
+    base_url,
+    check_port,
+    games_with_deadlocks,
+    guard_settings,
+)
+from serve.site.app import Players, SiteSettings, build_site
+from solver_actors.analyst.local import LocalAnalyst
+from solver_actors.kernels import compile_kernels
+
+_ANALYST_BYTES = 1 << 30
+
+
+def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -> None:
+    """Show a directory of runs, or one run, until Ctrl-C.
+
+    Raises:
+        RunDirectoryError: there is no such directory.
+        ConfigError: the address is public and there is no API key, or the port is taken.
+    """
+    guard = guard_settings(host, api_keys())
+    check_port(host, port)
+    if not runs.is_dir():
+        raise RunDirectoryError(f"{runs} is no directory: give one with runs, or a run")
+    say("loading the solvers")
+    compile_kernels(game_names())  # the first board would wait for them, and the page with it
+    settings = SiteSettings(guard=guard, runs=runs, games_with_deadlocks=games_with_deadlocks())
+
+    @asynccontextmanager
+    async def players() -> AsyncIterator[Players]:
+        analyst = LocalAnalyst(max_bytes=_ANALYST_BYTES)
+        say(f"{runs} is shown at {base_url(host, port)}/#/runs (Ctrl-C ends it)")
+        try:
+            yield Players(analyst=analyst)
+        finally:
+            analyst.close()
+
+    uvicorn.run(
+        build_site(settings, players),
+        host=host.strip("[]"),
+        port=port,
+        log_level="warning",
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=3,
+    )

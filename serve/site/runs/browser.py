@@ -1,0 +1,186 @@
+"""All runs below one root, answered from their files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from cast_ray.config.load import load_config
+from cast_ray.errors import CastRayError, RunDirectoryError, StepUnknown, TrajectoryUnknown
+from cast_ray.runs.metrics import Success
+from serve.site.runs.details import (
+    MetricColumns,
+    RunDetails,
+    RunSummary,
+    metric_columns,
+    plain,
+    read_figures,
+    read_success,
+    read_summary,
+    summary_of,
+    unreadable,
+)
+from serve.site.runs.root import ReadCache
+from serve.site.runs.root import RunRoot
+from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
+from serve.site.runs.episode import StoredEpisode, read_episode
+from cast_ray.runs.run_directory import RunDirectory
+
+T = TypeVar("T")
+
+_SMALL_FILES = 1024
+"""Configurations, summaries and success rates that are kept."""
+_METRICS = 256
+"""Tables of metrics: more than the runs that most lists have, or each look would read all anew."""
+_STEPS = 16
+"""Lists of steps."""
+
+
+class RunBrowser:
+    """Reads run directories, finished or not. Safe for threads.
+
+    What is asked of a run that is not there, or leads out of the root, is answered by a
+    ``NotStoredError``; a broken file by ``RunDirectoryError``, ``ConfigError`` or
+    ``TrajectoryError``, which name it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Open a root.
+
+        Raises:
+            RunDirectoryError: there is no such directory.
+        """
+        self._root = RunRoot(root)
+        self._configs = ReadCache(lambda path: load_config(path, []), max_entries=_SMALL_FILES)
+        self._summaries = ReadCache(read_summary, max_entries=_SMALL_FILES)
+        self._successes = ReadCache(read_success, max_entries=_SMALL_FILES)
+        self._figures = ReadCache(read_figures, max_entries=_METRICS)
+        self._steps = ReadCache(read_step, max_entries=_STEPS)
+
+    def runs(self) -> tuple[RunSummary, ...]:
+        """Return all runs, newest first; one that cannot be read says why."""
+        found = [self._line(name) for name in self._root.names()]
+        return tuple(sorted(found, key=lambda run: run.started or "", reverse=True))
+
+    def run(self, name: str) -> RunDetails:
+        """Return one run.
+
+        Raises:
+            RunUnknown: there is none of that name.
+        """
+        run = self._root.run(name)
+        figures = self._read(self._figures, run.metrics)
+        return RunDetails(
+            summary=self._summary(name, run),
+            config=plain(asdict(self._configs.get(self._root.file(run.config)))),
+            columns=() if figures is None else tuple(figures.columns),
+            trajectory_steps=_steps_of(run),
+        )
+
+    def metrics(self, name: str, columns: Sequence[str] = ()) -> MetricColumns:
+        """Return figures of one run, all numeric ones without ``columns``.
+
+        Raises:
+            RunUnknown, ColumnUnknown: there is no such run or metric.
+        """
+        run = self._root.run(name)
+        figures = self._read(self._figures, run.metrics)
+        if figures is None:
+            figures = read_figures(run.metrics)  # before the first step: empty columns
+        return metric_columns(figures, columns)
+
+    def step(self, name: str, step: int, wanted: StepFilter) -> StepPage:
+        """Return one page of a step's trajectories.
+
+        Raises:
+            RunUnknown, StepUnknown: there is no such run or step.
+        """
+        rows = self._read(self._steps, self._step_file(name, step))
+        if rows is None:  # moved aside just now
+            raise StepUnknown(f"step {step} of {name} is played again: look again later")
+        return page_of(step, rows, wanted)
+
+    def trajectory(
+        self, name: str, step: int, *, group: int, episode: int, attempt: int | None = None
+    ) -> StoredEpisode:
+        """Return one trajectory; without ``attempt`` the last.
+
+        Raises:
+            RunUnknown, StepUnknown, TrajectoryUnknown: there is no such run, step or trajectory.
+        """
+        path = self._step_file(name, step)
+        found = read_episode(path, group=group, episode=episode, attempt=attempt)
+        if found is None:
+            which = "" if attempt is None else f", attempt {attempt}"
+            raise TrajectoryUnknown(
+                f"step {step} of {name} has no trajectory of group {group}, episode {episode}"
+                f"{which}: the step's own list names them"
+            )
+        return found
+
+    def _line(self, name: str) -> RunSummary:
+        try:
+            return self._summary(name, self._root.run(name))
+        except CastRayError as error:
+            return unreadable(name, str(error))
+
+    def _summary(self, name: str, run: RunDirectory) -> RunSummary:
+        config = self._configs.get(self._root.file(run.config))
+        stored = self._read(self._summaries, run.summary) or {}
+        figures = self._read(self._figures, run.metrics)
+        return summary_of(
+            name,
+            config,
+            steps=0 if figures is None or figures.is_empty() else int(figures["step"][-1]),
+            started=_started(run),
+            stored=stored,
+            before=self._success(run, "before", stored.get("before")),
+            after=self._success(run, "after", stored.get("after")),
+        )
+
+    def _success(
+        self, run: RunDirectory, name: str, stored: dict[str, float] | None
+    ) -> Success | None:
+        """Return the summary's success rate, else that of the games."""
+        if stored is not None:
+            return Success(**stored)  # pyright: ignore[reportArgumentType]
+        return self._read(self._successes, run.evaluations / f"{name}.parquet")
+
+    def _read(self, cache: ReadCache[T], path: Path) -> T | None:
+        """Return what a file says; None where there is none."""
+        try:
+            return cache.get(self._root.file(path))
+        except FileNotFoundError:
+            return None
+
+    def _step_file(self, name: str, step: int) -> Path:
+        """Return the file of a step's trajectories.
+
+        Raises:
+            RunUnknown, StepUnknown: there is no such run or step.
+        """
+        path = self._root.run(name).trajectory_file(step)
+        if not path.is_file():
+            raise StepUnknown(
+                f"{name} has no trajectories of step {step}: the run's trajectory_steps lists them"
+            )
+        return self._root.file(path)
+
+
+def _steps_of(run: RunDirectory) -> tuple[int, ...]:
+    digits = [path.stem.removeprefix("step-") for path in run.trajectory_files()]
+    return tuple(sorted(int(text) for text in digits if text.isdecimal()))
+
+
+def _started(run: RunDirectory) -> float | None:
+    """Return the time of the oldest file that a run writes early and keeps, in seconds.
+
+    A configuration is written again when a run is resumed; what was played before it is older.
+    """
+    early = (run.config, run.evaluations / "before.parquet", run.trajectory_file(1))
+    try:
+        return min(path.stat().st_mtime for path in early if path.is_file())
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{run.path.name} is going away: look again") from error

@@ -1,0 +1,205 @@
+"""One run as a list shows it, and its configuration and figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import ColumnUnknown, RunDirectoryError
+from cast_ray.runs.metrics import Success, read_metrics_frame, success_rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One line of the list of runs."""
+
+    name: str
+    """Relative to the root; ``.`` = the root itself."""
+    game: str
+    tier: str
+    algorithm: str
+    model: str | None
+    """What the run began with; None = the small policy that it made itself."""
+    steps: int
+    """Done so far."""
+    planned_steps: int
+    started: str | None
+    """ISO time, UTC, of the oldest of its files; of the resumption where none is older."""
+    before: Success | None
+    """On the held-out boards, before training; None = not played yet."""
+    after: Success | None
+    finished: bool
+    problem: str | None
+    """Why the run cannot be read, in a sentence; all else is empty then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetails:
+    """One run."""
+
+    summary: RunSummary
+    config: Mapping[str, Any]
+    """As resolved, sections inside. Any: plain values, none infinite or NaN."""
+    columns: tuple[str, ...]
+    """Its numeric metrics."""
+    trajectory_steps: tuple[int, ...]
+    """Steps of which the trajectories are there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricColumns:
+    """Figures of a run, step by step."""
+
+    columns: Mapping[str, tuple[float | None, ...]]
+    """One entry a step each, ``step`` first; None = not measured."""
+
+
+def unreadable(name: str, problem: str) -> RunSummary:
+    """Return the line of a run that cannot be read."""
+    return RunSummary(
+        name=name,
+        game="",
+        tier="",
+        algorithm="",
+        model=None,
+        steps=0,
+        planned_steps=0,
+        started=None,
+        before=None,
+        after=None,
+        finished=False,
+        problem=problem,
+    )
+
+
+def summary_of(
+    name: str,
+    config: TrainConfig,
+    *,
+    steps: int,
+    started: float | None,
+    stored: Mapping[str, Any],
+    before: Success | None,
+    after: Success | None,
+) -> RunSummary:
+    """Return the line of a run.
+
+    Args:
+        name: of the run.
+        config: of the run.
+        steps: done.
+        started: seconds since 1970.
+        stored: ``summary.json``; empty = not there. Any: a JSON object.
+        before: success on the held-out boards, where it is known.
+        after: likewise.
+    """
+    is_finished = stored.get("after") is not None and stored.get("steps", 0) >= config.steps
+    return RunSummary(
+        name=name,
+        game=config.game,
+        tier=config.tier,
+        algorithm=config.algorithm,
+        model=config.policy.path or None,
+        steps=steps,
+        planned_steps=config.steps,
+        started=None if started is None else datetime.fromtimestamp(started, UTC).isoformat(),
+        before=before,
+        after=after,
+        finished=is_finished,
+        problem=None,
+    )
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Return ``summary.json``. Any: a JSON object.
+
+    Raises:
+        RunDirectoryError: it is no JSON object, or none of a run.
+    """
+    try:
+        found = json.loads(path.read_text())
+        for name in ("before", "after"):
+            if found.get(name) is not None:
+                Success(**found[name])
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise RunDirectoryError(
+            f"{path.name} is no summary of a run ({error}): move it away to see the rest"
+        ) from None
+    return found
+
+
+def read_success(path: Path) -> Success | None:
+    """Return the success rate of an evaluation from its games; None where it has none.
+
+    Raises:
+        RunDirectoryError: it is no table of games.
+    """
+    try:
+        games = pl.read_parquet(path, columns=["puzzle_id", "reward"])
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _broken(path, error) from None
+    if games.is_empty():
+        return None
+    return success_rate(games["puzzle_id"].to_list(), games["reward"].to_list(), seed=0)
+
+
+def read_figures(path: Path) -> pl.DataFrame:
+    """Return the numeric columns of ``metrics.parquet``.
+
+    Raises:
+        RunDirectoryError: it is no table of metrics.
+    """
+    try:
+        frame = read_metrics_frame(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _broken(path, error) from None
+    if "step" not in frame.columns:
+        raise RunDirectoryError(f"{path.name} is no table of metrics: it has no column step")
+    return frame.select(pl.selectors.numeric())
+
+
+def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> MetricColumns:
+    """Return some columns, all without ``wanted``; ``step`` is always there.
+
+    Raises:
+        ColumnUnknown: there is no such metric.
+    """
+    unknown = [name for name in wanted if name not in figures.columns]
+    if unknown:
+        raise ColumnUnknown(
+            f"there is no numeric metric {unknown[0][:80]!r}: the run's own list names them"
+        )
+    names = dict.fromkeys(["step", *(wanted or figures.columns)])
+    return MetricColumns(
+        columns={
+            name: tuple(
+                value if value is not None and math.isfinite(value) else None
+                for value in figures[name].to_list()
+            )
+            for name in names
+        }
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return a configuration's value without anything that JSON has no word for. Any: its own."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _broken(path: Path, error: Exception) -> RunDirectoryError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return RunDirectoryError(f"{path.name} cannot be read ({reason}): put it back, or move it away")

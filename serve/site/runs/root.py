@@ -1,0 +1,156 @@
+"""The runs below one directory, by name, and no way out of it.
+
+What was read from files, kept until they change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from cast_ray.errors import RunDirectoryError, RunUnknown
+from cast_ray.runs.run_directory import RunDirectory
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+
+MAX_DEPTH = 4
+"""Folders between the root and a run: a sweep's runs are two below it."""
+MAX_FOLDERS = 10_000
+"""That one listing looks into."""
+
+_ITSELF = "."
+
+
+class RunRoot:
+    """One directory and the run directories in it; it may be one itself.
+
+    A name is a path relative to the root with ``/`` between folders. Links are followed where they
+    stay below the root; a listing follows none, so that it ends and names each run once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a root.
+
+        Raises:
+            RunDirectoryError: there is no such directory.
+        """
+        if not path.is_dir():
+            raise RunDirectoryError(f"{path} is no directory: give one with runs in it")
+        self.path = _resolved(path)
+
+    def names(self) -> list[str]:
+        """Return the names of all runs; that of a root which is one itself is ``.``."""
+        return sorted(self._below(self.path, depth=0, left=[MAX_FOLDERS]))
+
+    def run(self, name: str) -> RunDirectory:
+        """Return a run by its name.
+
+        Raises:
+            RunUnknown: there is none, or the name leads out of the root.
+        """
+        parts = PurePosixPath(name).parts
+        # An absolute path's first part is "/" itself, so that its parts joined are another text.
+        is_plain = name == _ITSELF or (
+            bool(parts) and "\0" not in name and "/".join(parts) == name and ".." not in parts
+        )
+        if is_plain:
+            try:
+                path = _resolved(self.path / name)
+                if self.holds(path) and self.holds(path / "config.yaml"):
+                    return RunDirectory.existing(path)
+            except (OSError, RunDirectoryError):  # too long a name; no run
+                pass
+        raise RunUnknown(f"there is no run {name[:200]!r} here: /api/runs lists them")
+
+    def file(self, path: Path) -> Path:
+        """Return the path of a file of a run, all links followed.
+
+        Raises:
+            RunDirectoryError: it leads out of the root.
+        """
+        if not self.holds(path):
+            raise RunDirectoryError(
+                f"{path.name} is a link that leads out of the directory of the runs: put the file "
+                "itself there"
+            )
+        return _resolved(path)
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a path, all links followed, is the root or below it."""
+        return _resolved(path).is_relative_to(self.path)
+
+    def _below(self, folder: Path, *, depth: int, left: list[int]) -> Iterator[str]:
+        """Yield the runs in a folder; runs hold no runs. ``left`` counts the folders to go."""
+        left[0] -= 1
+        config = folder / "config.yaml"
+        if config.is_file() and self.holds(config):
+            yield folder.relative_to(self.path).as_posix()
+            return
+        if depth == MAX_DEPTH or left[0] < 0:
+            return
+        try:
+            with os.scandir(folder) as entries:
+                inside = [
+                    entry.name
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False) and _can_be_told(entry.name)
+                ]
+        except OSError:  # no right to look inside, or gone since
+            return
+        for name in sorted(inside):
+            yield from self._below(folder / name, depth=depth + 1, left=left)
+
+
+def _resolved(path: Path) -> Path:
+    """Return a path with all links followed, as far as there is something."""
+    return Path(os.path.realpath(path))  # Path.resolve raises where links form a loop
+
+
+def _can_be_told(name: str) -> bool:
+    """Return whether a folder is neither hidden nor of a name that is no text."""
+    return not name.startswith(".") and name.isprintable()
+
+
+T = TypeVar("T")
+
+
+class ReadCache(Generic[T]):
+    """The results of one reader, the least recently used dropped first. Safe for threads."""
+
+    def __init__(self, read: Callable[[Path], T], *, max_entries: int) -> None:
+        """Start empty.
+
+        Args:
+            read: from a file to a value that nobody changes.
+            max_entries: most values that are kept.
+        """
+        self._read, self._max_entries = read, max_entries
+        self._kept: OrderedDict[Path, tuple[tuple[int, ...], T]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.num_reads = 0
+
+    def get(self, path: Path) -> T:
+        """Return what the file says, read anew if its time, size or inode is another.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        stat = path.stat()  # before reading: a file that changes meanwhile is read again
+        version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        with self._lock:
+            kept = self._kept.get(path)
+            if kept is not None and kept[0] == version:
+                self._kept.move_to_end(path)
+                return kept[1]
+        value = self._read(path)
+        with self._lock:
+            self.num_reads += 1
+            self._kept[path] = (version, value)
+            self._kept.move_to_end(path)
+            while len(self._kept) > self._max_entries:
+                self._kept.popitem(last=False)
+        return value

@@ -1,0 +1,130 @@
+"""Training runs over HTTP: only read, and only below one directory."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from cast_ray.games.analysis import Analysis, Analyst
+from serve.site.runs import RunBrowser, StepFilter, StoredEpisode, StoredTurn
+from serve.site import schemas
+from serve.site.turn_values import excess_risk, shown_analysis
+
+_Run = Annotated[str, Query(max_length=500, description="As the list of runs names it.")]
+_Number = Annotated[int, Query(ge=0, le=2**31 - 1)]
+_END_REASONS = Literal[
+    "solved", "lost", "deadlock", "turn_budget", "token_budget", "truncated", "cancelled"
+]
+
+
+def router_of(root: Path) -> APIRouter:
+    """Return the routes that show the runs below a directory."""
+    browser = RunBrowser(root)
+    router = APIRouter(prefix="/api", tags=["runs"])
+
+    # Not async: files are read in a thread, and games go on meanwhile.
+    @router.get("/runs")
+    def runs() -> dict[str, Any]:
+        """All runs, newest first."""
+        return {"runs": [asdict(run) for run in browser.runs()]}
+
+    @router.get("/run")
+    def run(run: _Run) -> dict[str, Any]:
+        """One run: its summary, configuration, metrics and steps."""
+        found = asdict(browser.run(run))
+        return found.pop("summary") | found
+
+    @router.get("/run/metrics")
+    def metrics(
+        run: _Run,
+        columns: Annotated[str, Query(max_length=5000, description="With commas between.")] = "",
+    ) -> dict[str, Any]:
+        """Figures step by step; null = not measured."""
+        return asdict(browser.metrics(run, [name for name in columns.split(",") if name]))
+
+    @router.get("/run/step")
+    def step(
+        run: _Run,
+        step: _Number,
+        outcome: _END_REASONS | None = None,
+        invalid: bool = False,
+        min_regret: _Number | None = None,
+        sort: Literal["regret", "turns", "advantage"] | None = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        offset: _Number = 0,
+    ) -> dict[str, Any]:
+        """A step's groups, and those of its trajectories that are wanted."""
+        wanted = StepFilter(
+            outcome=outcome,
+            invalid=invalid,
+            min_regret=min_regret,
+            sort=sort,
+            limit=limit,
+            offset=offset,
+        )
+        return asdict(browser.step(run, step, wanted))
+
+    @router.get("/run/trajectory")
+    async def trajectory(
+        request: Request,
+        run: _Run,
+        step: _Number,
+        group: _Number,
+        episode: _Number,
+        attempt: _Number | None = None,
+    ) -> schemas.Episode:
+        """One trajectory, with what the solver says of every board."""
+        found = await run_in_threadpool(
+            lambda: browser.trajectory(run, step, group=group, episode=episode, attempt=attempt)
+        )
+        return await _analysed(found, request.app.state.site.analyst)
+
+    return router
+
+
+async def _analysed(stored: StoredEpisode, analyst: Analyst) -> schemas.Episode:
+    states = [*(turn.state for turn in stored.turns), stored.state_now]
+    analyses = await analyst.analyse(stored.game, states)
+    return schemas.Episode(
+        id="",
+        game=stored.game,
+        tier=stored.tier,
+        player="agent",
+        model=None,
+        seed=stored.seed,
+        turn_budget=stored.turn_budget,
+        board=schemas.Board(**asdict(stored.board)),
+        board_now=schemas.Board(**asdict(stored.board_now)),
+        analysis=shown_analysis(analyses[-1]),
+        status="over",
+        end_reason=stored.end_reason,
+        error=None,
+        turns=[
+            _turn(turn, analysis) for turn, analysis in zip(stored.turns, analyses, strict=False)
+        ],
+        created="",
+    )
+
+
+def _turn(turn: StoredTurn, analysis: Analysis) -> schemas.Turn:
+    return schemas.Turn(
+        turn=turn.turn,
+        board=schemas.Board(**asdict(turn.board)),
+        board_after=schemas.Board(**asdict(turn.board_after)),
+        answer=turn.answer,
+        action=turn.action,
+        effect=turn.effect,  # pyright: ignore[reportArgumentType]: a value of Effect
+        feedback="",
+        cost_before=turn.cost_before,
+        cost_after=turn.cost_after,
+        analysis=shown_analysis(analysis),
+        regret=turn.regret,
+        excess_risk=excess_risk(analysis, turn.action),
+        num_tokens=turn.num_tokens,
+        seconds=None,
+        advantages=schemas.Advantages(**asdict(turn.advantages)),
+    )

@@ -1,0 +1,281 @@
+"""The trajectories of one step as a list: filtered, sorted, a page at a time.
+
+Columns and rows of a step's file, and nothing else of it: the tokens are most of its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cast_ray.errors import TrajectoryError
+from cast_ray.rollout.trajectory import BATCH_SCHEMA
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from cast_ray.games.costs import ToldCost, told_cost
+from cast_ray.games.game import Effect
+from cast_ray.games.turn_quality import max_regret
+from cast_ray.rollout.trajectory import costs_of
+
+
+_PER_TURN = (
+    "answers", "actions", "turn_starts", "turn_ends", "shifted_advantages", "solver_advantages",
+    "step_advantages", "turn_advantages",
+)  # fmt: skip
+_PER_STATE = ("states", "cost_to_go", "cost_status")
+_KEY = ("group", "episode", "attempt")
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return some columns of all rows. Any: rows as Arrow hands them out.
+
+    Args:
+        path: of a table of ``BATCH_SCHEMA``.
+        columns: ``effects`` among them.
+
+    Raises:
+        TrajectoryError: the file is broken, of another version, or contradicts itself.
+    """
+    with _opened(path, columns) as file:
+        return _checked(path, _read(path, file, None, columns))
+
+
+def read_row(
+    path: Path, columns: Sequence[str], *, group: int, episode: int, attempt: int | None
+) -> dict[str, Any] | None:
+    """Return some columns of one row; None where there is none. Any: as Arrow hands it out.
+
+    Only the part of the file that holds it is read (a row group), and of other parts the keys.
+
+    Args:
+        path: of a table of ``BATCH_SCHEMA``.
+        columns: ``effects`` among them.
+        group: of the trajectory.
+        episode: likewise.
+        attempt: likewise; None = the last.
+
+    Raises:
+        TrajectoryError: as ``read_rows``.
+    """
+    with _opened(path, [*columns, *_KEY]) as file:
+        found: tuple[int, int, int] | None = None  # attempt, row group, row in it
+        for part in range(file.num_row_groups):
+            keys = _read(path, file, part, _KEY).to_pylist()
+            for row, key in enumerate(keys):
+                if (key["group"], key["episode"]) != (group, episode):
+                    continue
+                is_wanted = attempt in (None, key["attempt"])
+                if is_wanted and (found is None or key["attempt"] > found[0]):
+                    found = (key["attempt"], part, row)
+        if found is None:
+            return None
+        _, part, row = found
+        return _checked(path, _read(path, file, part, columns).slice(row, 1))[0]
+
+
+def _opened(path: Path, columns: Sequence[str]) -> pq.ParquetFile:
+    """Return the file, whose columns are those of this version."""
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _broken(path, error) from None
+    for name in columns:
+        index = file.schema_arrow.get_field_index(name)
+        if index < 0 or file.schema_arrow.field(index).type != BATCH_SCHEMA.field(name).type:
+            raise TrajectoryError(
+                f"{path.name} has no column {name} as this version writes it: it was written by "
+                "another one"
+            )
+    return file
+
+
+def _read(path: Path, file: pq.ParquetFile, part: int | None, columns: Sequence[str]) -> pa.Table:
+    names = list(columns)
+    try:
+        return file.read(columns=names) if part is None else file.read_row_group(part, names)
+    except (pa.ArrowException, OSError) as error:
+        raise _broken(path, error) from None
+
+
+def _checked(path: Path, table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows; raise TrajectoryError if a list is null or has another length."""
+    rows = table.to_pylist()
+    for row in rows:
+        num_turns = None if row["effects"] is None else len(row["effects"])
+        sizes = dict.fromkeys(_PER_TURN, num_turns)
+        sizes |= dict.fromkeys(_PER_STATE, -1 if num_turns is None else num_turns + 1)
+        for name, value in row.items():
+            is_short = name in sizes and value is not None and len(value) != sizes[name]
+            if value is None or is_short:
+                raise TrajectoryError(
+                    f"{path.name}: {name} of group {row.get('group')}, episode "
+                    f"{row.get('episode')} does not fit its turns; `cast-ray replay` says more"
+                )
+    return rows
+
+
+def _broken(path: Path, error: Exception) -> TrajectoryError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return TrajectoryError(f"{path.name} cannot be read ({reason}): put it back")
+
+
+_COLUMNS = (
+    "group", "episode", "attempt", "puzzle_id", "game", "tier", "reward", "end_reason", "effects",
+    "cost_to_go", "cost_status", "outcome_advantage",
+)  # fmt: skip
+_NO_ACTION = (Effect.INVALID, Effect.ILLEGAL, Effect.TRUNCATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """The episodes of one puzzle."""
+
+    group: int
+    puzzle_id: str
+    game: str
+    tier: str
+    solved: int
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryRow:
+    """One trajectory in a list."""
+
+    group: int
+    episode: int
+    attempt: int
+    end_reason: str
+    reward: float
+    turns: int
+    invalid: int
+    """Turns without an action, or with a forbidden one."""
+    ineffective: int
+    max_regret: int | None
+    """Most moves that one turn wasted (``max_regret``); None in Minesweeper, and where no turn has
+    a regret."""
+    cost_start: ToldCost
+    cost_end: ToldCost
+    outcome_advantage: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFilter:
+    """Which trajectories, in which order, and which part of the list."""
+
+    outcome: str | None = None
+    """Their ``end_reason``."""
+    invalid: bool = False
+    """Only those with an invalid turn."""
+    min_regret: int | None = None
+    """Only those that wasted at least so many moves in one turn."""
+    sort: Literal["regret", "turns", "advantage"] | None = None
+    """Largest first, those without such a figure last; None = by group and episode."""
+    limit: int = 100
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPage:
+    """One page of a step's trajectories."""
+
+    step: int
+    groups: tuple[GroupRow, ...]
+    """Of the whole step."""
+    total: int
+    """Trajectories that pass the filter."""
+    trajectories: tuple[TrajectoryRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRows:
+    """What is read of a step's file."""
+
+    groups: tuple[GroupRow, ...]
+    trajectories: tuple[TrajectoryRow, ...]
+    """By group, episode and attempt."""
+
+
+def read_step(path: Path) -> StepRows:
+    """Return the lists of a step's file; tokens and texts are not read.
+
+    Raises:
+        TrajectoryError: the file is broken.
+    """
+    rows = read_rows(path, _COLUMNS)
+    rows.sort(key=lambda row: (row["group"], row["episode"], row["attempt"]))
+    of_group: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        of_group.setdefault(row["group"], []).append(row)
+    return StepRows(
+        groups=tuple(
+            GroupRow(
+                group=group,
+                puzzle_id=members[0]["puzzle_id"],
+                game=members[0]["game"],
+                tier=members[0]["tier"],
+                solved=sum(row["reward"] > 0 for row in members),
+                episodes=len(members),
+            )
+            for group, members in of_group.items()
+        ),
+        trajectories=tuple(map(_trajectory_row, rows)),
+    )
+
+
+def page_of(step: int, rows: StepRows, wanted: StepFilter) -> StepPage:
+    """Return one page of a step's lists."""
+    found = [row for row in rows.trajectories if _passes(row, wanted)]
+    if wanted.sort is not None:
+        figure = _FIGURES[wanted.sort]
+        found.sort(key=lambda row: _descending(figure(row)))
+    start = max(wanted.offset, 0)
+    return StepPage(
+        step=step,
+        groups=rows.groups,
+        total=len(found),
+        trajectories=tuple(found[start : start + max(wanted.limit, 0)]),
+    )
+
+
+_FIGURES: dict[str, Callable[[TrajectoryRow], float | None]] = {
+    "regret": lambda row: row.max_regret,
+    "turns": lambda row: row.turns,
+    "advantage": lambda row: row.outcome_advantage,
+}
+
+
+def _trajectory_row(row: dict[str, Any]) -> TrajectoryRow:  # Any: a row as Arrow hands it out
+    costs, effects = costs_of(row).tolist(), row["effects"]
+    return TrajectoryRow(
+        group=row["group"],
+        episode=row["episode"],
+        attempt=row["attempt"],
+        end_reason=row["end_reason"],
+        reward=row["reward"],
+        turns=len(effects),
+        invalid=sum(effect in _NO_ACTION for effect in effects),
+        ineffective=sum(effect == Effect.INEFFECTIVE for effect in effects),
+        max_regret=max_regret(costs, effects, game=row["game"]),
+        cost_start=told_cost(costs[0]),
+        cost_end=told_cost(costs[-1]),
+        outcome_advantage=row["outcome_advantage"],
+    )
+
+
+def _passes(row: TrajectoryRow, wanted: StepFilter) -> bool:
+    if wanted.outcome is not None and row.end_reason != wanted.outcome:
+        return False
+    if wanted.invalid and not row.invalid:
+        return False
+    least = wanted.min_regret
+    return least is None or (row.max_regret is not None and row.max_regret >= least)
+
+
+def _descending(figure: float | None) -> tuple[bool, float]:
+    """Return a sort key: largest first, None last."""
+    return (figure is None, 0.0 if figure is None else -figure)

@@ -1,0 +1,1 @@
+"""New weights on the engine's side: received, loaded, proved."""

@@ -1,0 +1,285 @@
+"""Published weights between hosts: once to each host, however many engines are on it.
+
+The learner's host has a ``WeightSource``, an actor that hands out pieces of the files there. An
+engine asks its own ``WeightCarrier`` for a version: the first on a host takes a lock and pulls the
+pieces into this host's shared memory, the others find the file. Only a few pieces are in Ray's
+object store at a time. A file appears when its checksum is that of the manifest, never before.
+
+When the learner's host dies, the source goes with the weights: whoever starts the learner again
+starts a source beside it and publishes again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from blake3 import blake3
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cast_ray.errors import CastRayError, RemoteTimeout, WeightSyncError
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.weights.file import join_checksums, map_file, open_for_writing, write_all
+from cast_ray.weights.manifest import (
+    SPARE,
+    VERSIONS_KEPT,
+    WeightManifest,
+    announce,
+    latest_manifest,
+    make_private,
+    mismatch,
+)
+
+NAMESPACE = "cast_ray"
+"""Of the sources' names: engines are in Serve's namespace, the job in one of its own."""
+PIECES_IN_FLIGHT = 3
+"""Asked for at the same time: what one transfer takes of the object store, in pieces of 64 MiB."""
+_MAX_RESTARTS = 20
+_LOCK = ".carrier.lock"
+_POLL_S = 0.02
+
+
+class WeightSource:
+    """Hands out what is published in a directory of its host."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+        self._num_pieces_sent = 0
+
+    def latest(self) -> WeightManifest | None:
+        """Return the newest manifest; None before anything is published."""
+        return latest_manifest(self._directory)
+
+    def piece(self, version: int, begin: int, size: int) -> np.ndarray:
+        """Return the bytes of one piece of a version, ``size`` of them unless it is the last.
+
+        Raises:
+            WeightSyncError: the version is not here, or no longer.
+        """
+        path = self._directory / f"weights-{version}.safetensors"
+        try:
+            mapping = map_file(path)
+        except OSError as error:
+            raise WeightSyncError(
+                f"the learner's host has no version {version} at {path} ({error.strerror}); "
+                f"publish it again"
+            ) from error
+        self._num_pieces_sent += 1
+        count = min(size, len(mapping) - begin)
+        return np.frombuffer(mapping, dtype=np.uint8, offset=begin, count=count)
+
+    def num_pieces_sent(self) -> int:
+        """Return how many pieces were asked for since this process started."""
+        return self._num_pieces_sent
+
+
+def start_source(
+    name: str, *, directory: str, node_id: str, kind: type[WeightSource] = WeightSource
+) -> Any:
+    """Start the source of a run on the learner's host; return its handle (Any: Ray's).
+
+    It comes back when it is killed, and ends with the process that started it.
+
+    Args:
+        name: what carriers look for; with the run's id in it.
+        directory: where the learner publishes.
+        node_id: Ray's name of the learner's host.
+        kind: a test's own.
+    """
+    actor: Any = ray.remote(kind)
+    return actor.options(
+        name=name,
+        namespace=NAMESPACE,
+        num_cpus=0,
+        max_concurrency=4,
+        max_restarts=_MAX_RESTARTS,
+        max_task_retries=_MAX_RESTARTS,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+    ).remote(directory)
+
+
+def clear_hosts(directory: str, *, timeout_s: float) -> None:
+    """Delete a run's files on every host that is alive: when the run ends.
+
+    Raises:
+        RemoteTimeout: a host did not answer; its files stay.
+    """
+    remove: Any = ray.remote(_remove)
+    removals = [
+        remove.options(
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True),
+        ).remote(directory)
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    _, waiting = ray.wait(removals, num_returns=len(removals), timeout=timeout_s)
+    if waiting:
+        raise RemoteTimeout(
+            f"{len(waiting)} of {len(removals)} hosts did not delete {directory} within "
+            f"{timeout_s} s; delete it there"
+        )
+
+
+def _remove(directory: str) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+class WeightCarrier:
+    """Brings versions to this host; one for each engine, any number on a host."""
+
+    def __init__(self, source: str, *, directory: str, timeout_s: float) -> None:
+        """Look for the source only when something has to be brought.
+
+        Args:
+            source: name of the run's ``WeightSource``; empty where all is on one host.
+            directory: of this host's files, the same path on every host.
+            timeout_s: limit for one transfer.
+        """
+        self._source, self._timeout_s = source, timeout_s
+        self._directory = Path(directory)
+
+    def current(self) -> WeightManifest | None:
+        """Return the newest version there is, brought to this host; None before the first.
+
+        Raises:
+            WeightSyncError: it arrived damaged, or is gone.
+            RemoteTimeout: the source did not answer.
+            EnvironmentSetupError: this host has no room for it.
+        """
+        here = latest_manifest(self._directory)
+        source = self._find_source()
+        if source is None:
+            return here
+        newest = self._get(source.latest.remote(), time.monotonic() + self._timeout_s)
+        if newest is None or (here is not None and here.version >= newest.version):
+            return here
+        return self.bring(newest)
+
+    def place(self, manifest: WeightManifest) -> WeightManifest:
+        """Return the manifest that a version would have on this host, with a folder, unbrought.
+
+        Raises:
+            EnvironmentSetupError: the folder cannot be made.
+        """
+        return replace(manifest, path=str(make_private(self._directory) / Path(manifest.path).name))
+
+    def bring(self, manifest: WeightManifest) -> WeightManifest:
+        """Return the manifest of a version on this host, after a transfer if it was not here.
+
+        Raises:
+            WeightSyncError: it arrived damaged, or is gone.
+            RemoteTimeout: the source did not answer.
+            EnvironmentSetupError: this host has no room for it.
+        """
+        if not self._source:
+            return manifest  # all is on one host: who reads the file finds what is wrong with it
+        local = replace(manifest, path=str(self._directory / Path(manifest.path).name))
+        if _is_here(local):
+            return local
+        deadline = time.monotonic() + self._timeout_s
+        with _locked(make_private(self._directory) / _LOCK, deadline):
+            if not _is_here(local):
+                self._transfer(local, deadline)
+        return local
+
+    def _transfer(self, local: WeightManifest, deadline: float) -> None:
+        source = self._find_source()
+        if source is None:
+            raise RemoteTimeout(
+                f"version {local.version} is not in {self._directory} of this host, and there is "
+                f"no source {self._source!r} to bring it; publish it again"
+            )
+        path = Path(local.path)
+        with written_aside(path) as aside:
+            file = open_for_writing(aside, local.num_bytes, spare=self._directory / SPARE)
+            try:
+                digests = []
+                for index, piece in enumerate(self._pieces(source, local, deadline)):
+                    write_all(file, piece.data, index * local.piece_bytes)
+                    digests.append(blake3(piece.data).digest())
+            finally:
+                os.close(file)
+            if (checksum := join_checksums(digests)) != local.checksum:
+                raise mismatch(local, "checksum after its transfer", checksum, local.checksum)
+        announce(local, keep=VERSIONS_KEPT)
+
+    def _pieces(
+        self, source: Any, manifest: WeightManifest, deadline: float
+    ) -> Iterator[np.ndarray]:
+        """Yield the pieces in order, a few asked for ahead."""
+        asked: deque[ray.ObjectRef] = deque()
+        size = manifest.piece_bytes
+        for begin in range(0, manifest.num_bytes, size):
+            if len(asked) == PIECES_IN_FLIGHT:
+                yield self._get(asked.popleft(), deadline)
+            asked.append(source.piece.remote(manifest.version, begin, size))
+        while asked:
+            yield self._get(asked.popleft(), deadline)
+
+    def _find_source(self) -> Any:
+        """Return the source's handle (Any: Ray's); None where nobody has started one."""
+        if not self._source:
+            return None
+        try:
+            return ray.get_actor(self._source, namespace=NAMESPACE)
+        except ValueError:
+            return None
+
+    def _get(self, reference: ray.ObjectRef, deadline: float) -> Any:
+        try:
+            return ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
+        except GetTimeoutError as error:
+            raise RemoteTimeout(
+                f"the weight source {self._source} did not answer within {self._timeout_s} s"
+            ) from error
+        except RayTaskError as error:
+            if isinstance(error.cause, CastRayError):
+                raise type(error.cause)(f"weight source {self._source}: {error.cause}") from error
+            raise
+        except RayError as error:
+            raise RemoteTimeout(
+                f"the weight source {self._source} is gone ({error}); publish again"
+            ) from error
+
+
+def _is_here(local: WeightManifest) -> bool:
+    """Whether this host has announced exactly this file."""
+    path = Path(local.path)
+    try:
+        found = WeightManifest.from_json(path.with_suffix(".json").read_text())
+        return found == local and path.stat().st_size == local.num_bytes
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _locked(path: Path, deadline: float) -> Iterator[None]:
+    """Hold a lock among the processes of this host; it ends with the process that holds it."""
+    with refusals_named(path):
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise RemoteTimeout(
+                        f"another engine of this host holds {path} and brings no weights"
+                    ) from None
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(file)

@@ -1,0 +1,264 @@
+"""Does every layer of a running engine compute with the weights that were sent?
+
+A layer's parameters prove nothing: on CPU the engine computes with a packed copy that no attribute
+shows, and packed layers keep an empty parameter. So each layer is *used*, through the call that the
+model makes, on a fixed random input of two kinds of rows:
+
+* one-hot rows with a random sign. The product is one column of the weight, exactly, in any order
+  of summation and any dtype: it must be equal bit for bit, and one changed weight shows.
+* dense normal rows, which use the layer the way a forward pass does. They agree to rounding.
+
+No rank asks another: what a layer of this rank computes before results are gathered is compared
+with the share of the tensor that belongs here (``weight_shard``).
+
+Shapes: ``R`` probe rows, ``K`` inputs and ``N`` outputs of a layer.
+
+Which part of a sent tensor one rank of a tensor-parallel engine holds.
+
+A rule of vLLM's own layers, said once here so that the check (``weight_check``) compares a rank's
+layer with its own share and needs no word from another rank: a rank that failed would otherwise
+leave the others waiting in a collective.
+
+Shapes: ``K`` inputs and ``N`` outputs of a whole layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.linear import (
+    ColumnParallelLinear,
+    LinearBase,
+    QKVParallelLinear,
+    RowParallelLinear,
+)
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
+
+from cast_ray.errors import WeightSyncError
+
+
+def shares_of_linear(layer: LinearBase, name: str, sent: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return what the layer of this rank holds of each projection that is merged into it.
+
+    Args:
+        layer: on this rank.
+        name: of the layer, for the error.
+        sent: ``[N, K]`` weights, or ``[N]`` biases, whole, in the order of merging.
+
+    Raises:
+        WeightSyncError: the projections are merged in the file already and this rank holds only a
+            part of each.
+    """
+    if layer.tp_size == 1 or not isinstance(layer, (ColumnParallelLinear, RowParallelLinear)):
+        return sent
+    if isinstance(layer, RowParallelLinear):
+        # Inputs are divided; the bias is not.
+        return [
+            part if part.dim() == 1 else part.chunk(layer.tp_size, dim=1)[layer.tp_rank]
+            for part in sent
+        ]
+    if len(sent) != len(layer.output_partition_sizes):
+        raise WeightSyncError(
+            f"{name} comes as {len(sent)} tensors and holds "
+            f"{len(layer.output_partition_sizes)} projections: with tensor parallelism it cannot "
+            f"be compared; set engine.tensor_parallel_size=1"
+        )
+    if isinstance(layer, QKVParallelLinear):
+        # Fewer heads of keys and values than ranks: neighbours hold the same one.
+        replicas = (1, layer.num_kv_head_replicas, layer.num_kv_head_replicas)
+    else:
+        replicas = (1,) * len(sent)
+    return [
+        part.chunk(layer.tp_size // same, dim=0)[layer.tp_rank // same]
+        for part, same in zip(sent, replicas, strict=True)
+    ]
+
+
+def share_of_vocabulary(layer: VocabParallelEmbedding, sent: torch.Tensor) -> torch.Tensor:
+    """Return the rows ``[V, K]`` of the embedding or head that this rank holds, without padding."""
+    indices = layer.shard_indices
+    return sent[indices.org_vocab_start_index : indices.org_vocab_end_index]
+
+
+MAX_ONE_HOT_ROWS = 512
+"""A layer with more inputs is probed at so many of them, the same ones each time. All outputs are
+covered either way, so a layer left behind shows; one single weight may then be missed."""
+NUM_DENSE_ROWS = 8
+
+ALLOWED_RELATIVE_ERROR = {torch.float32: 2e-6, torch.bfloat16: 1e-3, torch.float16: 1.5e-4}
+"""Largest RMS error of the dense rows over the RMS of the product, by the dtype of the product.
+At least four times the largest healthy value seen on CPU (4e-7, 2.4e-4, 1e-5 in this order): in a
+layer of few outputs, one large one that is rounded the other way weighs more. In bfloat16 an update
+at learning rate 1e-5 hides below it; the one-hot rows see every weight whose bits changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCheck:
+    """How far the engine's use of one tensor is from the tensor that was sent."""
+
+    name: str
+    """As in the weights file."""
+    relative_error: float
+    allowed_error: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the error is allowed; NaN is not."""
+        return self.relative_error <= self.allowed_error
+
+    @property
+    def severity(self) -> tuple[bool, float]:
+        """Orders checks: wrong ones above right ones, then by error."""
+        return not self.is_right, self.relative_error
+
+
+@torch.no_grad()
+def check_layers(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> list[LayerCheck]:
+    """Compare every layer of a vLLM model with the tensors that were sent.
+
+    Args:
+        model: a model of vLLM's on one worker, weights loaded.
+        tensors: the complete weights, named as in the Hugging Face checkpoint; with tensor
+            parallelism each rank compares the share that it holds.
+
+    Returns:
+        One entry for each tensor and use: a tied embedding is checked as embedding and as head.
+
+    Raises:
+        WeightSyncError: a layer has no tensor in the file, or a tensor no layer.
+    """
+    unused = set(tensors)
+    checks = []
+    for name, module in model.named_modules():
+        for check, used in _check_module(model, name, module, tensors):
+            checks.append(check)
+            unused.discard(used)
+    if unused:
+        raise WeightSyncError(
+            f"no layer of the engine uses {sorted(unused)[:3]} of the weights sent; learner and "
+            f"engine must have the same architecture"
+        )
+    return checks
+
+
+def _check_module(
+    model: torch.nn.Module, name: str, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[LayerCheck, str]]:
+    """Yield the check of each tensor that one module uses, and the tensor's name in the file."""
+    if isinstance(module, LinearBase):
+        yield from _check_linear(model, name, module, tensors)
+    elif isinstance(module, ParallelLMHead):
+        # A tied head has no tensor of its own; the error must still say which layer is wrong.
+        own = f"{name}.weight"
+        source = own if own in tensors else "model.embed_tokens.weight"
+        sent = _find(tensors, source).to(module.params_dtype)
+        held = share_of_vocabulary(module, sent)
+        probe = _probe(held.shape[1])
+        logits = module.quant_method.apply(module, probe.rows.to(held), None)
+        yield _check_product(own, probe, logits[:, : len(held)], held), source
+    elif isinstance(module, VocabParallelEmbedding):
+        source = f"{name}.weight"
+        held = share_of_vocabulary(module, _find(tensors, source))
+        rows = torch.arange(len(held), device=module.get_parameter("weight").device)
+        yield _check_equal(source, module.quant_method.embedding(module, rows), held), source
+    else:
+        for field, parameter in module.named_parameters(recurse=False):
+            source = f"{name}.{field}"
+            yield _check_equal(source, parameter, _find(tensors, source)), source
+
+
+def _check_linear(
+    model: Any,  # Any: what vLLM's models have beside a module's methods
+    name: str,
+    layer: LinearBase,
+    tensors: Mapping[str, torch.Tensor],
+) -> Iterator[tuple[LayerCheck, str]]:
+    """Check a linear layer, one by one the projections that the engine has merged into it."""
+    prefix, _, leaf = name.rpartition(".")
+    parts = [f"{prefix}.{part}" for part in model.packed_modules_mapping.get(leaf, [leaf])]
+    whole = [_find(tensors, f"{part}.weight").to(layer.params_dtype) for part in parts]
+    sent = shares_of_linear(layer, name, whole)
+    probe = _probe(sent[0].shape[1])
+    # The call that the layer's own forward makes. The bias is compared apart: added to a product,
+    # it would round the exact rows.
+    output = layer.quant_method.apply(layer, probe.rows.to(sent[0]), None)
+    pieces = output.split([len(weight) for weight in sent], dim=1)
+    for part, weight, piece in zip(parts, sent, pieces, strict=True):
+        yield _check_product(f"{part}.weight", probe, piece, weight), f"{part}.weight"
+    if layer.bias is not None:
+        whole = [_find(tensors, f"{part}.bias").to(layer.params_dtype) for part in parts]
+        sent = shares_of_linear(layer, name, whole)
+        found = layer.get_parameter("bias").split([len(bias) for bias in sent])
+        for part, bias, expected in zip(parts, found, sent, strict=True):
+            yield _check_equal(f"{part}.bias", bias, expected), f"{part}.bias"
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """The fixed random input of all layers with ``K`` inputs."""
+
+    rows: torch.Tensor
+    """``[R, K]`` float32, every value exact in bfloat16: one-hot rows, then dense rows."""
+    inputs: torch.Tensor
+    """Which input each one-hot row looks at."""
+    signs: torch.Tensor
+    """``[len(inputs), 1]``, +1 or -1."""
+
+
+@cache
+def _probe(size: int) -> _Probe:
+    generator = torch.Generator().manual_seed(size)
+    inputs = torch.randperm(size, generator=generator)[:MAX_ONE_HOT_ROWS]
+    signs = torch.randint(0, 2, (len(inputs), 1), generator=generator) * 2.0 - 1.0
+    one_hot = torch.zeros(len(inputs), size).scatter_(1, inputs[:, None], signs)
+    dense = torch.randn(NUM_DENSE_ROWS, size, generator=generator).bfloat16().float()
+    return _Probe(torch.cat([one_hot, dense]), inputs, signs)
+
+
+def _check_product(
+    name: str, probe: _Probe, output: torch.Tensor, weight: torch.Tensor
+) -> LayerCheck:
+    """Judge the output ``[R, N]`` of a layer that should hold ``weight`` ``[N, K]``."""
+    exact, dense = output.split([len(probe.inputs), NUM_DENSE_ROWS])
+    columns = (probe.signs.to(weight) * weight[:, probe.inputs].T).to(exact)
+    if not torch.equal(exact, columns):
+        return LayerCheck(
+            name=name, relative_error=_relative_error(exact, columns), allowed_error=0.0
+        )
+    # Rounded as the engine rounds; the order of summation is what may differ.
+    exact_enough = torch.float64 if weight.dtype == torch.float32 else torch.float32
+    rows = probe.rows[-NUM_DENSE_ROWS:].to(weight).to(exact_enough)
+    product = rows @ weight.to(exact_enough).T
+    return LayerCheck(
+        name=name,
+        relative_error=_relative_error(dense, product.to(dense)),
+        allowed_error=ALLOWED_RELATIVE_ERROR[dense.dtype],
+    )
+
+
+def _check_equal(name: str, found: torch.Tensor, sent: torch.Tensor) -> LayerCheck:
+    error = _relative_error(found, sent.to(found))
+    return LayerCheck(name=name, relative_error=error, allowed_error=0.0)
+
+
+def _relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    if torch.equal(found, expected):
+        return 0.0
+    difference = (found.double() - expected.double()).norm()
+    return (difference / expected.double().norm()).item()
+
+
+def _find(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    if name not in tensors:
+        raise WeightSyncError(
+            f"the weights sent lack {name}, which the engine uses; learner and engine must have "
+            f"the same architecture"
+        )
+    return tensors[name]

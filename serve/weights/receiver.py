@@ -1,0 +1,268 @@
+"""The engine's end of a weight sync: a backend of vLLM's weight transfer that trusts nothing.
+
+Runs inside vLLM's worker process, where ``register`` announces it by entry point. It reads a
+published file, proves the bytes, loads them layer by layer and then asks every layer that the
+engine computes with what it holds now (``weight_check``). The outcome goes to the caller as a
+receipt (``weight_receipt``). With tensor parallelism each worker does this for its own share.
+``broadcast_receiver`` differs in how the tensors come, and in nothing else.
+
+The engine's end of a broadcast: as ``weight_receiver``, but the tensors come from the learner.
+
+Nothing of the engine is touched before all of them have arrived and are proved, here and at every
+other worker of the update. An update without an address is one from the file: so an engine that
+was started again catches up.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig, WeightTransferConfig
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
+
+from cast_ray.errors import TransferBroken, WeightSyncError
+from cast_ray.weights.broadcast import receive_tensors
+from cast_ray.weights.group import BroadcastGroup, Meeting, join
+from cast_ray.weights.manifest import WeightManifest, read_weights
+from serve.messages import BROADCAST_BACKEND, FILE_BACKEND, WeightReceipt
+from serve.orphans import end_with_parent
+from serve.weights.check import LayerCheck, check_layers
+from serve.weights.receipts import write_receipt
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class FileInit(WeightTransferInitInfo):
+    """Nothing to agree on beforehand: every update names its file."""
+
+
+@dataclass
+class FileUpdate(WeightTransferUpdateInfo):
+    """One published version."""
+
+    manifest: str
+    """``WeightManifest`` as JSON."""
+    receipt_path: str
+    """Where the receipts are written, one path for each engine and update; a rank adds its own."""
+
+
+class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
+    """Loads a whole published file; one update is one file.
+
+    ``acquire`` is what another way of the tensors replaces. ``load`` and ``pack_tied_head`` are
+    steps of their own so that a test's subclass can do one of them wrong and see the check notice.
+    """
+
+    init_info_cls = FileInit
+    update_info_cls = FileUpdate
+
+    def __init__(
+        self,
+        config: WeightTransferConfig,
+        vllm_config: VllmConfig,
+        device: torch.device,
+        model: torch.nn.Module,
+    ) -> None:
+        super().__init__(config, vllm_config, device, model)
+        parallel = self.parallel_config
+        if parallel.world_size != parallel.tensor_parallel_size:
+            raise WeightSyncError(
+                f"the weight backend {config.backend} knows tensor parallelism alone, got "
+                f"{parallel.world_size} workers and tensor_parallel_size="
+                f"{parallel.tensor_parallel_size}; start more engines instead"
+            )
+
+    def init_transfer_engine(self, init_info: FileInit) -> None:
+        """Do nothing: there is no connection to set up."""
+
+    def start_weight_update(self) -> None:
+        """Do nothing: the layers are opened only when the tensors have proved right."""
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:  # Any: vLLM's signature
+        """Load one version and write the receipt; the base class would wait for an accelerator."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def receive_weights(self, update_info: FileUpdate) -> None:
+        """Acquire, load and check one version; whatever goes wrong stands in the receipt.
+
+        Nothing is raised: vLLM asks all workers and stops listening at the first that failed. The
+        answers of the others would then be taken for those of its next call.
+        """
+        manifest = WeightManifest.from_json(update_info.manifest)
+        started = read = loaded = time.perf_counter()
+        is_changed = is_broken = False
+        checks: list[LayerCheck] = []
+        error = ""
+        try:
+            tensors = self.acquire(manifest, update_info)
+            read = loaded = time.perf_counter()
+            is_changed = True
+            initialize_layerwise_reload(self.model)
+            self.load(tensors)
+            finalize_layerwise_reload(self.model, self.model_config)
+            self.pack_tied_head()
+            loaded = time.perf_counter()
+            checks = check_layers(self.model, tensors)
+            _raise_if_wrong(checks, manifest)
+        except WeightSyncError as failure:
+            error, is_broken = str(failure), isinstance(failure, TransferBroken)
+        except Exception as failure:  # a model's loader raises anything: it has no contract
+            error = f"the engine cannot load version {manifest.version}: {failure!r}"
+            logger.exception("weights of version %d were not loaded", manifest.version)
+        worst = max(checks, key=lambda check: check.severity, default=None)
+        receipt = WeightReceipt(
+            version=manifest.version,
+            num_checks=len(checks),
+            worst_layer=worst.name if worst else "",
+            worst_relative_error=worst.relative_error if worst else 0.0,
+            seconds_read=read - started,
+            seconds_load=loaded - read,
+            seconds_check=time.perf_counter() - loaded,
+            error=error,
+            is_changed=is_changed,
+            is_broken=is_broken,
+        )
+        write_receipt(receipt, update_info.receipt_path, rank=self.parallel_config.rank)
+
+    def acquire(
+        self,
+        manifest: WeightManifest,
+        update_info: Any,  # Any: a FileUpdate here; other receivers have types of their own
+    ) -> dict[str, torch.Tensor]:
+        """Return the tensors of a version, proved; nothing of the model is touched.
+
+        Raises:
+            WeightSyncError: they are not what was published.
+        """
+        return read_weights(manifest)
+
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Hand the tensors to the model, which packs each layer as soon as it is complete."""
+        model: Any = self.model  # Any: what vLLM's models have beside a module's methods
+        model.load_weights(iter(tensors.items()))
+
+    def pack_tied_head(self) -> None:
+        """Pack the output head again when it shares the embedding.
+
+        The layer-wise reload sees the shared parameter only as the embedding's: on CPU the head
+        would go on computing with the copy that was packed at the start.
+        """
+        if self.model_config.hf_config.tie_word_embeddings:
+            model: Any = self.model
+            head = model.lm_head
+            head.tie_weights(model.model.embed_tokens)
+            head.quant_method.process_weights_after_loading(head)
+
+    def finish_weight_update(self) -> None:
+        """Do nothing: an update that returned is complete."""
+
+    def shutdown(self) -> None:
+        """Do nothing: no connection, no thread, no open file."""
+
+
+def _raise_if_wrong(checks: list[LayerCheck], manifest: WeightManifest) -> None:
+    wrong = [check for check in checks if not check.is_right]
+    if wrong:
+        found = "; ".join(
+            f"{check.name} has relative error {check.relative_error:.3g}, allowed "
+            f"{check.allowed_error:.3g}"
+            for check in wrong[:3]
+        )
+        raise WeightSyncError(
+            f"the engine does not compute with the weights of version {manifest.version}: "
+            f"{found} ({len(wrong)} of {len(checks)} tensors wrong); load them again or restart "
+            f"the engine"
+        )
+
+
+def register() -> None:
+    """Make a process of vLLM ready for us; vLLM calls this in each of them."""
+    WeightTransferEngineFactory.register_engine(FILE_BACKEND, WeightReceiver)
+    WeightTransferEngineFactory.register_engine(
+        BROADCAST_BACKEND, "serve.weights.receiver", "BroadcastReceiver"
+    )
+    end_with_parent()
+    # vLLM's attention uses AMX wherever the CPU has it, and the kernel lets only processes use it
+    # that asked. Without this the engine dies of an illegal instruction unless some matrix product
+    # happened to ask before.
+    if torch.cpu._is_amx_tile_supported():
+        torch.cpu._init_amx()
+
+
+@dataclass
+class BroadcastUpdate(FileUpdate):
+    """One published version, and where the learner sends it; the fields of a ``Meeting``."""
+
+    address: str = ""
+    """Empty = read the file."""
+    port: int = 0
+    token: str = ""
+    world_size: int = 0
+    device: str = ""
+    bucket_bytes: int = 0
+    first_rank: int = 0
+    """Of this engine's workers in the broadcast; the others follow."""
+    timeout_s: float = 0.0
+    """From the worker's start until all tensors are proved."""
+
+    @property
+    def meeting(self) -> Meeting:
+        """Where the tensors are received."""
+        return Meeting(
+            address=self.address,
+            port=self.port,
+            token=self.token,
+            world_size=self.world_size,
+            device=self.device,
+            bucket_bytes=self.bucket_bytes,
+        )
+
+
+class BroadcastReceiver(WeightReceiver):
+    """Receives a version from the learner's rank 0, together with all other workers."""
+
+    update_info_cls = BroadcastUpdate
+
+    def acquire(
+        self, manifest: WeightManifest, update_info: BroadcastUpdate
+    ) -> dict[str, torch.Tensor]:
+        """Return the tensors of a version, as they were sent, on the worker's device.
+
+        Raises:
+            TransferBroken: a member of the broadcast is away, or late.
+            WeightSyncError: what arrived is not what was sent, or, of a file, published.
+        """
+        if not update_info.address:
+            return super().acquire(manifest, update_info)
+        with self.join(update_info) as group:
+            return receive_tensors(
+                group,
+                manifest.tensors,
+                bucket_bytes=update_info.bucket_bytes,
+                version=manifest.version,
+            )
+
+    def join(self, update_info: BroadcastUpdate) -> BroadcastGroup:
+        """Meet the sender and the other workers."""
+        return join(
+            update_info.meeting,
+            rank=update_info.first_rank + self.parallel_config.rank,
+            device=self.device,
+            timeout_s=update_info.timeout_s,
+        )

@@ -1,0 +1,1 @@
+"""Ray actors that play episodes and answer for solvers, and their pool."""

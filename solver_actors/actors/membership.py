@@ -1,0 +1,228 @@
+"""The environment actors of a pool: which are there, and how many groups each has.
+
+An actor is there when it has answered. One whose node has not come yet, or that was lost and is
+being started again, has not: it gets no group, and the others go on.
+
+What a pool's actors have done and which processes they are, restarts included.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, RayError
+
+from cast_ray.errors import ActorLostError
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 4.0
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One environment actor."""
+
+    name: str
+    actor: Any  # Ray's handles have the actor's methods, and .remote
+    num_groups: int = 0
+    """That it plays now."""
+    is_there: bool = False
+    ask_at: float | None = None
+    """When it is asked for a sign of life again; None = it need not be, or a question is on its
+    way. ``time.monotonic``."""
+    num_silent: int = 0
+    """Questions in a row that it was not there for."""
+    is_lost: bool = False
+    """For good: Ray does not start it again."""
+
+
+class Members:
+    """Gives groups to whoever is there and has the fewest. Not safe for threads by itself."""
+
+    def __init__(
+        self,
+        *,
+        groups_per_actor: int,
+        on_answer: Callable[[Member, Any], None],
+    ) -> None:
+        """Begin with nobody.
+
+        Args:
+            groups_per_actor: most that one gets at a time.
+            on_answer: is told of each answer, from a thread of Ray's; hand it to ``take_answer``.
+        """
+        self._groups_per_actor, self._on_answer = groups_per_actor, on_answer
+        self._all: list[Member] = []
+        self._lost: list[str] = []  # names and reasons
+
+    def add(self, actor: Any) -> None:  # Any: Ray's handle has the actor's methods, and .remote
+        """Add an actor, which need not run yet; it is there when it has answered."""
+        member = Member(f"environment-{len(self._all)}", actor)
+        self._all.append(member)
+        self._ask(member)
+
+    def __iter__(self) -> Iterator[Member]:
+        """Return an iterator over all members."""
+        return iter(tuple(self._all))
+
+    @property
+    def num_members(self) -> int:
+        """How many there are, or will be."""
+        return len(self._all)
+
+    @property
+    def num_there(self) -> int:
+        """How many are there."""
+        return sum(member.is_there for member in self._all)
+
+    def next_free(self) -> Member | None:
+        """Return whoever is to play the next group; None while nobody can take one."""
+        there = [member for member in self._all if member.is_there]
+        idlest = min(there, key=lambda member: member.num_groups, default=None)
+        if idlest is None or idlest.num_groups >= self._groups_per_actor:
+            return None
+        return idlest
+
+    def check_enough(self, count: int) -> None:
+        """Raise ActorLostError if so many can never be there together."""
+        if len(self._all) - len(self._lost) < count and self._lost:
+            raise ActorLostError(
+                f"{len(self._lost)} of {len(self._all)} environment actors did not start: look at "
+                f"the log of {self._lost[-1]}"
+            )
+
+    def doubt(self, member: Member) -> None:
+        """Give a member nothing until it has answered: a group of its was lost."""
+        if member.is_there:
+            member.is_there = False
+            member.ask_at = time.monotonic()
+
+    @property
+    def next_question(self) -> float:
+        """When ``ask_due`` has something to do, as ``time.monotonic``; infinite = never so far."""
+        return min((one.ask_at for one in self._all if one.ask_at is not None), default=math.inf)
+
+    def ask_due(self) -> None:
+        """Ask for a sign of life whoever is due."""
+        now = time.monotonic()
+        for member in self._all:
+            if member.ask_at is not None and member.ask_at <= now:
+                self._ask(member)
+
+    def take_answer(self, member: Member, answer: Any) -> None:
+        """Note that a member is there, or not yet, or that it never will be again.
+
+        Raises:
+            ActorLostError: the last one is gone.
+        """
+        try:
+            answer.result(timeout=0)
+        except ActorDiedError as error:
+            self._give_up(member, error)
+        except RayError:  # it is being started again
+            pause = min(_FIRST_PAUSE_S * 2**member.num_silent, _LONGEST_PAUSE_S)
+            member.ask_at = time.monotonic() + pause
+            member.num_silent += 1
+        else:
+            member.is_there, member.num_silent = True, 0
+
+    def _give_up(self, member: Member, error: ActorDiedError) -> None:
+        member.is_lost = True
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        self._lost.append(f"{member.name} ({reason})")
+        logger.warning("%s is lost for good: %s", member.name, reason)
+        if all(one.is_lost for one in self._all):
+            raise ActorLostError(
+                f"no environment actor is left: look at the log of {self._lost[-1]}"
+            ) from error
+
+    def _ask(self, member: Member) -> None:
+        member.ask_at = None
+        # Not repeated by Ray, which tells the terminal of each time. An actor that has no place
+        # yet keeps the question.
+        answer = member.actor.counters.remote().future()
+        answer.add_done_callback(lambda done: self._on_answer(member, done))
+
+
+_SIZES = ("memory_bytes", "resident_bytes")
+"""Sizes: those of a dead process are gone with it."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one actor."""
+
+    pid: int = 0
+    """0 = it has never answered."""
+    latest: dict[str, float] = field(default_factory=dict)
+    """As it last said, counted from its process's start."""
+    earlier: dict[str, float] = field(default_factory=dict)
+    """Of its processes before this one, as last heard."""
+
+
+class ActorCounters:
+    """Asks all actors of a pool; one that is dead or restarting keeps its last figures."""
+
+    def __init__(self, environments: Members, oracles: Sequence[Any]) -> None:
+        # Any: Ray's handles have the actor's methods, and .remote
+        self._environments = environments
+        self._oracles = {f"oracle-{index}": actor for index, actor in enumerate(oracles)}
+        self._known: defaultdict[str, _Known] = defaultdict(_Known)
+
+    def refresh(self, *, timeout_s: float) -> dict[str, int]:
+        """Ask every actor that is there and return the pids of those that answer, by name.
+
+        Args:
+            timeout_s: for all of them together.
+        """
+        # One that is not there would keep the question until it is.
+        there = {member.name: member.actor for member in self._environments if member.is_there}
+        asked = {
+            actor.counters.options(max_task_retries=0).remote(): name
+            for name, actor in (there | self._oracles).items()
+        }
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)
+        pids = {}
+        for answer in ready:
+            try:
+                counters = ray.get(answer, timeout=timeout_s)
+            except RayError:  # it died meanwhile, or is not back yet
+                continue
+            pids[asked[answer]] = self._note(asked[answer], counters)
+        return pids
+
+    def totals(self) -> dict[str, float]:
+        """Return the sums over all actors, as of the last ``refresh``."""
+        totals: dict[str, float] = {}
+        for known in self._known.values():
+            for counters in (known.earlier, known.latest):
+                for name, value in counters.items():
+                    totals[name] = totals.get(name, 0) + value
+        return totals
+
+    def resident_bytes(self) -> dict[str, float]:
+        """Return the memory of each actor's process by name, as of the last ``refresh``."""
+        return {
+            name: known.latest["resident_bytes"]
+            for name, known in self._known.items()
+            if known.latest
+        }
+
+    def _note(self, name: str, counters: dict[str, float]) -> int:
+        pid = int(counters.pop("pid"))
+        known = self._known[name]
+        if known.pid not in (0, pid):
+            for counter, value in known.latest.items():
+                if counter not in _SIZES:
+                    known.earlier[counter] = known.earlier.get(counter, 0) + value
+        known.pid, known.latest = pid, counters
+        return pid

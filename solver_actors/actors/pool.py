@@ -1,0 +1,387 @@
+"""The rollout pool: whole groups go out, scored record batches come back, nothing waits between.
+
+A group that its actor's death took along is played again under the same seeds. Nothing here
+blocks but ``collect``; one thread may submit while another collects.
+
+Where a pool's actors run: what is reserved for them, over the nodes, kept over restarts.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
+from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.chat import ChatPieces
+from cast_ray.rollout.episode import EpisodeSpec, Sampling
+from cast_ray.rollout.generate import Generate
+from solver_actors.actors.actors import EnvironmentActor, OracleActor
+from solver_actors.actors.membership import ActorCounters, Member, Members
+from solver_actors.registry import has_deadlocks
+from solver_actors.teacher import SoftTeacher
+from solver_actors.value_net.scale import LossAtSight, ValueNetOracle, sees_losses
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A placement group with a bundle for each of some actors."""
+
+    group: PlacementGroup
+    strategies: Sequence[PlacementGroupSchedulingStrategy]
+    """The bundles, in order."""
+
+    @classmethod
+    def reserve(cls, name: str, *, count: int, num_cpus: float, num_gpus: float = 0.0) -> Places:
+        """Ask for places on as many nodes as there are, and return at once; actors wait for theirs.
+
+        Args:
+            name: of the placement group.
+            count: places, all of them given together.
+            num_cpus, num_gpus: of each.
+        """
+        bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
+        group = placement_group([bundle] * count, strategy="SPREAD", name=name)
+        return cls(group, [PlacementGroupSchedulingStrategy(group, i) for i in range(count)])
+
+    def give_back(self) -> None:
+        """End the reservation; actors that still run there are ended by Ray."""
+        remove_placement_group(self.group)
+
+
+logger = logging.getLogger(__name__)
+
+_OTHER_CALLS = 16
+"""That an environment actor answers beside the groups that it plays."""
+_MAX_RESTARTS = 20
+"""Of one actor: an actor that dies more often than this in a run is not dying by accident."""
+_MAX_ATTEMPTS = 5
+"""At one group: the same group that ends its actor again and again ends the run."""
+_FIRST_DELAY_S = 0.25
+_LOST = (RayActorError, ObjectLostError, WorkerCrashedError, NodeDiedError, OutOfMemoryError)
+"""What a dead process or node leaves behind; anything else is an error of ours."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A group that is out, or will be when it is due."""
+
+    group: list[EpisodeSpec]
+    """As submitted."""
+    sampling: Sampling
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """What a thread of Ray's has seen."""
+
+    member: Member
+    future: Future[Any]
+    """Done: a scored group, or a member's sign of life."""
+    pending: _Pending | None = None
+    """The group; None = it is a sign of life."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """How many actors a pool has, and what Ray reserves for each."""
+
+    environment_actors: int = 1
+    environment_actors_at_start: int = 1
+    """Placed together, over the nodes; the others join when there is room for them."""
+    cpus_per_environment_actor: float = 0.5
+    groups_per_environment_actor: int = 64
+    oracle_actors: int = 1
+    cpus_per_oracle_actor: float = 0.5
+    gpus_per_oracle_actor: float = 0.0
+
+
+class RolloutPool:
+    """Environment actors and oracle actors, and the way of a group through them."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        size: PoolSize,
+        oracle_max_bytes: int,
+        game: str,
+        model_dir: str,
+        pieces: ChatPieces,
+        make_generate: Callable[[int], Generate],
+        deadlock_ends_episode: bool,
+        teacher: SoftTeacher | None = None,
+        value_net: ValueNetOracle | None = None,
+    ) -> None:
+        """Start the actors; nothing waits for them here.
+
+        Args:
+            run_id: begins the names of all actors.
+            size: how many there are.
+            oracle_max_bytes: bound of one oracle's solvers.
+            game: its kernels are compiled before an oracle is ready.
+            model_dir: holds the tokenizer.
+            pieces: the chat template's turn pieces.
+            make_generate: makes the way to the engines, inside an actor, whose number it is told.
+            deadlock_ends_episode: whether an episode ends in a state that its solver proves lost.
+                Solvers travel to the environment actors for this alone, and of games that have
+                deadlocks alone.
+            teacher: judges every turn beside the costs; None = nobody does.
+            value_net: what the oracles ask in the place of exact solvers; None = those.
+        """
+        self._deadlock_ends_episode = deadlock_ends_episode
+        self._value_net = [] if value_net is None else [ray.put(value_net)]
+        self._run_id, self._size = run_id, size
+        self._make_environment = functools.partial(
+            EnvironmentActor.options,
+            num_cpus=size.cpus_per_environment_actor,
+            max_concurrency=size.groups_per_environment_actor + _OTHER_CALLS,
+            max_restarts=_MAX_RESTARTS,
+        )
+        self._environment_arguments = {
+            "model_dir": model_dir,
+            "pieces": pieces,
+            "make_generate": make_generate,
+        }
+        places = Places.reserve(
+            f"{run_id}-oracles",
+            count=size.oracle_actors,
+            num_cpus=size.cpus_per_oracle_actor,
+            num_gpus=size.gpus_per_oracle_actor,
+        )
+        self._places = [places]
+        self._oracles: list[Any] = [  # Any: as above
+            OracleActor.options(
+                name=f"{run_id}-oracle-{index}",
+                num_cpus=size.cpus_per_oracle_actor,
+                num_gpus=size.gpus_per_oracle_actor,
+                scheduling_strategy=place,
+                max_restarts=_MAX_RESTARTS,
+                max_task_retries=-1,  # asking twice gives the same answer; restarts are bounded
+                # A call to score waits for its rollout: the solvers of groups submitted after it
+                # must not wait behind it, or one group would be played after the other.
+                allow_out_of_order_execution=True,
+            ).remote(
+                max_bytes=oracle_max_bytes,
+                game=game,
+                teacher=teacher,
+                is_exact=not self._value_net,
+            )
+            for index, place in enumerate(places.strategies)
+        ]
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._delayed: list[tuple[float, _Pending]] = []
+        self._lock = threading.Lock()  # of the two below
+        self._waiting: deque[_Pending] = deque()
+        self._members = Members(
+            groups_per_actor=size.groups_per_environment_actor,
+            on_answer=lambda member, answer: self._events.put(_Event(member, answer)),
+        )
+        self._add_environments(size.environment_actors_at_start, together=True)
+        self.actors = ActorCounters(self._members, self._oracles)
+        self.num_lost_groups = 0
+
+    def expect_more(self) -> None:
+        """Ask for the places of the actors that the run does not begin with; they join by then.
+
+        Not before the other parts have theirs: these would take them.
+        """
+        size = self._size
+        for _ in range(size.environment_actors - size.environment_actors_at_start):
+            self._add_environments(1, together=False)
+
+    def wait_until_there(self, count: int, *, timeout_s: float) -> None:
+        """Return when so many environment actors have answered; call it before ``collect``.
+
+        Raises:
+            RemoteTimeout: they have not in time.
+            ActorLostError: none is left.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self._members.num_there < count:
+            event = self._next_event(deadline)
+            if event is not None:
+                self._take(event, [])
+                self._members.check_enough(count)
+            elif time.monotonic() >= deadline:
+                raise RemoteTimeout(
+                    f"{self._members.num_there} of {count} environment actors answered within "
+                    f"{timeout_s:g} s: see ray status, and their logs"
+                )
+
+    def submit(self, group: list[EpisodeSpec], sampling: Sampling) -> None:
+        """Send out a group, now or when an actor is free; it comes back from ``collect``."""
+        with self._lock:
+            self._waiting.append(_Pending(group, sampling))
+        self._give_out()
+
+    def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
+        """Return the groups that have ended since the last call, scored; wait for one if none has.
+
+        A group that was lost is sent out again after a delay, with ``attempt`` raised.
+
+        Args:
+            timeout_s: longest wait; the list is then empty.
+
+        Returns:
+            The list object that was submitted, and its episodes as ``SCORED_SCHEMA``.
+
+        Raises:
+            ActorLostError: a group was lost too often.
+            CastRayError: whatever went wrong in an episode, named by the actor.
+        """
+        deadline = time.monotonic() + timeout_s
+        done: list[tuple[list[EpisodeSpec], pa.RecordBatch]] = []
+        while not done:
+            self._start_due()
+            due = min((due for due, _ in self._delayed), default=deadline)
+            event = self._next_event(min(due, deadline))
+            if event is None:
+                if time.monotonic() >= deadline:
+                    break
+                continue
+            self._take(event, done)
+            while not self._events.empty():
+                self._take(self._events.get_nowait(), done)
+            self._give_out()
+        return done
+
+    def counters(self, *, timeout_s: float = 30.0) -> dict[str, float]:
+        """Return what all actors have done, summed; one that is away keeps its last figures."""
+        self.actors.refresh(timeout_s=timeout_s)
+        return self.actors.totals()
+
+    def close(self) -> None:
+        """End this pool's actors."""
+        for actor in (*(member.actor for member in self._members), *self._oracles):
+            ray.kill(actor)
+        for places in self._places:
+            places.give_back()
+
+    def _next_event(self, until: float) -> _Event | None:
+        """Wait for what happens next; None where nothing does, or somebody was to be asked."""
+        with self._lock:
+            self._members.ask_due()
+            until = min(until, self._members.next_question)
+        try:
+            return self._events.get(timeout=max(until - time.monotonic(), 0.0))
+        except queue.Empty:
+            return None
+
+    def _add_environments(self, count: int, *, together: bool) -> None:
+        """Start actors that join when they have a place."""
+        first = self._members.num_members
+        name = f"{self._run_id}-environment" + ("s" if together else f"-{first}")
+        places = Places.reserve(name, count=count, num_cpus=self._size.cpus_per_environment_actor)
+        self._places.append(places)
+        for index, place in enumerate(places.strategies, start=first):
+            actor = self._make_environment(
+                name=f"{self._run_id}-environment-{index}", scheduling_strategy=place
+            ).remote(number=index, **self._environment_arguments)
+            with self._lock:
+                self._members.add(actor)
+
+    def _take(self, event: _Event, done: list[tuple[list[EpisodeSpec], pa.RecordBatch]]) -> None:
+        """Add an ended group to ``done``, or see to it that a lost one is played again."""
+        pending, member = event.pending, event.member
+        if pending is None:
+            with self._lock:
+                self._members.take_answer(member, event.future)
+            return
+        with self._lock:
+            member.num_groups -= 1
+        try:
+            done.append((pending.group, event.future.result(timeout=0)))
+        except _LOST as error:
+            self._lose(pending, member, error)
+        except RayTaskError as error:
+            if isinstance(error.cause, _LOST):
+                self._lose(pending, member, error.cause)
+            elif isinstance(error.cause, CastRayError):
+                raise error.cause from None
+            else:
+                raise
+
+    def _lose(self, pending: _Pending, member: Member, error: Exception) -> None:
+        """Have a lost group played again, by whoever is there by then."""
+        with self._lock:
+            self._members.doubt(member)
+        self._play_again(pending, error)
+
+    def _play_again(self, pending: _Pending, error: Exception) -> None:
+        first = pending.group[0]
+        pending.attempt += 1
+        self.num_lost_groups += 1
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if pending.attempt >= _MAX_ATTEMPTS:
+            raise ActorLostError(
+                f"group {first.group} of step {first.step} was lost {pending.attempt} times: look "
+                f"at its environment actor's log ({reason})"
+            ) from error
+        logger.warning("group %d of step %d is played again: %s", first.group, first.step, reason)
+        delay = _FIRST_DELAY_S * 2 ** (pending.attempt - 1)
+        self._delayed.append((time.monotonic() + delay, pending))
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        due = [pending for when, pending in self._delayed if when <= now]
+        self._delayed = [(when, pending) for when, pending in self._delayed if when > now]
+        with self._lock:
+            self._waiting.extendleft(reversed(due))
+        self._give_out()
+
+    def _give_out(self) -> None:
+        """Give waiting groups to actors that are there and free."""
+        with self._lock:
+            while self._waiting and (member := self._members.next_free()) is not None:
+                self._start(self._waiting.popleft(), member)
+
+    def _start(self, pending: _Pending, member: Member) -> None:
+        group = [
+            replace(spec, attempt=spec.attempt + pending.attempt) if pending.attempt else spec
+            for spec in pending.group
+        ]
+        first = group[0]
+        # The same puzzle always meets the same oracle: its table is there.
+        oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
+        member.num_groups += 1
+        rollout = member.actor.play_group.remote(
+            group, pending.sampling, self._prover(first.puzzle, oracle)
+        )
+        future: Future[pa.RecordBatch] = oracle.score.remote(rollout, self._value_net).future()
+        future.add_done_callback(lambda ended: self._events.put(_Event(member, ended, pending)))
+
+    def _prover(self, puzzle: Puzzle, oracle: Any) -> object:  # Any: as above
+        """Return what proves states of a puzzle lost, or Ray's promise of it; None = nobody is to.
+
+        A value network proves nothing: with one, what is lost at sight is all that is known.
+        """
+        if not self._deadlock_ends_episode:
+            return None
+        if self._value_net:
+            return LossAtSight(puzzle.game, puzzle.board) if sees_losses(puzzle.game) else None
+        if has_deadlocks(puzzle.game):
+            return oracle.solver.remote(puzzle.game, puzzle.board)
+        return None

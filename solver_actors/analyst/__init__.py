@@ -1,0 +1,1 @@
+"""Boards explained by exact solvers, in this process or in actors."""

@@ -1,0 +1,67 @@
+"""An analyst in this process, with one worker thread: for serving boards without a cluster.
+
+The solvers' kernels keep the interpreter's lock. A look-up takes microseconds, but while a board
+above a table's cap is searched, a second or two, nothing else of this process runs: a service for
+many has ``analyst_actor``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from cast_ray.games.analysis import Analysis
+from solver_actors.analyst.analyst import analyse, analyse_visible, new_board
+from solver_actors.oracle import Oracle
+
+
+class LocalAnalyst:
+    """Answers one question after the other, beside the event loop; is an ``Analyst``."""
+
+    def __init__(self, *, max_bytes: int) -> None:
+        """Start without any solver.
+
+        Args:
+            max_bytes: most bytes of solvers that are kept.
+        """
+        self._oracle = Oracle(max_bytes=max_bytes)  # the worker alone touches it
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analyst")
+
+    async def analyse(
+        self,
+        game: str,
+        boards: Sequence[str],
+        *,
+        privileged: bool = True,
+        temperature: float | None = None,
+        with_line: bool = False,
+    ) -> Sequence[Analysis]:
+        """Return one analysis a board; see ``Analyst``."""
+        question = functools.partial(
+            analyse,
+            self._oracle,
+            game,
+            boards,
+            privileged=privileged,
+            temperature=temperature,
+            with_line=with_line,
+        )
+        return await asyncio.get_running_loop().run_in_executor(self._worker, question)
+
+    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
+        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._worker, analyse_visible, rows, num_mines
+        )
+
+    async def new_board(self, game: str, tier: str, seed: int) -> str:
+        """Return a start state of a tier; see ``Analyst``."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._worker, new_board, self._oracle, game, tier, seed
+        )
+
+    def close(self) -> None:
+        """Let the worker end; what is asked already is answered."""
+        self._worker.shutdown(wait=False)

@@ -1,0 +1,303 @@
+"""Analysts in processes of their own: the Ray shell, and the client that asks them.
+
+Boards of one layout always go to the same actor, where its solver is. Asking twice gives the same
+answer, so Ray repeats what a restart lost.
+
+An analyst that answers here what is quick, and lets actors answer the rest.
+
+A call of an actor costs more processor time than looking up a state in a table that is there. But a
+board that somebody sent may take a search of seconds, which would stop everything else in this
+process: so every layout is asked about in an actor first, and only one that was quick there is
+solved here from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
+from cast_ray.games import get_game
+from cast_ray.games.analysis import Analysis, Analyst
+from solver_actors.actors.actors import process_figures
+from solver_actors.analyst.analyst import analyse, analyse_visible, new_board
+from solver_actors.kernels import CompilationCounter, compile_kernels
+from solver_actors.oracle import Oracle
+from solver_actors.registry import get_solver_entry
+
+_GATHERING_S = 0.002
+"""A question waits so long for others to the same actor: a call costs more than an answer."""
+_MAX_RESTARTS = 20
+"""Of one actor: one that dies more often is not dying by accident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardsQuestion:
+    """What ``Analyst.analyse`` is asked."""
+
+    game: str
+    boards: tuple[str, ...]
+    privileged: bool
+    temperature: float | None
+    with_line: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewQuestion:
+    """What ``Analyst.analyse_visible`` is asked."""
+
+    rows: tuple[str, ...]
+    num_mines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBoardQuestion:
+    """What ``Analyst.new_board`` is asked."""
+
+    game: str
+    tier: str
+    seed: int
+
+
+Question = BoardsQuestion | ViewQuestion | NewBoardQuestion
+Answer = list[Analysis] | str | CastRayError
+"""An error is an answer: it must not take those of others along."""
+
+
+@ray.remote
+class AnalystActor:
+    """One process's solvers."""
+
+    def __init__(self, *, max_bytes: int, games: Sequence[str]) -> None:
+        compile_kernels(games)
+        self._compilations = CompilationCounter()
+        self._oracle = Oracle(max_bytes=max_bytes)
+        self._num_calls = self._num_questions = 0
+
+    def answer(self, questions: list[Question]) -> list[Answer]:
+        """Return one answer a question, in their order."""
+        self._num_calls += 1
+        self._num_questions += len(questions)
+        return [_answered(self._oracle, question) for question in questions]
+
+    def counters(self) -> dict[str, float]:
+        """Return what this process has done since it was ready."""
+        return {
+            **asdict(self._oracle.counters),
+            "num_calls": self._num_calls,
+            "num_questions": self._num_questions,
+            "num_compilations": self._compilations.num_compilations,
+            **process_figures(),
+        }
+
+
+def start_analysts(
+    count: int, *, num_cpus: float, max_bytes: int, games: Iterable[str]
+) -> list[Any]:  # Any: Ray's handles have the actor's methods, and .remote
+    """Return the handles of new actors; nothing waits for them here.
+
+    Args:
+        count: how many.
+        num_cpus: that Ray reserves for each.
+        max_bytes: bound of one actor's solvers.
+        games: their kernels are compiled before an actor is ready.
+    """
+    options = AnalystActor.options(
+        num_cpus=num_cpus,
+        max_restarts=_MAX_RESTARTS,
+        max_task_retries=-1,  # asking twice gives the same answer; restarts are bounded
+    )
+    names = tuple(games)
+    return [options.remote(max_bytes=max_bytes, games=names) for _ in range(count)]
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    """One question on its way."""
+
+    question: Question
+    answer: asyncio.Future[Any]
+    """Any: a list of analyses, or a board."""
+
+
+class RemoteAnalyst:
+    """Asks analyst actors; is an ``Analyst``. Belongs to one event loop."""
+
+    def __init__(self, handles: Sequence[Any], timeout_s: float) -> None:
+        """Prepare a client.
+
+        Args:
+            handles: of ``AnalystActor``, at least one, in an order that all clients share. Any:
+                Ray's handles have the actor's methods, and .remote.
+            timeout_s: longest wait for one answer, restarts of its actor included.
+        """
+        self._handles = list(handles)
+        self._timeout_s = timeout_s
+        self._waiting: list[list[_Ask]] = [[] for _ in self._handles]
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def analyse(
+        self,
+        game: str,
+        boards: Sequence[str],
+        *,
+        privileged: bool = True,
+        temperature: float | None = None,
+        with_line: bool = False,
+    ) -> Sequence[Analysis]:
+        """Return one analysis a board; see ``Analyst``."""
+        key = get_solver_entry(game).layout_key(get_game(game).decode(boards[0]))
+        question = BoardsQuestion(
+            game=game,
+            boards=tuple(boards),
+            privileged=privileged,
+            temperature=temperature,
+            with_line=with_line,
+        )
+        return await self._ask(f"{game} {key!r}", question)
+
+    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
+        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
+        question = ViewQuestion(rows=tuple(rows), num_mines=num_mines)
+        [analysis] = await self._ask("\n".join(rows), question)
+        return analysis
+
+    async def new_board(self, game: str, tier: str, seed: int) -> str:
+        """Return a start state of a tier; see ``Analyst``."""
+        question = NewBoardQuestion(game=game, tier=tier, seed=seed)
+        return await self._ask(f"{game} {tier} {seed}", question)
+
+    async def _ask(self, key: str, question: Question) -> Any:
+        """Return the answer of the actor that a key belongs to, the same one in every process."""
+        number = zlib.crc32(key.encode()) % len(self._handles)
+        loop = asyncio.get_running_loop()
+        ask = _Ask(question, loop.create_future())
+        self._waiting[number].append(ask)
+        if len(self._waiting[number]) == 1:
+            loop.call_later(_GATHERING_S, self._send, number)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await ask.answer
+        except TimeoutError:
+            raise RemoteTimeout(
+                f"analyst {number} did not answer within {self._timeout_s:g} s: ask again, or for "
+                "a smaller board"
+            ) from None
+
+    def _send(self, number: int) -> None:
+        """Send all that waits for one actor, but what nobody waits for any more."""
+        batch = [ask for ask in self._waiting[number] if not ask.answer.done()]
+        self._waiting[number] = []
+        if batch:
+            answers = self._handles[number].answer.remote([ask.question for ask in batch])
+            task = asyncio.create_task(self._read(number, answers, batch))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _read(self, number: int, answers: Any, batch: list[_Ask]) -> None:
+        """Hand out the answers of one call. Any: Ray's reference to them."""
+        found: list[Any]  # Any: an answer, or whatever went wrong
+        try:
+            found = await answers
+        except RayTaskError as error:  # no input does this: a bug of ours
+            found = [error] * len(batch)
+        except RayError as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            lost = f"analyst {number} is gone for good: look at its log and start anew ({reason})"
+            found = [ActorLostError(lost) for _ in batch]
+        for ask, answer in zip(batch, found, strict=True):
+            if ask.answer.done():  # timed out, or its task was cancelled
+                continue
+            if isinstance(answer, Exception):
+                ask.answer.set_exception(answer)
+            else:
+                ask.answer.set_result(answer)
+
+
+def _answered(oracle: Oracle, question: Question) -> Answer:
+    """Return the answer to one question, or what is wrong with it."""
+    try:
+        if isinstance(question, ViewQuestion):
+            return [analyse_visible(question.rows, question.num_mines)]
+        if isinstance(question, NewBoardQuestion):
+            return new_board(oracle, question.game, question.tier, question.seed)
+        return analyse(
+            oracle,
+            question.game,
+            question.boards,
+            privileged=question.privileged,
+            temperature=question.temperature,
+            with_line=question.with_line,
+        )
+    except CastRayError as error:
+        return error
+
+
+GAMES = frozenset({"sokoban", "rush_hour"})
+"""Whose states are entries of a table where the layout is small. Minesweeper searches each anew."""
+QUICK_S = 0.03
+"""A first answer from an actor that took no longer, its journey included, was no search."""
+_MAX_LAYOUTS = 4096
+_MAX_BOARDS = 4
+"""More at once go to an actor."""
+
+
+class NearAnalyst:
+    """Is an ``Analyst``. Belongs to one event loop."""
+
+    def __init__(self, far: Analyst, *, max_bytes: int) -> None:
+        """Start without any solver.
+
+        Args:
+            far: asked about what is not known to be quick.
+            max_bytes: most bytes of solvers that are kept here.
+        """
+        self._far = far
+        self._oracle = Oracle(max_bytes=max_bytes)
+        self._quick: OrderedDict[tuple[str, Hashable], None] = OrderedDict()
+
+    async def analyse(
+        self,
+        game: str,
+        boards: Sequence[str],
+        *,
+        privileged: bool = True,
+        temperature: float | None = None,
+        with_line: bool = False,
+    ) -> Sequence[Analysis]:
+        """Return one analysis a board; see ``Analyst``."""
+        is_small = game in GAMES and not with_line and len(boards) <= _MAX_BOARDS
+        key = (game, get_solver_entry(game).layout_key(get_game(game).decode(boards[0])))
+        started = time.perf_counter()
+        if is_small and key in self._quick:
+            self._quick.move_to_end(key)
+            found = analyse(
+                self._oracle, game, boards, privileged=privileged, temperature=temperature
+            )
+            if time.perf_counter() - started > QUICK_S:
+                del self._quick[key]
+            return found
+        found = await self._far.analyse(
+            game, boards, privileged=privileged, temperature=temperature, with_line=with_line
+        )
+        if is_small and time.perf_counter() - started <= QUICK_S:
+            self._quick[key] = None
+            if len(self._quick) > _MAX_LAYOUTS:
+                self._quick.popitem(last=False)
+        return found
+
+    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
+        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
+        return await self._far.analyse_visible(rows, num_mines)
+
+    async def new_board(self, game: str, tier: str, seed: int) -> str:
+        """Return a start state of a tier; see ``Analyst``."""
+        return await self._far.new_board(game, tier, seed)

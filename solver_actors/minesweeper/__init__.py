@@ -1,0 +1,1 @@
+"""The peek-free Minesweeper solver and its exact mine probabilities."""

@@ -1,0 +1,132 @@
+"""Costs of states from a file of JSON lines, one answer a line, in the same order.
+
+A line is whatever somebody wrote: broken ones are answered with an error and never stop the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+from cast_ray.errors import CastRayError, PuzzleError
+from cast_ray.files import refusals_named, written_aside
+from cast_ray.games.costs import told_cost
+from cast_ray.games.json_state import MAX_LINE_BYTES, SolveRequest, read_request
+from solver_actors.oracle import Oracle
+from solver_actors.registry import get_solver_entry
+
+_CACHE_BYTES = 256 << 20
+_BATCH_LINES = 1 << 14
+_BATCH_BYTES = 16 << 20
+
+
+def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
+    """Answer every line of a file (DESIGN: command line) and return the number of bad lines.
+
+    The output appears by rename when it is whole; one that exists is replaced. An output that is
+    no ordinary file (a terminal, a pipe, a link) is written as the answers come, many at a time.
+
+    Args:
+        input_path: one JSON object a line, in a form that ``read_request`` knows.
+        output_path: gets one object a line: ``cost``, ``best`` and, if wanted, ``q``; ``error``
+            for a bad line.
+        with_q: also answer with the cost after each scored action; in Minesweeper after reveals
+            only, not after the lifting of flags.
+
+    Raises:
+        PuzzleError: the input cannot be read.
+        EnvironmentSetupError: the output cannot be written.
+    """
+    try:
+        source = input_path.open("rb")
+    except OSError as error:
+        raise PuzzleError(
+            f"{input_path} cannot be read ({error.strerror}): give a file of JSON lines"
+        ) from None
+    written = written_aside if _is_ordinary(output_path) else refusals_named
+    with source, written(output_path) as place, place.open("w", encoding="ascii") as output:
+        return _solve_lines(source, output, with_q=with_q)
+
+
+def _is_ordinary(path: Path) -> bool:
+    """Return whether a rename may put a file there: over ``/dev/stdout`` it would take the link."""
+    return not path.is_symlink() and (path.is_file() or not path.exists())
+
+
+def _solve_lines(source: IO[bytes], output: IO[str], *, with_q: bool) -> int:
+    oracle = Oracle(max_bytes=_CACHE_BYTES)
+    num_bad = 0
+    for lines in _batches(source):
+        for answer in _answers(lines, oracle, with_q=with_q):
+            num_bad += "error" in answer
+            output.write(json.dumps(answer) + "\n")
+    return num_bad
+
+
+def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines in lists: long enough that most states of a puzzle meet, yet bounded."""
+    batch: list[bytes] = []
+    num_bytes = 0
+    for line in _lines(source):
+        batch.append(line)
+        num_bytes += len(line)
+        if len(batch) == _BATCH_LINES or num_bytes > _BATCH_BYTES:
+            yield batch
+            batch, num_bytes = [], 0
+    yield batch
+
+
+def _lines(source: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines without their line break, a too long one cut off behind the limit."""
+    while line := source.readline(MAX_LINE_BYTES + 1):
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = source.readline(MAX_LINE_BYTES)
+        yield line.removesuffix(b"\n")
+
+
+def _answers(lines: list[bytes], oracle: Oracle, *, with_q: bool) -> list[dict[str, Any]]:
+    """Return one answer a line, in their order. Any: goes into JSON.
+
+    Lines of one layout are solved together: a table of Rush Hour takes 2 ms and much of the cache.
+    """
+    answers: list[dict[str, Any]] = [{} for _ in lines]
+    alike: dict[Hashable, list[tuple[int, SolveRequest]]] = {}
+    for number, line in enumerate(lines):
+        try:
+            request = read_request(line)
+            key = (request.game, get_solver_entry(request.game).layout_key(request.state))
+        except CastRayError as error:
+            answers[number] = {"error": str(error)}
+        else:
+            alike.setdefault(key, []).append((number, request))
+    for number, request in chain.from_iterable(alike.values()):
+        try:
+            answers[number] = _answer(request, oracle, with_q=with_q)
+        except CastRayError as error:
+            answers[number] = {"error": str(error)}
+    return answers
+
+
+def _answer(request: SolveRequest, oracle: Oracle, *, with_q: bool) -> dict[str, Any]:
+    """Return the answer to one line.
+
+    Raises:
+        PuzzleError: the board is too large for the game's solver.
+    """
+    state = request.state
+    solver = oracle.solver_of(request.game, state)
+    answer: dict[str, Any] = {
+        "cost": told_cost(float(solver.cost_to_go([state])[0])),
+        "best": solver.best_action(state),
+    }
+    if with_q:
+        answer["q"] = {
+            action: told_cost(cost)
+            for action, cost in solver.action_costs(state).items()
+            if not (request.game == "minesweeper" and action.startswith("flag"))
+        }
+    return answer

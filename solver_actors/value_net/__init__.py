@@ -1,0 +1,1 @@
+"""A value network in the place of a solver."""

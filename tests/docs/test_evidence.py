@@ -1,0 +1,169 @@
+"""Pictures and tables of recorded runs are what their committed figures say."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cast_ray.evaluation.experiments.arms import WAYPOINTS, arms_of, climbs, race
+from cast_ray.evaluation.experiments.compare import compare
+from cast_ray.evaluation.experiments.repeat import next_seed, plan_repetition
+from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms
+from cast_ray.evaluation.experiments.sweep_results import write_results
+from cast_ray.runs.directories import check_whole
+
+ROOT = Path(__file__).parents[2]
+EVIDENCE = ROOT / "docs" / "evidence"
+ORACLES = pl.read_parquet(EVIDENCE / "rush_hour_oracles.parquet")
+PAGE = (ROOT / "docs" / "value_network.md").read_text()
+RESULTS = (ROOT / "docs" / "results.md").read_text()
+COMPARISONS = sorted(path.parent.name for path in EVIDENCE.glob("*/runs.parquet"))
+ARM_ROWS = {
+    "exact solver": "the exact solver",
+    "value network": "the value network",
+    "outcome only": "the outcome alone (`algorithm=dapo`)",
+}
+
+
+def test_the_picture_is_drawn_from_the_figures_byte_for_byte(tmp_path: Path) -> None:
+    line = next(line for line in PAGE.splitlines() if line.startswith("cast-ray sweep"))
+    given = [word for word in line.split()[4:] if "=" in word]
+    arms = read_arms(ROOT / "configs" / "arms" / "rush_hour_oracles.yaml")
+    plan = plan_sweep(None, given, arms=arms)
+    assert [trial.name for trial in plan.trials] == ORACLES["name"].to_list()
+    write_results(plan.trials, ORACLES, tmp_path)
+    drawn = (tmp_path / "results.svg").read_bytes()
+    assert drawn == (EVIDENCE / "rush_hour_oracles.svg").read_bytes()
+
+
+@pytest.mark.parametrize("arm", ARM_ROWS)
+def test_the_table_holds_the_recorded_figures(arm: str) -> None:
+    rows = ORACLES.filter(pl.col("arm") == arm).sort("seed")
+    assert rows["seed"].to_list() == ["0", "1", "2"]
+    training = np.mean(rows["success"].to_list())
+    validation = np.array([[y for y in one if y is not None] for one in rows["validation_success"]])
+    after = 100 * rows["after"].to_numpy()
+    cells = [
+        ARM_ROWS[arm],
+        f"{training:.1%}",
+        ", ".join(f"{100 * y:.1f}" for y in validation.mean(axis=0)[[2, 5, 9]]) + "%",
+        ", ".join(f"{y:.1f}" for y in after.round(1)) + "%",
+        f"{after.mean():.1f}%",
+    ]
+    assert f"| {' | '.join(cells)} |" in PAGE
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path: Path) -> None:
+    """By the command that stands on the page, beside the tables that it prints."""
+    (command,) = re.findall(rf"cast-ray compare docs/evidence/{name} --baseline (.+)", RESULTS)
+    (baseline,) = shlex.split(command)
+    folder = EVIDENCE / name
+    text = compare([folder], baseline=baseline, out=tmp_path)
+    kept = {path.name for path in folder.iterdir() if path.is_file()}
+    needed = {"comparison.md", "comparison.svg", "curves.parquet", "runs.parquet"}
+    assert needed <= kept <= needed | {"training.parquet", "tiers.parquet", "ceiling.parquet"}
+    for file in kept:
+        assert (tmp_path / file).read_bytes() == (folder / file).read_bytes(), file
+    assert text in RESULTS
+
+
+README_ROWS = {
+    "rush_hour": "Rush Hour, from a start that seldom wins",
+    "sokoban": "Sokoban, trained on boards 4 to 6 moves from the goal",
+    "sokoban_algorithms": "Sokoban, the same from a start that is a little better",
+    "minesweeper": "Minesweeper, from a start that seldom wins",
+}
+
+
+def recorded_means(name: str) -> list[str]:
+    """Return what is solved at the start, by CAST and by DAPO, as the pages write it."""
+    runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
+    cast, dapo = (runs.filter(pl.col("arm") == arm) for arm in ("CAST", "DAPO"))
+    before = pl.concat([cast["before"], dapo["before"]])
+    means = [before.mean(), cast["after"].mean(), dapo["after"].mean()]
+    return [f"{float(str(mean)):.1%}" for mean in means]
+
+
+@pytest.mark.parametrize("name", README_ROWS)
+def test_the_readme_has_the_recorded_means(name: str) -> None:
+    readme = (ROOT / "README.md").read_text().splitlines()
+    (row,) = [line for line in readme if line.startswith(f"| {README_ROWS[name]}")]
+    runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
+    cast = runs.filter(pl.col("arm") == "CAST")
+    assert [cell.strip() for cell in row.split("|")[2:5]] == recorded_means(name)
+    assert row.endswith(f"| {cast['steps'][0]}, {cast.height} |")
+
+
+def test_the_readme_has_the_recorded_means_of_the_oracles() -> None:
+    readme = (ROOT / "README.md").read_text()
+    means = ORACLES.group_by("arm").agg(pl.col("before", "after").mean())
+    before = f"{100 * ORACLES['before'].mean():.1f}%"
+    after = {arm: f"{100 * share:.1f}%" for arm, _, share in means.iter_rows()}
+    exact, network, outcome = (
+        after[arm] for arm in ("exact solver", "value network", "outcome only")
+    )
+    assert f"the rate not tuned | {before} | {exact} | {outcome} | 20, 3 |" in readme
+    assert f"in the solver's place | {before} | {network} | | 20, 3 |" in readme
+
+
+IN_SHORT = {
+    "rush_hour": "[Rush Hour]",
+    "sokoban": "[Sokoban]",
+    "sokoban_algorithms": "[Sokoban, another start]",
+    "minesweeper": "[Minesweeper]",
+}
+
+
+@pytest.mark.parametrize("name", IN_SHORT)
+def test_the_summary_has_the_recorded_steps(name: str) -> None:
+    (row,) = [line for line in RESULTS.splitlines() if line.startswith(f"| {IN_SHORT[name]}(")]
+    arms = {a.name: a for a in arms_of(pl.read_parquet(EVIDENCE / name / "curves.parquet"))}
+    cast, dapo = arms["CAST"], arms["DAPO"]
+
+    def words(*steps: float, digits: int = 0) -> list[str]:
+        return ["not reached" if math.isinf(s) else f"{s:.{digits}f}" for s in steps]
+
+    ways = [way.steps for way in climbs([cast, dapo], dapo)]
+    found = race(cast, dapo).ratio
+    ratio, low, high = words(found.figure, found.low, found.high, digits=2)
+    expected = [
+        ", ".join(recorded_means(name)),
+        *(", ".join(words(*(way[WAYPOINTS.index(s)] for way in ways))) for s in (0.5, 0.75, 1.0)),
+        f"{ratio} ({low} to {high})",
+    ]
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == expected
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_every_arm_of_several_seeds_can_be_run_again(name: str) -> None:
+    runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
+    runs = runs.filter(pl.len().over("arm") > 1)
+    for arm in runs["arm"].unique(maintain_order=True):
+        seed = next_seed(EVIDENCE / name, arm=arm)
+        (trial,) = plan_repetition(EVIDENCE / name, arm=arm, seed=seed).trials
+        assert trial.config.steps == runs.filter(pl.col("arm") == arm)["steps"][0]
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_all_runs_of_a_comparison_begin_alike(name: str) -> None:
+    """From one kept model, or from one that is taught by the same values."""
+    runs = pl.read_parquet(EVIDENCE / name / "runs.parquet")
+    start = r"(?:warm_start\.|policy\.path=)\S+"
+    (begun,) = {tuple(sorted(re.findall(start, values))) for values in runs["values"]}
+    if "warm_start.steps=0" in begun:
+        (path,) = (one.removeprefix("policy.path=") for one in begun if "path" in one)
+        assert (ROOT / path).is_dir()
+
+
+def test_a_start_model_that_is_kept_is_the_one_that_was_written() -> None:
+    kept = sorted(EVIDENCE.glob("*/start_model"))
+    assert kept
+    for model in kept:
+        check_whole(model)

@@ -1,0 +1,491 @@
+"""Evaluations behind an endpoint with limits, faults and moods: real HTTP, a scripted server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fastapi import Response
+
+from cast_ray.envs.registry import GameEnvironment
+from cast_ray.errors import CastRayError, ConfigError, EngineError, RunDirectoryError
+from cast_ray.evaluation.endpoint.config import Endpoint, Patience
+from cast_ray.evaluation.endpoint.player import EndpointPlayer
+from cast_ray.games.sokoban import Sokoban, SokobanState
+from cast_ray.rollout.chat_episode import ChatEpisode, Message
+from cast_ray.rollout.episode import EpisodeSpec
+from solver_actors.sokoban.table import solve_sokoban
+from tests.support.endpoint_play import (
+    NUM_ATTEMPTS,
+    QUICK,
+    SAMPLING,
+    TURN_BUDGET,
+    played,
+    rooms,
+    specs,
+)
+from tests.support.ports import free_port
+from tests.support.scripted_endpoint import (
+    KEY,
+    MODEL,
+    UNREADABLE,
+    Asked,
+    Fault,
+    Rule,
+    Script,
+    ScriptedEndpoint,
+    best_action,
+    dripping,
+    fine,
+    garbled,
+    num_tokens,
+    rate_limited,
+    refused,
+    serving,
+    slow,
+)
+
+NUM_ROOMS = 12
+
+
+@contextmanager
+def endpoint(
+    rule: Rule = best_action, script: Script = fine, *, counts_tokens: bool = True
+) -> Iterator[tuple[ScriptedEndpoint, dict[str, str]]]:
+    server = ScriptedEndpoint(rule, script, counts_tokens=counts_tokens)
+    with serving(server) as environ:
+        yield server, environ
+
+
+def costs() -> list[float]:
+    """Return N of every room, by the solver."""
+    states = [Sokoban().decode(puzzle.board) for puzzle in rooms()[:NUM_ROOMS]]
+    return [float(solve_sokoban(state).cost_to_go([state])[0]) for state in states]
+
+
+def untimed(records: list[ChatEpisode]) -> list[ChatEpisode]:
+    """Return records without what may differ between two starts."""
+    return [replace(each, seconds=0.0, num_retries=0, num_from_journal=0) for each in records]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[ChatEpisode]:
+    """Records of the evaluation behind an endpoint without faults."""
+    with endpoint() as (_, environ):
+        return played(tmp_path_factory.mktemp("plain") / "a", environ, num_rooms=NUM_ROOMS)
+
+
+def test_optimal_player_solves_exactly_the_rooms_within_the_turn_budget(
+    undisturbed: list[ChatEpisode],
+) -> None:
+    solvable = [cost <= TURN_BUDGET for cost in costs()]
+    assert 0 < sum(solvable) < NUM_ROOMS  # else nothing was tried
+    expected = [float(one) for one in solvable for _ in range(NUM_ATTEMPTS)]
+    assert [episode.reward for episode in undisturbed] == expected
+    lengths = [len(episode.actions) for episode in undisturbed if episode.reward]
+    assert lengths == [cost for cost in costs() if cost <= TURN_BUDGET for _ in range(2)]
+
+
+def test_tokens_are_those_that_the_endpoint_counts(undisturbed: list[ChatEpisode]) -> None:
+    for episode in undisturbed:
+        assert episode.answer_tokens == tuple(num_tokens(text) for text in episode.answers)
+        assert episode.prompt_tokens == tuple(sorted(episode.prompt_tokens))  # it only grows
+
+
+FAULTS: dict[str, Fault] = {
+    "rate limit": rate_limited(),
+    "rate limit without a time": refused(429, "slow down"),
+    "rate limit until a date": rate_limited("Thu, 01 Jan 1970 00:00:00 GMT"),
+    "internal error": refused(500, "oops"),
+    "overloaded": refused(529, "overloaded"),
+    "away": refused(503, "later", headers={"retry-after-ms": "30"}),
+    **{name: garbled(body) for name, body in UNREADABLE.items()},
+}
+
+
+def every_second_answer(fault: Fault) -> Script:
+    """Return a script in which every second answer fails at first."""
+    return lambda asked: fault if asked.place % 2 and asked.repetition == 0 else None
+
+
+@pytest.mark.parametrize("name", ["rate limit", "internal error", "page", "no choices"])
+def test_faults_in_every_second_call_change_no_number(
+    tmp_path: Path, undisturbed: list[ChatEpisode], name: str
+) -> None:
+    with endpoint(script=every_second_answer(FAULTS[name])) as (server, environ):
+        records = played(tmp_path / "a", environ, num_rooms=4)
+    assert untimed(records) == untimed(undisturbed[: 4 * NUM_ATTEMPTS])
+    turns = sum(len(record.actions) for record in records)
+    assert sum(record.num_retries for record in records) == turns // 2
+    assert (server.num_delivered, max(server.delivered.values())) == (turns, 1)
+
+
+def test_late_answers_are_asked_for_again(tmp_path: Path, undisturbed: list[ChatEpisode]) -> None:
+    def script(asked: Asked) -> Fault | None:
+        return slow(20.0) if asked.place == 3 and not asked.repetition else None
+
+    began = time.monotonic()
+    with endpoint(script=script) as (_, environ):
+        records = played(
+            tmp_path / "a", environ, num_rooms=4, patience=replace(QUICK, timeout_s=0.5)
+        )
+        assert time.monotonic() - began < 10
+    assert untimed(records) == untimed(undisturbed[: 4 * NUM_ATTEMPTS])
+    assert sum(record.num_retries for record in records) == 1
+
+
+def test_all_faults_one_after_the_other_change_no_number(
+    tmp_path: Path, undisturbed: list[ChatEpisode]
+) -> None:
+    faults = list(FAULTS.values())
+
+    def script(asked: Asked) -> Fault | None:
+        return (
+            faults[(asked.place + asked.repetition) % len(faults)] if asked.repetition < 3 else None
+        )
+
+    with endpoint(script=script) as (_, environ):
+        records = played(tmp_path / "a", environ, num_rooms=4)
+    assert untimed(records) == untimed(undisturbed[: 4 * NUM_ATTEMPTS])
+    assert [record.num_retries for record in records] == [
+        3 * len(record.actions) for record in records
+    ]
+
+
+def start(journals: Path, environ: dict[str, str], num_rooms: int) -> subprocess.Popen[bytes]:
+    """Start the evaluation in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.endpoint_play", str(journals), str(num_rooms)],
+        env={**os.environ, **environ},
+    )
+
+
+def num_lines(journals: Path) -> int:
+    return sum(len(path.read_bytes().splitlines()) for path in journals.glob("*.jsonl"))
+
+
+def wait_for(is_so: object, *, limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not is_so():  # type: ignore[operator]
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("killed_after", [0, 1, 7, 30])
+def test_killed_evaluation_goes_on_without_repeating_an_answered_call(
+    tmp_path: Path, undisturbed: list[ChatEpisode], killed_after: int
+) -> None:
+    journals = tmp_path / "journals"
+    with endpoint() as (server, environ):
+        server.hold_from = killed_after
+        child = start(journals, environ, NUM_ROOMS)
+        try:
+            wait_for(lambda: server.is_at_rest and num_lines(journals) == server.num_delivered)
+            assert server.num_delivered == killed_after
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait(30)
+        wait_for(lambda: server.num_under_way == 0)
+        server.hold_from = 1 << 60
+        records = played(journals, environ, num_rooms=NUM_ROOMS)
+        assert untimed(records) == untimed(undisturbed)
+        assert sum(record.num_from_journal for record in records) == killed_after
+        turns = sum(len(record.actions) for record in records)
+        assert (server.num_delivered, max(server.delivered.values())) == (turns, 1)
+        asked_before = server.num_asked
+        assert untimed(played(journals, environ, num_rooms=NUM_ROOMS)) == untimed(undisturbed)
+        assert server.num_asked == asked_before  # a third start has nothing to ask
+
+
+def test_kill_at_any_moment_repeats_no_more_than_was_on_its_way(tmp_path: Path) -> None:
+    journals = tmp_path / "journals"
+    with endpoint(script=lambda asked: slow(0.01)) as (server, environ):
+        child = start(journals, environ, NUM_ROOMS)
+        try:
+            wait_for(lambda: server.num_delivered >= 20)
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait(30)
+        played(journals, environ, num_rooms=NUM_ROOMS)
+    repeated = [count for count in server.delivered.values() if count > 1]
+    assert sum(repeated) - len(repeated) <= QUICK.concurrency
+
+
+def test_journals_of_another_sampling_are_refused(tmp_path: Path) -> None:
+    with endpoint() as (server, environ):
+        played(tmp_path / "a", environ, num_rooms=1)
+        asked_before = server.num_asked
+        with pytest.raises(RunDirectoryError, match="another conversation"):
+            played(
+                tmp_path / "a", environ, num_rooms=1, sampling=replace(SAMPLING, temperature=0.6)
+            )
+        assert server.num_asked == asked_before
+
+
+def failure(tmp_path: Path, fault: Fault, **settings: object) -> tuple[CastRayError, int]:
+    """Return what a play ends with if everything fails, and how many calls it made."""
+    with endpoint(script=lambda asked: fault) as (server, environ):
+        with pytest.raises(CastRayError) as raised:
+            played(tmp_path / "a", environ, num_rooms=4, patience=replace(QUICK, **settings))
+        return raised.value, server.num_asked
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_key_ends_all_at_once(tmp_path: Path, status: int) -> None:
+    error, num_asked = failure(tmp_path, refused(status, f"wrong key {KEY}"))
+    assert isinstance(error, ConfigError)
+    assert "refuses the key: set OPENAI_API_KEY" in str(error)
+    assert num_asked <= QUICK.concurrency
+
+
+def test_unknown_model_is_named(tmp_path: Path) -> None:
+    error, num_asked = failure(tmp_path, refused(404, "no such model"))
+    assert isinstance(error, ConfigError) and f"has no model {MODEL!r}" in str(error)
+    assert num_asked <= QUICK.concurrency
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, "bad"), (402, None), (413, None), (429, "insufficient_quota")]
+)
+def test_refused_request_ends_all_with_the_endpoints_own_sentence(
+    tmp_path: Path, status: int, code: str | None
+) -> None:
+    error, num_asked = failure(tmp_path, refused(status, f"no more\nof {KEY} this", code=code))
+    assert isinstance(error, EngineError)
+    assert str(error).endswith(f"refuses a request with {status}: no more of *** this")
+    assert num_asked <= QUICK.concurrency
+
+
+def test_endless_faults_end_after_the_given_number(tmp_path: Path) -> None:
+    error, num_asked = failure(tmp_path, refused(500, "oops"), concurrency=1, max_faults=3)
+    assert isinstance(error, EngineError)
+    assert "gave no answer 3 times (last: status 500); start again" in str(error)
+    assert num_asked == 3
+
+
+def test_endless_rate_limits_end_after_the_given_time(tmp_path: Path) -> None:
+    error, num_asked = failure(
+        tmp_path, rate_limited("0.1"), concurrency=1, longest_trouble_s=0.5, max_faults=2
+    )
+    assert isinstance(error, EngineError) and "within 0.5 s (last: status 429)" in str(error)
+    assert 3 <= num_asked <= 6
+
+
+def test_pause_beyond_all_patience_ends_at_once(tmp_path: Path) -> None:
+    began = time.monotonic()
+    error, _ = failure(tmp_path, rate_limited("3600"))
+    assert isinstance(error, EngineError) and time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("fault", [slow(30.0), dripping(0.02)], ids=["silent", "dripping"])
+def test_endless_waits_for_an_answer_are_bounded(tmp_path: Path, fault: Fault) -> None:
+    began = time.monotonic()
+    error, _ = failure(tmp_path, fault, timeout_s=0.3, max_faults=2)
+    assert isinstance(error, EngineError) and "no answer in time" in str(error)
+    assert time.monotonic() - began < 5
+
+
+def test_nobody_at_the_address_is_said(tmp_path: Path) -> None:
+    environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{free_port()}/v1", "OPENAI_API_KEY": KEY}
+    with pytest.raises(EngineError, match=r"at http://127.0.0.1:\d+ gave no answer .*connection"):
+        played(tmp_path / "a", environ, num_rooms=1)
+
+
+def test_answer_that_was_given_before_the_end_is_not_asked_for_again(
+    tmp_path: Path, undisturbed: list[ChatEpisode]
+) -> None:
+    server = ScriptedEndpoint()
+    refuse = refused(402, "pay")
+
+    async def refuse_all(asked: Asked) -> Response | None:
+        # Not before all are here: an answer on its way would be lost with the others.
+        async with asyncio.timeout(20):
+            while server.num_under_way < QUICK.concurrency and not await asked.has_left():
+                await asyncio.sleep(0.01)
+        return await refuse(asked)
+
+    server.script = lambda asked: refuse_all if asked.place >= 9 else None
+    with serving(server) as environ:
+        with pytest.raises(EngineError, match="pay"):
+            played(tmp_path / "a", environ, num_rooms=NUM_ROOMS)
+        server.script = fine
+        records = played(tmp_path / "a", environ, num_rooms=NUM_ROOMS)
+    assert untimed(records) == untimed(undisturbed)
+    assert sum(record.num_from_journal for record in records) == 9
+    assert max(server.delivered.values()) == 1
+
+
+class Counted(GameEnvironment[SokobanState]):
+    """Knows how many of its kind are open."""
+
+    num_open = 0
+    num_made = 0
+
+    def __init__(self, spec: EpisodeSpec) -> None:
+        super().__init__(Sokoban(), spec.puzzle.board, turn_budget=TURN_BUDGET, is_dead=None)
+        Counted.num_open += 1
+        Counted.num_made += 1
+
+    def close(self) -> None:
+        Counted.num_open -= 1
+
+
+def test_environments_are_closed_whatever_ends_the_evaluation(tmp_path: Path) -> None:
+    def script(asked: Asked) -> Fault | None:
+        return refused(401, "no") if asked.place == 12 else slow(0.02)
+
+    with endpoint(script=script) as (server, environ):
+        with pytest.raises(ConfigError):
+            played(tmp_path / "a", environ, num_rooms=NUM_ROOMS, make_environment=Counted)
+        assert 0 < Counted.num_made < NUM_ROOMS * NUM_ATTEMPTS
+        assert Counted.num_open == 0
+        server.script = fine
+        played(tmp_path / "a", environ, num_rooms=NUM_ROOMS, make_environment=Counted)
+        assert Counted.num_open == 0
+
+
+def test_no_more_requests_than_allowed_are_on_their_way(tmp_path: Path) -> None:
+    with endpoint(script=lambda asked: slow(0.1)) as (server, environ):
+        played(tmp_path / "a", environ, num_rooms=3, patience=replace(QUICK, concurrency=3))
+    assert server.most_under_way == 3
+
+
+def talk(environ: dict[str, str], count: int, patience: Patience) -> None:
+    """Ask for many answers at the same time."""
+
+    async def run() -> None:
+        board = specs(1)[0].puzzle.board
+        async with EndpointPlayer(
+            Endpoint.from_environment(MODEL, environ), temperature=1.0, top_p=1.0, patience=patience
+        ) as player:
+            messages = [Message(role="user", content=f"Board:\n{board}\nSteps left: 8")]
+            await asyncio.gather(
+                *(player.answer(messages, max_tokens=100, seed=seed) for seed in range(count))
+            )
+
+    asyncio.run(run())
+
+
+def test_player_holds_its_bound_whoever_asks() -> None:
+    with endpoint(lambda messages: "well", lambda asked: slow(0.3)) as (server, environ):
+        talk(environ, 15, replace(QUICK, concurrency=5))
+    assert server.most_under_way == 5
+
+
+def test_rate_limit_of_one_pauses_all() -> None:
+    def script(asked: Asked) -> Fault:
+        return rate_limited("0.6") if asked.place == 4 and not asked.repetition else slow(0.01)
+
+    with endpoint(lambda messages: "well", script) as (server, environ):
+        talk(environ, 24, replace(QUICK, concurrency=2))
+    assert server.num_asked == 25
+    # With two at a time, one may have been on its way when the other, the fifth, was refused.
+    assert server.asked_at[6] - server.asked_at[4] >= 0.6
+
+
+def test_reasoning_models_limit_is_called_by_its_name(
+    tmp_path: Path, undisturbed: list[ChatEpisode], caplog: pytest.LogCaptureFixture
+) -> None:
+    sentence = (
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+        "'max_completion_tokens' instead."
+    )
+
+    def script(asked: Asked) -> Fault | None:
+        if "max_tokens" in asked.body:
+            return refused(400, sentence, param="max_tokens", code="unsupported_parameter")
+        for name in ("top_p", "seed"):
+            if name in asked.body:
+                return refused(400, f"Unsupported parameter: '{name}'", param=name)
+        return None
+
+    with endpoint(script=script) as (server, environ):
+        records = played(tmp_path / "a", environ, num_rooms=4)
+    assert untimed(records) == untimed(undisturbed[: 4 * NUM_ATTEMPTS])
+    assert {"max_completion_tokens", "temperature"} <= set(server.bodies[-1])
+    assert not {"max_tokens", "top_p", "seed"} & set(server.bodies[-1])
+    assert caplog.text.count("refused a parameter") == 3  # once each, not once a request
+
+
+def test_sampling_that_says_something_is_never_left_out(tmp_path: Path) -> None:
+    fault = refused(400, "Unsupported parameter: 'top_p'", param="top_p")
+    with endpoint(script=lambda asked: fault) as (server, environ), pytest.raises(EngineError):
+        played(tmp_path / "a", environ, num_rooms=1, sampling=replace(SAMPLING, top_p=0.95))
+    assert {body.get("top_p") for body in server.bodies} == {0.95}
+
+
+def test_request_holds_the_papers_sampling(tmp_path: Path) -> None:
+    with endpoint() as (server, environ):
+        played(tmp_path / "a", environ, num_rooms=1, attempts=1)
+    first = server.bodies[0]
+    assert (first["model"], first["temperature"], first["top_p"]) == (MODEL, 1.0, 1.0)
+    assert first["max_tokens"] == 16384 and 0 <= first["seed"] < 2**31
+    assert [message["role"] for message in first["messages"]] == ["system", "user"]
+    assert "stream" not in first
+
+
+def test_missing_counts_are_unknown_and_said_once(
+    tmp_path: Path, undisturbed: list[ChatEpisode], caplog: pytest.LogCaptureFixture
+) -> None:
+    with endpoint(counts_tokens=False) as (_, environ):
+        records = played(tmp_path / "a", environ, num_rooms=4)
+    assert [r.actions for r in records] == [r.actions for r in undisturbed[: 4 * NUM_ATTEMPTS]]
+    assert {r.total_answer_tokens for r in records} == {None}
+    assert caplog.text.count("does not count tokens") == 1
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter"])
+def test_answer_without_text_that_ended_otherwise_is_an_answer(tmp_path: Path, finish: str) -> None:
+    body = b'{"choices": [{"finish_reason": "%s", "message": {"content": null}}]}' % finish.encode()
+    with endpoint(script=lambda asked: garbled(body) if not asked.place else None) as (_, environ):
+        (record,) = played(tmp_path / "a", environ, num_rooms=1, attempts=1)
+    assert record.answers[0] == "" and record.num_retries == 0
+    assert record.effects[0] == ("truncated" if finish == "length" else "invalid")
+
+
+def test_answer_without_text_is_sent_back_as_words(tmp_path: Path) -> None:
+    with endpoint(rule=lambda messages: "") as (server, environ):
+        played(tmp_path / "a", environ, num_rooms=1, attempts=1)
+    assert all(message["content"].strip() for message in server.bodies[-1]["messages"])
+
+
+def test_progress_is_told_after_each_attempt(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with endpoint() as (_, environ):
+        played(
+            tmp_path / "a",
+            environ,
+            num_rooms=3,
+            on_attempt=lambda done, total: told.append((done, total)),
+        )
+    assert told == [(done, 6) for done in range(1, 7)]
+
+
+def test_key_is_in_no_file_log_or_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    moods = [refused(500, f"bad {KEY}"), rate_limited(), garbled(b"{"), refused(401, f"bad {KEY}")]
+
+    def script(asked: Asked) -> Fault | None:
+        if asked.place >= 12:
+            return moods[3]
+        return moods[asked.place % 3] if not asked.repetition else None
+
+    with endpoint(script=script) as (server, environ):
+        with pytest.raises(ConfigError) as raised:
+            played(tmp_path / "a", environ, num_rooms=NUM_ROOMS)
+        assert server.num_delivered > 0
+        assert KEY not in repr(Endpoint.from_environment(MODEL, environ))
+    assert KEY not in str(raised.value) and KEY not in repr(raised.value.__cause__)
+    assert KEY not in caplog.text and len(caplog.records) > 20
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files and not any(KEY.encode() in path.read_bytes() for path in files)

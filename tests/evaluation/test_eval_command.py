@@ -1,0 +1,171 @@
+"""``cast-ray eval`` as its users call it, with everybody who needs no engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cast_ray.evaluation.attempts import read_attempts
+from tests.support.scripted_endpoint import (
+    KEY,
+    MODEL,
+    Asked,
+    Fault,
+    ScriptedEndpoint,
+    garbled,
+    rate_limited,
+    refused,
+    serving,
+    slow,
+)
+
+GAMES = "sokoban:mini,sokoban:mini-unseen"
+NUM_PUZZLES = 8
+
+
+def command(out: Path, models: Sequence[str], *words: str, games: str = GAMES) -> list[str]:
+    chosen = [word for model in models for word in ("--model", model)]
+    place = ["--games", games, "--limit", str(NUM_PUZZLES), "--attempts", "2", "--out", str(out)]
+    return [sys.executable, "-m", "cast_ray.cli", "eval", *chosen, *place, *words]
+
+
+def run(words: Sequence[str], env: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """Return exit code, standard output and standard error."""
+    ended = subprocess.run(
+        list(words), env=os.environ | (env or {}), capture_output=True, text=True, timeout=240
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_players_fill_the_tables_and_the_same_command_says_them_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, text, error = run(command(out, ["solver", "random"]))
+    assert code == 0, error
+    document = json.loads((out / "results.json").read_text())
+    assert list(document["models"]) == ["solver", "random"]
+    attempts = read_attempts(out / "attempts.parquet")
+    assert len(attempts) == 2 * 2 * NUM_PUZZLES * 2
+    for which in GAMES.split(","):
+        own = [a for a in attempts if (a.model, f"{a.game}:{a.tier}") == ("random", which)]
+        mean = sum(attempt.is_success for attempt in own) / len(own)
+        assert 0 <= mean < 1
+        assert f"{100 * mean:.1f}" in text
+    assert "100.0" in text
+    assert (out / "results.md").read_text().strip() in text
+    assert "solver" in (out / "case_study.html").read_text()
+    before = (out / "attempts.parquet").stat().st_mtime_ns
+    assert run(command(out, ["solver", "random"]))[1].split("results in")[0] in text
+    assert (out / "attempts.parquet").stat().st_mtime_ns == before
+
+
+def test_players_that_see_the_mines_are_called_privileged(tmp_path: Path) -> None:
+    words = command(tmp_path / "out", ["greedy", "solver"], games="minesweeper:mini")
+    code, text, error = run(words)
+    assert code == 0, error
+    assert "Privileged in Minesweeper, where it sees the mines: greedy.\n" in text
+    assert json.loads((tmp_path / "out/results.json").read_text())["privileged"] == ["greedy"]
+
+
+@pytest.mark.parametrize(
+    ("models", "words", "games", "sentence"),
+    [
+        (["solver"], [], "chess", "there is no game or benchmark 'chess'"),
+        (["solver"], [], "sokoban:huge", "sokoban has the tiers"),
+        (["nowhere"], [], GAMES, "neither a model directory"),
+        (["soft-solver"], [], GAMES, "the temperature must be a number above 0"),
+        (["solver", "solver"], [], GAMES, "two models are called solver"),
+        (["solver"], ["evaluation.temperature=-1"], GAMES, "evaluation.temperature"),
+        (["openai:big"], [], GAMES, "set OPENAI_API_KEY"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_made(
+    tmp_path: Path, models: list[str], words: list[str], games: str, sentence: str
+) -> None:
+    code, _, error = run(
+        command(tmp_path / "out", models, *words, games=games), {"OPENAI_API_KEY": ""}
+    )
+    assert code == 2
+    [line] = error.strip().splitlines()
+    assert line.startswith("cast-ray: ") and sentence in line
+    assert not (tmp_path / "out" / "attempts.parquet").exists()
+
+
+def test_a_directory_of_another_evaluation_is_not_touched(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(command(out, ["solver"]))[0] == 0
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    code, _, error = run(command(out, ["greedy"]))
+    assert code == 2
+    assert "holds another evaluation" in error
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def troubled(asked: Asked) -> Fault | None:
+    """A rate limit, a 500, a late answer, a garbled one: each new request meets one of them."""
+    if asked.repetition:
+        return None
+    return (rate_limited(), refused(500, "oops"), slow(0.1), garbled(b"{"))[asked.place % 4]
+
+
+def test_an_endpoint_with_faults_that_is_killed_fills_the_same_table(tmp_path: Path) -> None:
+    calm = tmp_path / "calm"
+    with serving(ScriptedEndpoint()) as environ:
+        code, _, error = run(command(calm, [f"openai:{MODEL}"]), environ)
+        assert code == 0, error
+    server = ScriptedEndpoint(script=troubled)
+    out = tmp_path / "out"
+    with serving(server) as environ:
+        words = command(out, [f"openai:{MODEL}"], "--concurrency", "4")
+        server.hold_from = 60
+        child = subprocess.Popen(words, env=os.environ | environ, stdout=subprocess.DEVNULL)
+        end = time.monotonic() + 120
+        while not server.is_at_rest:
+            assert time.monotonic() < end and child.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)  # what was delivered is written down
+        child.send_signal(signal.SIGKILL)
+        child.wait(30)
+        num_before = server.num_delivered
+        assert num_before > 0
+        server.hold_from = 1 << 60
+        code, _, error = run(words, environ)
+        assert code == 0, error
+        assert max(server.delivered.values()) == 1  # no answer was paid for twice
+        assert server.num_delivered > num_before
+    same = [(out / "results.md").read_text(), (calm / "results.md").read_text()]
+    assert _without_effort(same[0]) == _without_effort(same[1])
+    for place in (out, calm):
+        attempts = read_attempts(place / "attempts.parquet")
+        # It follows the solver, so what it does not solve needs more turns than there are.
+        assert all(a.is_success == (a.costs[0] <= a.turn_budget) for a in attempts)
+    told = [a.actions for a in read_attempts(calm / "attempts.parquet")]
+    assert told == [a.actions for a in read_attempts(out / "attempts.parquet")]
+    assert KEY not in "".join(
+        path.read_text(errors="replace") for path in out.rglob("*") if path.is_file()
+    )
+
+
+def _without_effort(text: str) -> str:
+    """Return tables without what trouble costs: time and repeated requests."""
+    sections = text.split("### ")
+    assert sum(section.startswith("What it took") for section in sections) == 1
+    return "### ".join(one for one in sections if not one.startswith("What it took"))
+
+
+def test_a_refused_key_ends_with_one_line(tmp_path: Path) -> None:
+    with serving(ScriptedEndpoint()) as environ:
+        code, _, error = run(
+            command(tmp_path / "out", [f"openai:{MODEL}"]), environ | {"OPENAI_API_KEY": "wrong"}
+        )
+    assert code == 2
+    assert error.strip().splitlines()[-1].startswith("cast-ray: ")
+    assert "key" in error
+    assert "wrong" not in error

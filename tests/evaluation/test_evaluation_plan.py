@@ -1,0 +1,144 @@
+"""Who is evaluated on what, and the directory that only the same evaluation may go on with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
+from cast_ray.evaluation.directory import EvaluationDirectory
+from cast_ray.evaluation.models import Kind, parse_model, parse_models
+from cast_ray.evaluation.tasks import GameTier, parse_games
+from tests.support.scripted import build_test_policy
+
+DESCRIPTION = {"models": [{"label": "a", "seed": 0}], "attempts": 4}
+
+
+def test_closed_models_have_the_papers_sampling_and_budgets() -> None:
+    [config] = parse_model("openai:big", []).configs
+    assert (config.evaluation.temperature, config.evaluation.top_p) == (1.0, 1.0)
+    assert (config.rollout.prompt_tokens, config.rollout.response_tokens) == (2048, 16384)
+    [changed] = parse_model("openai:big", ["evaluation.temperature=0.3"]).configs
+    assert changed.evaluation.temperature == 0.3
+
+
+def test_a_model_directory_has_the_papers_sampling_and_what_it_can_hold(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    build_test_policy(tmp_path / "tiny")  # made for 4,096 positions
+    model = parse_model(str(tmp_path / "tiny"), [])
+    assert (model.kind, model.label) == (Kind.ENGINE, "tiny")
+    [config] = model.configs
+    assert (config.evaluation.temperature, config.evaluation.top_p) == (0.6, 0.95)
+    assert config.rollout.prompt_tokens + config.rollout.response_tokens == 4096
+    assert "less than the paper's 18432" in caplog.text
+
+
+def test_tokens_may_be_counted_for_each_turn(tmp_path: Path) -> None:
+    build_test_policy(tmp_path / "tiny")
+    overrides = [
+        "evaluation.tokens_per_turn=true",
+        "rollout.response_tokens=100",
+        "rollout.prompt_tokens=1000",
+    ]
+    [config] = parse_model(str(tmp_path / "tiny"), overrides).configs
+    assert (config.rollout.max_answer_tokens, config.rollout.response_tokens) == (100, 3096)
+    [config] = parse_model("openai:big", overrides).configs
+    assert (config.rollout.max_answer_tokens, config.rollout.response_tokens) == (100, 44000)
+
+
+def test_a_model_without_a_chat_template_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    build_test_policy(tmp_path / "tiny")
+    (tmp_path / "tiny/chat_template.jinja").unlink()
+    with pytest.raises(ModelError, match="chat template"):
+        parse_model(str(tmp_path / "tiny"), [])
+
+
+def test_models_are_told_apart_by_label(tmp_path: Path) -> None:
+    for name in ("a/one", "b/one"):
+        build_test_policy(tmp_path / name)
+    texts = [str(tmp_path / "a/one"), str(tmp_path / "b/one")]
+    with pytest.raises(ConfigError, match="two models are called one: give each a --name"):
+        parse_models(texts, [], labels=[])
+    assert [m.label for m in parse_models(texts, [], labels=["first"])] == ["first", "one"]
+    [averaged] = parse_models([",".join(texts)], [], labels=["both"])
+    assert (averaged.sources, len(averaged.configs)) == (tuple(texts), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "reason"),
+    [
+        ("nowhere", ModelError, "neither a model directory"),
+        ("openai:", ConfigError, "needs the model's name"),
+        ("soft-solver:cold", ConfigError, "temperature"),
+        ("solver:1", ConfigError, "is no player"),
+    ],
+)
+def test_unknown_model_is_refused_in_one_sentence(
+    text: str, error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason) as found:
+        parse_model(text, [])
+    assert "\n" not in str(found.value)
+
+
+def test_games_and_benchmarks_are_named_with_their_tiers() -> None:
+    assert parse_games("sokoban:unseen, rush_hour") == [
+        GameTier(game="sokoban", tier="unseen"),
+        GameTier(game="rush_hour", tier="id"),
+    ]
+    for text, reason in {
+        "chess": "there is no game or benchmark 'chess'; there are sokoban",
+        "sokoban:huge": "sokoban has the tiers .*id.*; got 'huge'",
+        "sokoban,sokoban:id": "names sokoban:id twice",
+        " , ": "give --games",
+    }.items():
+        with pytest.raises(ConfigError, match=reason):
+            parse_games(text)
+
+
+def test_the_same_evaluation_goes_on_and_another_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    EvaluationDirectory.open(place, DESCRIPTION)
+    EvaluationDirectory.open(place, DESCRIPTION)
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    with pytest.raises(RunDirectoryError, match="its attempts was 4 and is 8 now; give another"):
+        EvaluationDirectory.open(place, DESCRIPTION | {"attempts": 8})
+    assert before == {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="holds no evaluation"):
+        EvaluationDirectory.open(tmp_path, DESCRIPTION)
+    with pytest.raises(RunDirectoryError, match="holds no evaluation"):
+        EvaluationDirectory.open(tmp_path / "notes.txt", DESCRIPTION)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_damaged_description_is_no_empty_one(tmp_path: Path) -> None:
+    EvaluationDirectory.open(tmp_path / "out", DESCRIPTION)
+    (tmp_path / "out/evaluation.json").write_text('{"format": 1, "mod')
+    with pytest.raises(RunDirectoryError, match=r"evaluation\.json is damaged"):
+        EvaluationDirectory.open(tmp_path / "out", DESCRIPTION)
+
+
+def test_two_processes_do_not_evaluate_in_one_directory(tmp_path: Path) -> None:
+    held = EvaluationDirectory.open(tmp_path / "out", DESCRIPTION)
+    program = (
+        "import json, sys; from pathlib import Path\n"
+        "from cast_ray.evaluation.directory import EvaluationDirectory\n"
+        "EvaluationDirectory.open(Path(sys.argv[1]), json.loads(sys.argv[2]))\n"
+    )
+    command = [sys.executable, "-c", program, str(held.path), json.dumps(DESCRIPTION)]
+    other = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert other.returncode == 1
+    assert "another process evaluates in" in other.stderr
+    del held
+    assert subprocess.run(command, timeout=60).returncode == 0

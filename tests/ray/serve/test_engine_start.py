@@ -1,0 +1,133 @@
+"""Engines that do not start: the first error in one sentence, and nothing left of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray import serve as ray_serve
+
+from cast_ray.errors import EngineError
+from serve.engine.deployment import deploy_engines
+from serve.engine.first_error import first_error
+from serve.engine.vllm_args import engine_arguments
+from serve.messages import EngineOptions
+from tests.support.tiny_model import build_tiny_model
+
+pytestmark = pytest.mark.ray
+
+LIMIT_S = 120.0
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    build_tiny_model(tmp_path / "model", seed=0)
+    return tmp_path / "model"
+
+
+def engine_options(model_dir: Path) -> EngineOptions:
+    return EngineOptions(
+        model_dir=str(model_dir),
+        weight_version=0,
+        dtype="bfloat16",
+        max_model_len=512,
+        max_num_seqs=4,
+        kv_cache_gib=0.25,
+        block_size=32,
+        tensor_parallel_size=1,
+        seed=0,
+        weight_backend="cast_ray_file",
+        update_timeout_s=30,
+        stall_timeout_s=30,
+        probe_timeout_s=30,
+        export_metrics=False,
+    )
+
+
+def failure_of(model_dir: Path, **changes: Any) -> str:
+    """Deploy an engine that cannot start; return the message, which must be one sentence."""
+    options: dict[str, Any] = {
+        "num_engines": 1,
+        "num_cpus": 1,
+        "num_threads": 1,
+        "env_vars": {},
+        "weights_directory": str(model_dir / "weights"),
+        "start_timeout_s": 240.0,
+        **engine_options(model_dir),
+    }
+    started = time.monotonic()
+    with pytest.raises(EngineError) as caught:
+        deploy_engines("broken", **options | changes)
+    seconds = time.monotonic() - started
+    print(f"{seconds:.1f} s: {caught.value}")
+    assert seconds < LIMIT_S
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 700
+    assert "broken-policy-0" not in ray_serve.status().applications
+    return str(caught.value)
+
+
+def test_cuda_graphs_are_off_unless_the_options_say_otherwise(tmp_path: Path) -> None:
+    options = engine_options(tmp_path)
+    assert engine_arguments(options).enforce_eager
+    assert not engine_arguments({**options, "enforce_eager": False}).enforce_eager
+
+
+def test_cpus_that_others_hold_are_named(local_ray: None, model_dir: Path) -> None:
+    @ray.remote(num_cpus=4)
+    class Greedy:
+        def hold(self) -> None:
+            pass
+
+    greedy = Greedy.remote()
+    ray.get(greedy.hold.remote(), timeout=30)
+    message = failure_of(model_dir)
+    ray.kill(greedy)
+    assert "found no place for" in message
+    assert "it asks for 1 CPUs, and 0 of the cluster's 4 are free" in message
+
+
+def test_a_model_that_is_missing_is_named(local_ray: None, tmp_path: Path) -> None:
+    message = failure_of(tmp_path / "nowhere")
+    assert f"no config.json in {tmp_path / 'nowhere'}" in message
+
+
+def test_memory_that_is_missing_is_counted(local_ray: None, model_dir: Path) -> None:
+    message = failure_of(model_dir, kv_cache_gib=5000)
+    assert "needs 5000.0 GiB of memory (5000 for keys and values" in message
+    assert "GiB free: lower engine.kv_cache_gib" in message
+
+
+def test_a_wrong_dtype_is_named(local_ray: None, model_dir: Path) -> None:
+    assert "float7" in failure_of(model_dir, dtype="float7")
+
+
+def test_weights_cut_off_are_the_first_error_of_vllms_core(
+    local_ray: None, model_dir: Path
+) -> None:
+    file = model_dir / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    assert "SafetensorError: " in failure_of(model_dir)
+
+
+def test_weights_that_are_noise_are_named(local_ray: None, model_dir: Path) -> None:
+    file = model_dir / "model.safetensors"
+    file.write_bytes(b"\xff" * file.stat().st_size)
+    assert f"vLLM does not start with the model {model_dir}: " in failure_of(model_dir)
+
+
+def test_the_first_of_several_exceptions_is_the_cause() -> None:
+    written = """(EngineCore pid=7) INFO 11-22 06:00:00 [core.py:1] Error: none yet
+(EngineCore pid=7) ERROR 11-22 06:00:01 [core.py:9] EngineCore failed to start.
+(EngineCore pid=7) ERROR 11-22 06:00:01 [core.py:9] Traceback (most recent call last):
+(EngineCore pid=7) ERROR 11-22 06:00:01 [core.py:9]   File "x.py", line 1, in load
+(EngineCore pid=7) ERROR 11-22 06:00:01 [core.py:9]     raise ValueError("no")
+(EngineCore pid=7) ERROR 11-22 06:00:01 [core.py:9] torch.OutOfMemoryError: 3 GiB
+(EngineCore pid=7) Process EngineCore:
+(EngineCore pid=7) RuntimeError: failed, see above
+"""
+    assert first_error(written) == "OutOfMemoryError: 3 GiB"
+    assert first_error("all is well\nnot an Error: at all\n") == ""

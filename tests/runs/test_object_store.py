@@ -1,0 +1,221 @@
+"""Files at URIs: a real S3 server, PyArrow's local file system, fsspec's memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stores import CREDENTIALS, S3Server, environment, silent_server
+
+from cast_ray.runs import object_store
+from cast_ray.errors import StorageError
+from cast_ray.runs.object_store import (
+    check_reachable,
+    delete_file,
+    download_file,
+    find_file,
+    list_files,
+    read_bytes,
+    upload_file,
+    write_bytes,
+)
+from cast_ray.runs.uris import child_uri, is_uri, name_of, parent_uri
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with environment(**CREDENTIALS):
+        server = S3Server()
+        yield server
+        server.stop()
+
+
+@pytest.fixture(params=["s3", "file", "memory"])
+def place(request: pytest.FixtureRequest, server: S3Server, tmp_path: Path) -> str:
+    name = tmp_path.name.replace("_", "-").replace("[", "-").replace("]", "").lower()
+    places = {
+        "s3": server.uri(f"{name}/run"),
+        "file": f"file://{tmp_path}/store/run",
+        "memory": f"memory://{name}/run",
+    }
+    check_reachable(places[request.param], timeout_s=20)
+    return places[request.param]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("s3://bucket/run", True),
+        ("memory://x", True),
+        ("runs/mine", False),
+        ("/shared/runs:/mine", False),
+        ("C:/runs", False),
+        ("://x", False),
+    ],
+)
+def test_a_uri_is_told_from_a_path(text: str, expected: bool) -> None:
+    assert is_uri(text) is expected
+
+
+def test_options_stay_at_the_end_of_a_uri() -> None:
+    uri = "s3://bucket/run?region=eu-west-1&scheme=http"
+    below = child_uri(uri, "trajectories", "step-00001.parquet")
+    assert below == ("s3://bucket/run/trajectories/step-00001.parquet?region=eu-west-1&scheme=http")
+    assert name_of(below) == "step-00001.parquet"
+    assert parent_uri(parent_uri(below)) == uri
+    assert name_of("s3://bucket") == "bucket"
+    assert child_uri("s3://bucket", "a") == "s3://bucket/a"
+
+
+def test_a_file_comes_back_as_it_went(place: str, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 100_000  # several parts on S3
+    (tmp_path / "sent").write_bytes(content)
+    uri = child_uri(place, "a", "b.bin")
+    assert upload_file(tmp_path / "sent", uri) == len(content)
+    download_file(uri, tmp_path / "new" / "got")
+    assert (tmp_path / "new" / "got").read_bytes() == content
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["got"]
+    found = find_file(uri)
+    assert found is not None
+    assert (found.name, found.num_bytes) == ("b.bin", len(content))
+    assert found.changed_ns >= 0
+
+
+def test_files_are_listed_by_name_without_what_is_hidden(place: str) -> None:
+    for name in ("b", "a/c", "a/.hidden", ".x.partial"):
+        write_bytes(child_uri(place, name), name.encode())
+    write_bytes(child_uri(parent_uri(place), "run-2"), b"a neighbour of the same beginning")
+    assert [(file.name, file.num_bytes) for file in list_files(place)] == [("a/c", 3), ("b", 1)]
+    assert list_files(child_uri(place, "nothing")) == []
+
+
+def test_a_file_is_overwritten_and_deleted(place: str) -> None:
+    uri = child_uri(place, "x")
+    write_bytes(uri, b"first and longer")
+    write_bytes(uri, b"second")
+    assert read_bytes(uri) == b"second"
+    delete_file(uri)
+    delete_file(uri)  # gone already
+    assert find_file(uri) is None
+    assert list_files(place) == []
+    with pytest.raises(StorageError, match="is not there: check the path"):
+        read_bytes(uri)
+
+
+def test_the_probe_leaves_nothing(place: str, tmp_path: Path) -> None:
+    check_reachable(place, timeout_s=20)
+    assert not list((tmp_path / "store").rglob("*.probe*"))
+    delete_file(child_uri(place, "other"))
+    assert list_files(parent_uri(place)) == []
+
+
+class Unreadable:
+    """A local file whose disk fails in the middle."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115  closed below
+        self._num_reads = 0
+
+    def read(self, size: int) -> bytes:
+        """Read once, then fail."""
+        self._num_reads += 1
+        if self._num_reads > 1:
+            raise OSError(5, "Input/output error")
+        return self._file.read(size)
+
+    def __enter__(self) -> Unreadable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def test_a_file_that_breaks_off_is_not_there(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyArrow's streams, closed after an error, would leave what they had so far."""
+    (tmp_path / "sent").write_bytes(b"x" * 40_000_000)
+    monkeypatch.setattr(object_store, "open", lambda path, mode: Unreadable(path), raising=False)
+    with pytest.raises(StorageError, match="Input/output error"):
+        upload_file(tmp_path / "sent", child_uri(place, "sent"))
+    assert list_files(place) == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("nosuch://bucket/run", "nothing here knows nosuch://"),
+        ("az://container/run", "Install adlfs"),
+        ("s3://key:word@bucket/run", "has credentials in it"),
+        ("abfs://c@account/run?account_key=x", "has credentials in it"),
+        ("s3://bucket/run?endpoint=x", "there is no option endpoint"),
+        ("s3://bucket/run?endpoint_override=127.0.0.1:1&scheme=http", "no way to the store"),
+    ],
+)
+def test_a_store_that_cannot_be_is_one_sentence(uri: str, message: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(StorageError, match=message) as raised:
+        check_reachable(uri, timeout_s=20)
+    assert time.monotonic() - started < 10
+    text = str(raised.value)
+    assert "\n" not in text
+    assert "word" not in text
+    assert ";" in text or ":" in text
+
+
+def test_a_missing_bucket_is_one_sentence(server: S3Server) -> None:
+    uri = server.uri("not-made/run", options="")
+    with pytest.raises(StorageError, match="there is no such bucket; make it") as raised:
+        check_reachable(uri, timeout_s=20)
+    assert "Request ID" not in str(raised.value)
+
+
+def test_refused_credentials_are_one_sentence(server: S3Server) -> None:
+    uri = server.uri("closed/run")
+    check_reachable(uri, timeout_s=20)
+    with (
+        server.refusing(),
+        pytest.raises(StorageError, match="refuses these credentials; set AWS_ACCESS_KEY_ID"),
+    ):
+        check_reachable(uri, timeout_s=20)
+    check_reachable(uri, timeout_s=20)
+
+
+def test_a_silent_store_ends_the_wait_and_the_process() -> None:
+    program = (
+        "import sys, time\n"
+        "from cast_ray.errors import StorageError\n"
+        "from cast_ray.runs.object_store import check_reachable\n"
+        "started = time.monotonic()\n"
+        "try:\n"
+        "    check_reachable(sys.argv[1], timeout_s=2)\n"
+        "except StorageError as error:\n"
+        "    print(error, round(time.monotonic() - started))\n"
+    )
+    started = time.monotonic()
+    with environment(**CREDENTIALS), silent_server() as address:
+        uri = f"s3://bucket/run?endpoint_override={address}&scheme=http"
+        done = subprocess.run(
+            [sys.executable, "-c", program, uri], capture_output=True, text=True, timeout=90
+        )
+    assert "did not answer" in done.stdout, done.stderr
+    assert int(done.stdout.split()[-1]) <= 2
+    assert done.returncode == 0
+    assert time.monotonic() - started < 30
+
+
+def test_a_store_that_comes_back_is_used_again(server: S3Server) -> None:
+    uri = server.uri("comes-back/run")
+    check_reachable(uri, timeout_s=20)
+    write_bytes(child_uri(uri, "x"), b"1")
+    server.stop()
+    try:
+        with pytest.raises(StorageError, match="no way to the store"):
+            write_bytes(child_uri(uri, "x"), b"2")
+    finally:
+        server.start()
+    assert read_bytes(child_uri(uri, "x")) == b"1"

@@ -1,0 +1,276 @@
+"""The report of Minesweeper and Rush Hour runs: their boards, their words, their credit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from cast_ray.config.train import AdvantageConfig
+from cast_ray.games.plugins import forget_plugins
+from cast_ray.runs.metrics import Success, write_metrics
+from cast_ray.runs.report import write_report
+from cast_ray.runs.report.boards import board_legend, draw_board
+from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.rollout.trajectory import Trajectory
+from solver_actors.oracle import Oracle
+from tests.support import installed
+from tests.support.made_up_run import (
+    ALPHA,
+    new_run,
+    play,
+    scored,
+    scripted,
+    step_row,
+    write_evaluation,
+    write_step,
+)
+from tests.support.page import Element, parse_page
+
+Rescue = Literal["cost", "zero"]
+GUESSES = "....+\n+.+21\n++210\n22100\n00000"
+"""K is infinite: the peek-free solver hits a mine."""
+HIT = ["```flag 0 4```", "```flag 0 3```", "```reveal 0 3```", "```reveal 1 2```"]
+RESCUE = [
+    "```reveal 0 0```",
+    "```flag 0 1```",
+    "I am lost.",
+    "```flag 0 1```",
+    "```reveal 0 1```",
+    "```reveal 0 2```",
+    "```reveal 0 3```",
+    "```reveal 1 1```",
+]
+CAR_PARK = "..C.....C.B.AA..B.....B.x..DD......."
+"""N = 3: D left, B down, A out."""
+STUCK = ["```A+4```", "```D+1```", "```D-1```", "```A+2```"] * 2
+WAY_OUT = [
+    "```A+3```",
+    "```D-2```",
+    "```B+2```",
+    "```C+1```",
+    "```C-1```",
+    "```Q+1```",
+    "```A+4```",
+]
+RATE = Success(success=0.5, low=0.0, high=1.0, n=2)
+GAMES = {"minesweeper": (GUESSES, HIT, RESCUE), "rush_hour": (CAR_PARK, STUCK, WAY_OUT)}
+
+
+def write_run(path: Path, game: str, oracle: Oracle, *, rescue: Rescue = "cost") -> RunDirectory:
+    """Write a finished run of one step; the lost game comes before training, the won one after."""
+    board, lost, won = GAMES[game]
+    advantage = AdvantageConfig(alpha=ALPHA, rescue=rescue)
+    run = new_run(path, game=game, steps=1, advantage=advantage)
+
+    def attempts(*answers: list[str]) -> list[Trajectory]:
+        return [
+            play(
+                board,
+                scripted(given),
+                turn_budget=8,
+                oracle=oracle,
+                game_name=game,
+                episode=episode,
+            )
+            for episode, given in enumerate(answers)
+        ]
+
+    write_evaluation(run, "before", scored(attempts(lost, lost), oracle))
+    write_evaluation(run, "after", scored(attempts(won, lost), oracle))
+    write_step(run, 1, scored(attempts(lost, won), oracle))
+    write_metrics(run.metrics, [step_row(1, success=0.5, lost_fraction=0.5, num_trajectories=2)])
+    summary = {"before": asdict(RATE), "after": asdict(RATE), "seconds": 9.0, "seed": 0}
+    run.write_summary({**summary, "game": game, "tier": "mini", "steps": 1})
+    return run
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Element]:
+    oracle = Oracle(max_bytes=2**24)
+
+    def page(game: str, **settings: Rescue) -> Element:
+        run = write_run(tmp_path_factory.mktemp(game) / "run", game, oracle, **settings)
+        return parse_page(write_report(run).read_text(encoding="utf-8"))
+
+    return page
+
+
+def turns_of(page: Element, name: str) -> list[Element]:
+    (column,) = [game for game in page.all("turns") if game.attributes["data-when"] == name]
+    return column.all("turn")
+
+
+def costs(page: Element, name: str) -> list[str]:
+    return [turn.one("n").text for turn in turns_of(page, name)]
+
+
+def badges(page: Element, name: str) -> list[str]:
+    return [turn.one("credit").text for turn in turns_of(page, name)[:-1]]
+
+
+def drawn(game: str, text: str) -> Element:
+    return parse_page(draw_board(game, text)).one("board")
+
+
+def uses(board: Element) -> list[tuple[str, int, int]]:
+    """Return the pieces with the row and column of their cell."""
+    return [
+        (
+            use.attributes["href"].removeprefix("#"),
+            int(use.attributes["y"]) // 20,
+            int(use.attributes["x"]) // 20,
+        )
+        for use in board.all("use")
+    ]
+
+
+def test_minesweeper_board_shows_what_the_player_sees_and_the_hidden_mines_through_it() -> None:
+    board = drawn("minesweeper", ".+1\nfF0\n*21")
+    assert uses(board) == [
+        ("closed", 0, 0),
+        ("closed", 0, 1),
+        ("mine", 0, 1),
+        ("closed", 1, 0),
+        ("flag", 1, 0),
+        ("wrong", 1, 0),
+        ("closed", 1, 1),
+        ("flag", 1, 1),
+        ("hit", 2, 0),
+    ]
+    assert [count.text for count in board.all("count")] == ["1", "2", "1"]
+    assert board.attributes["aria-label"] == "Board .+1 / fF0 / *21"
+
+
+def test_minesweeper_board_has_the_numbers_that_actions_name() -> None:
+    board = drawn("minesweeper", ".+\n.1\n..")
+    assert [index.text for index in board.all("index")] == ["0", "1", "2", "0", "1"]
+
+
+def test_rush_hour_board_has_a_bar_with_its_letter_over_the_cells_of_each_vehicle() -> None:
+    board = drawn("rush_hour", CAR_PARK)
+    bars = [
+        tuple(float(bar.attributes[name]) for name in ("x", "y", "width", "height"))
+        for bar in board.all("vehicle")
+    ]
+    assert [plate.text for plate in board.all("plate")] == ["A", "B", "C", "D"]
+    assert bars == [
+        (2.5, 42.5, 35.0, 15.0),
+        (82.5, 22.5, 15.0, 55.0),
+        (42.5, 2.5, 15.0, 35.0),
+        (62.5, 82.5, 35.0, 15.0),
+    ]
+    assert board.one("wall").attributes["d"] == "M0 80h20v20h-20z"
+    assert board.attributes["aria-label"] == (
+        "Board ..C... / ..C.B. / AA..B. / ....B. / x..DD. / ......"
+    )
+
+
+def test_only_the_red_car_is_red_and_the_frame_is_open_at_the_exit_alone() -> None:
+    board = drawn("rush_hour", CAR_PARK)
+    assert [bar.attributes["y"] for bar in board.all("red") if bar.tag == "rect"] == ["42.5"]
+    assert board.one("frame-line").attributes["d"] == "M120 40V0H0V120H120V60"
+    assert board.one("exit").attributes["d"].startswith("M123 45")
+
+
+def test_rush_hour_board_in_lines_and_with_o_for_empty_is_the_same_picture() -> None:
+    rows = [CAR_PARK[start : start + 6].replace(".", "o") for start in range(0, 36, 6)]
+    assert draw_board("rush_hour", "\n".join(rows)) == draw_board("rush_hour", CAR_PARK)
+
+
+@pytest.mark.parametrize(
+    ("game", "text"),
+    [
+        ("minesweeper", ""),
+        ("minesweeper", ".+\n1"),
+        ("minesweeper", ".9"),
+        ("rush_hour", "A.A"),
+        ("rush_hour", CAR_PARK.replace("A", "E")),
+    ],
+)
+def test_text_that_is_no_board_of_the_game_is_shown_as_text(game: str, text: str) -> None:
+    assert parse_page(draw_board(game, text)).one("pre").text == " ".join(text.split())
+
+
+@pytest.fixture
+def lights_out(tmp_path: Path) -> Iterator[None]:
+    """Install a game that the report cannot draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        installed.install(installed.LIGHTS_OUT, tmp_path)
+        patch.syspath_prepend(str(tmp_path))
+        forget_plugins()
+        yield
+    forget_plugins()
+
+
+@pytest.mark.usefixtures("lights_out")
+def test_added_game_in_a_single_line_is_shown_as_its_player_saw_it() -> None:
+    assert parse_page(draw_board("lights_out", "o.o")).one("pre").parts == ["Board:\no.o"]
+    assert parse_page(draw_board("lights_out", "o.\n.o")).one("pre").parts == ["o.\n.o"]
+    assert parse_page(draw_board("lights_out", "?")).one("pre").parts == ["?"]
+
+
+@pytest.mark.parametrize("game", ["sokoban", "minesweeper", "rush_hour"])
+def test_legend_names_each_piece_once(game: str) -> None:
+    meanings = [meaning for _, meaning in board_legend(game)]
+    assert len(set(meanings)) == len(meanings) >= 4
+
+
+def test_legend_says_that_the_player_does_not_see_hidden_mines() -> None:
+    meanings = [meaning for _, meaning in board_legend("minesweeper")]
+    assert "hidden mine, which the player does not see" in meanings
+
+
+def test_minesweeper_page_says_solver_loses_and_never_dead(pages: Callable[..., Element]) -> None:
+    page = pages("minesweeper")
+    assert costs(page, "before") == ["solver loses"] * 5
+    said = page.one("main").text.lower()
+    assert "solver loses" in said
+    assert "dead" not in said.replace("deadlock_ends_episode", "")
+    assert not page.one("main").all("dead")
+
+
+def test_minesweeper_page_counts_k_and_credits_the_rescue(pages: Callable[..., Element]) -> None:
+    page = pages("minesweeper")
+    assert costs(page, "after") == [
+        "solver loses", "K = 4", "K = 5", "K = 5", "K = 4", "K = 3", "K = 2", "K = 1", "K = 0",
+    ]  # fmt: skip
+    assert badges(page, "after") == ["+4", "−1", "0", "+1", "+1", "+1", "+1", "+1"]
+    assert "earns the K it leads to" in page.one("explain").text
+
+
+def test_rescue_is_credited_as_the_run_did(pages: Callable[..., Element]) -> None:
+    page = pages("minesweeper", rescue="zero")
+    assert badges(page, "after")[0] == "0"
+    assert "earns the K it leads to" not in page.one("explain").text
+
+
+def test_mine_hit_is_said_where_an_episode_ends(pages: Callable[..., Element]) -> None:
+    page = pages("minesweeper")
+    assert turns_of(page, "before")[-1].one("outcome").text == "hit a mine"
+    assert "hit a mine before100.0% after50.0%" in [ending.text for ending in page.all("ending")]
+
+
+def test_rush_hour_page_shows_slides_and_no_way_to_lose(pages: Callable[..., Element]) -> None:
+    page = pages("rush_hour")
+    assert costs(page, "after") == [
+        "N = 3", "N = 3", "N = 2", "N = 1", "N = 2", "N = 1", "N = 1", "N = 0",
+    ]  # fmt: skip
+    assert badges(page, "after") == ["0", "+1", "+1", "−1", "+1", "0", "+1"]
+    assert "one slide closer" in page.one("explain").text
+    assert "kills" not in page.one("explain").text
+    assert "lost for good" not in page.text
+
+
+@pytest.mark.parametrize("game", list(GAMES))
+def test_every_turn_is_drawn_and_every_piece_is_defined(
+    game: str, pages: Callable[..., Element]
+) -> None:
+    page = pages(game)
+    assert len(page.all(game)) == len(page.all("turn")) + len(board_legend(game))
+    assert not page.all("pre") or not any("board" in pre._names() for pre in page.all("pre"))
+    defined = {element.attributes.get("id") for element in page.all("g")}
+    assert {use.attributes["href"].removeprefix("#") for use in page.all("use")} <= defined

@@ -1,0 +1,252 @@
+"""What the report says of rollouts: engines, waits, staleness, memory, recoveries, time."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cast_ray.runs.metrics import StepMetrics, write_metrics
+from cast_ray.runs.recoveries import Recovery
+from cast_ray.runs.report import write_report
+from cast_ray.runs.report.rollout_charts import engine_rows, rollout_figures, staleness_figure
+from cast_ray.runs.report.rollout_charts import time_chart
+from cast_ray.runs.report.step_table import time_split, wall_seconds
+from tests.support.made_up_run import new_run, step_row
+from tests.support.page import Element, parse_page
+from tests.support.rooms import FIXED
+
+NAN = math.nan
+UNSEEN = (
+    "seconds_generation",
+    "engine_queue_mean",
+    "engine_queue_max",
+    "seconds_queueing",
+    "prefix_hit_fraction",
+    "oracle_hit_fraction",
+    "seconds_solver",
+    "seconds_solver_build",
+    "tokens_per_s",
+    "layer_error",
+    *(f"memory_{role}_mib" for role in ("driver", "environment", "oracle", "engine")),
+)
+SECONDS = st.floats(0, 1e3, allow_subnormal=False)
+
+
+def replayed(step: int) -> StepMetrics:
+    """Return a row of updates that were taken again from the log: nobody saw the play."""
+    return step_row(step, seconds_total=50.0, is_replayed=True, **dict.fromkeys(UNSEEN, NAN))
+
+
+def page_of(
+    path: Path, rows: list[StepMetrics], *, recoveries: str = "", max_staleness: int = 0
+) -> Element:
+    run = new_run(path / "run", max_staleness=max_staleness)
+    write_metrics(run.metrics, rows)
+    if recoveries:
+        run.recoveries.write_text(recoveries)
+    return parse_page(write_report(run).read_text(encoding="utf-8"))
+
+
+def titles(rows: list[StepMetrics], *, max_staleness: int = 0) -> list[str]:
+    return [figure.title for figure in rollout_figures(rows, max_staleness=max_staleness)]
+
+
+def hints(markup: object) -> list[str]:
+    return [hint.text for hint in parse_page(str(markup)).all("title")]
+
+
+def test_figures_that_no_step_knows_are_left_out() -> None:
+    older = step_row(
+        1,
+        waiting_fraction=NAN,
+        seconds_long_tail=NAN,
+        **dict.fromkeys(UNSEEN, NAN) | {"oracle_hit_fraction": 0.5},
+    )
+    assert titles([older]) == ["Cache hits"]
+    assert titles([replayed(1)]) == ["Long tail", "Waiting for the slowest episode"]
+
+
+def test_each_engine_has_a_line_and_one_that_was_away_is_not_shown_as_idle() -> None:
+    rows = [
+        step_row(1, engine_busy_fractions=(0.75, 0.5)),
+        step_row(2, engine_busy_fractions=(0.25, NAN)),
+    ]
+    (figure,) = [f for f in rollout_figures(rows, max_staleness=0) if f.title == "Busy engines"]
+    assert hints(figure.chart) == [
+        "engine 0, step 1: 75%",
+        "engine 0, step 2: 25%",
+        "engine 1, step 1: 50%",
+    ]
+    first, second = engine_rows(rows)
+    assert (first.busy, first.idle, first.away) == ("50.0%", "50.0%", 0)
+    assert (second.busy, second.idle, second.away) == ("50.0%", "50.0%", 1)
+
+
+def test_many_engines_are_shown_by_their_busiest_mean_and_idlest() -> None:
+    row = step_row(1, engine_busy_fractions=(0.125, 0.25, 0.5, 0.75, 1.0, NAN))
+    (figure,) = [f for f in rollout_figures([row], max_staleness=0) if f.title == "Busy engines"]
+    assert hints(figure.chart) == [
+        "busiest, step 1: 100%",
+        "mean, step 1: 52%",
+        "idlest, step 1: 12%",
+    ]
+    assert "Of 6 engines" in figure.caption
+
+
+def test_engine_that_was_never_there_is_unknown() -> None:
+    (row,) = engine_rows([step_row(1, engine_busy_fractions=(NAN,))])
+    assert (row.busy, row.idle, row.away) == ("", "", 1)
+
+
+def test_long_tail_says_what_it_means_at_each_bound() -> None:
+    rows = [step_row(1, seconds_long_tail=2.0, waiting_fraction=0.25)]
+    strict = " ".join(figure.caption for figure in rollout_figures(rows, max_staleness=0))
+    loose = " ".join(figure.caption for figure in rollout_figures(rows, max_staleness=2))
+    assert "With max_staleness 0 nothing else may run then" in strict
+    assert "The engines play the next step’s episodes meanwhile" in loose
+
+
+def test_staleness_is_shown_as_shares_that_fill_the_bar() -> None:
+    rows = [
+        step_row(1, staleness_max=0, staleness_tokens=(40,)),
+        step_row(2, staleness_max=5, staleness_tokens=(10, 20, 4, 3, 2, 1)),
+    ]
+    figure = staleness_figure(rows)
+    assert figure is not None
+    assert figure.latest == "at most 5 steps behind"
+    assert hints(figure.chart) == [
+        "step 1, current weights: 100%",
+        "step 2, current weights: 25%",
+        "step 2, 1 step behind: 50%",
+        "step 2, 2 steps behind: 10%",
+        "step 2, 3 steps behind or more: 15%",
+    ]
+
+
+def test_staleness_is_not_drawn_where_no_token_is_stale() -> None:
+    assert staleness_figure([step_row(1, staleness_tokens=(40,))]) is None
+    assert staleness_figure([step_row(1)]) is None
+
+
+def test_faults_are_drawn_only_where_there_are_any() -> None:
+    assert "Played or asked again" not in titles([step_row(1)])
+    assert "Played or asked again" in titles([step_row(1), step_row(2, engine_retries=3)])
+
+
+def test_recoveries_are_a_table_with_their_text_escaped(tmp_path: Path) -> None:
+    lines = [
+        Recovery(utc="2026-01-02T03:04:05.678+00:00", kind=kind, what=what, seconds=seconds)
+        for kind, what, seconds in (
+            ("engine", "engine-1 is <b>another</b> process", 48.9),
+            ("driver", "a new driver goes on", 3.25),
+        )
+    ]
+    text = "".join(json.dumps(asdict(line)) + "\n" for line in lines)
+    page = page_of(tmp_path, [step_row(1)], recoveries=text + '{"utc": "cut o')
+    (table,) = page.all("recoveries")
+    assert [cell.text for cell in table.all("td")] == [
+        "2026-01-02 03:04:05",
+        "engine",
+        "engine-1 is <b>another</b> process",
+        "49 s",
+        "2026-01-02 03:04:05",
+        "driver",
+        "a new driver goes on",
+        "3.2 s",
+    ]
+
+
+def test_recoveries_before_the_first_step_are_shown(tmp_path: Path) -> None:
+    one = Recovery(utc="2026-01-02T03:04:05+00:00", kind="driver", what="new", seconds=1.0)
+    page = page_of(tmp_path, [], recoveries=json.dumps(asdict(one)) + "\n")
+    assert len(page.one("recoveries").all("td")) == 4
+
+
+def test_run_without_recoveries_has_no_table_of_them(tmp_path: Path) -> None:
+    assert not page_of(tmp_path, [step_row(1)]).all("recoveries")
+
+
+def test_page_of_replayed_steps_alone_holds_no_time_and_no_nan(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [replayed(1), replayed(2)])
+    sections = [section.attributes["id"] for section in page.all("section")]
+    assert "time" not in sections
+    assert "nan" not in page.text.lower()
+    addresses = {a.attributes["href"].removeprefix("#") for a in page.all("nav")[0].all("a")}
+    assert addresses <= set(sections)
+
+
+def test_replayed_steps_are_left_out_of_the_time_and_said_to_be(tmp_path: Path) -> None:
+    seen = step_row(1, seconds_total=10.0, seconds_generation=6.0, seconds_learner=3.0)
+    page = page_of(tmp_path, [seen, replayed(2)])
+    section = next(s for s in page.all("section") if s.attributes["id"] == "time")
+    assert "Each step 10 s in the mean" in section.text
+    assert "Left out: 1 step whose updates were taken again" in section.text
+    assert not [
+        h for h in hints(time_chart([seen, replayed(2)], is_asynchronous=False)) if "p 2" in h
+    ]
+    assert "nan" not in page.text.lower()
+
+
+def test_checkpoint_is_a_part_of_its_own_after_the_step() -> None:
+    row = step_row(
+        1, seconds_total=10.0, seconds_generation=6.0, seconds_learner=3.0, seconds_checkpoint=2.5
+    )
+    split = time_split([row])
+    assert (split.checkpoint, split.other, split.total) == (2.5, 1.0, 12.5)
+    assert split.overhead_fraction == pytest.approx(0.1)
+    assert "step 1, checkpoint: 2.5 s" in hints(time_chart([row], is_asynchronous=False))
+
+
+def test_asynchronous_generation_and_validation_count_once() -> None:
+    row = step_row(
+        1,
+        staleness_max=1,
+        seconds_total=10.0,
+        seconds_generation=9.0,
+        seconds_learner=7.0,
+        seconds_sync=0.5,
+        seconds_validation=20.0,
+    )
+    split = time_split([row])
+    assert (split.generation, split.generation_beside) == (3.0, 6.0)
+    assert (split.validation, split.validation_beside) == (0.0, 20.0)
+    assert split.total == pytest.approx(10.5)
+
+
+def test_first_step_of_an_asynchronous_run_is_divided_like_the_others() -> None:
+    row = step_row(1, seconds_total=10.0, seconds_generation=2.0, seconds_validation=20.0)
+    assert time_split([row]).validation == 20.0
+    assert time_split([row], is_asynchronous=True).validation == 0.0
+
+
+@FIXED
+@given(SECONDS, SECONDS, SECONDS, st.floats(0, 1), st.floats(0, 1), st.booleans())
+def test_parts_of_the_time_add_up_to_the_wall_time(
+    total: float,
+    validation: float,
+    checkpoint: float,
+    learner_share: float,
+    generation_share: float,
+    is_asynchronous: bool,
+) -> None:
+    learner = total * learner_share
+    # Beside the learner generation may last as long as the step, else only as long as is left.
+    longest = total if is_asynchronous else total - learner
+    row = step_row(
+        1,
+        seconds_total=total,
+        seconds_learner=learner,
+        seconds_generation=longest * generation_share,
+        seconds_validation=validation,
+        seconds_checkpoint=checkpoint,
+    )
+    split = time_split([row], is_asynchronous=is_asynchronous)
+    wall = wall_seconds(row, is_asynchronous=is_asynchronous)
+    assert split.total == pytest.approx(wall, abs=1e-9)
+    assert split.generation + split.generation_beside == pytest.approx(row.seconds_generation)

@@ -1,0 +1,65 @@
+"""A run's input is looked at before anything starts or is written."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cast_ray.config.load import load_config
+from cast_ray.errors import ConfigError, ModelError
+from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.training.run import open_run
+from cast_ray.training.workers import learner_settings
+
+GRPO = "algorithm=grpo"
+
+
+def opened(tmp_path: Path, *overrides: str, resume: bool = False) -> None:
+    """Open a run of a tier that does not exist, which is refused after everything else."""
+    config = load_config(None, [f"run_dir={tmp_path / 'run'}", "tier=huge", *overrides])
+    open_run(config, resume=resume, progress=TrainProgress(Console(file=io.StringIO())))
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_reference_model_that_is_not_there_is_refused_and_nothing_written(
+    tmp_path: Path, *, resume: bool
+) -> None:
+    with pytest.raises(ModelError, match=r"objective\.reference=.*/reference is no model"):
+        opened(tmp_path, GRPO, f"objective.reference={tmp_path / 'reference'}", resume=resume)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_reference_model_without_weights_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+
+    with pytest.raises(ModelError, match="safetensors weights"):
+        opened(tmp_path, GRPO, f"objective.reference={tmp_path}")
+
+
+def test_reference_model_that_is_there_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).touch()
+
+    with pytest.raises(ConfigError, match="tier"):
+        opened(tmp_path, GRPO, f"objective.reference={tmp_path}")
+
+
+def test_reference_model_that_no_objective_asks_for_need_not_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="tier"):
+        opened(tmp_path, "algorithm=dapo", "objective.reference=/nowhere")
+
+
+def test_learner_is_told_the_reference_wherever_its_process_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(None, [GRPO, "objective.reference=models/reference"])
+
+    settings = learner_settings(config, model_dir=Path("models/start"))
+
+    assert settings.reference_dir == str(tmp_path / "models" / "reference")
+    assert settings.model_dir == str(tmp_path / "models" / "start")
