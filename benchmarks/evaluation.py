@@ -19,7 +19,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.evaluation.build_attempts import attempts_of_trajectories
 from cast_ray.rollout.specs import episode_groups, evaluation_sampling
 from solver_actors.oracle import Oracle
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 
 _NUM_TOKENS = 32
 _ATTEMPTS = 4
@@ -70,8 +70,8 @@ def _round(sides: Sides, number: int) -> tuple[Round, Round]:
     table = sides.collector.finished(
         ticket, timeout_s=_ROUND_TIMEOUT_S, on_group=lambda done, total: None
     )
-    judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
-    attempts = attempts_of_trajectories(table, judge, model="bench", run=0)
+    scorer = Scorer(Oracle(max_bytes=_ORACLE_BYTES))
+    attempts = attempts_of_trajectories(table, scorer, model="bench", run=0)
     seconds = time.perf_counter() - started
     num_turns = sum(len(attempt.answers) for attempt in attempts)
     path = Round(seconds=seconds, num_turns=num_turns, cpu={})

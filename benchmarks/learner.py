@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
-from benchmarks.trl import TrlSteps
+from benchmarks.trl_loop import TrlSteps
 from cast_ray.algorithms import losses
 from cast_ray.algorithms.objective import Objective
 from cast_ray.cluster.session import ray_session

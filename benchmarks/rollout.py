@@ -1,6 +1,6 @@
 """Model turns a second through the whole rollout path, beside vLLM's AsyncLLM alone.
 
-One round of the path: groups of the quickstart's game through environment actors, Serve, engine,
+One round of the path: groups of the quickstart's game through env runners, Serve, engine,
 oracle and trajectory log, 128 episodes at a time. Then the same conversations, turn by turn with
 as many prompt and answer tokens, straight to an AsyncLLM in a process of its own with the same
 engine arguments. The two take turns in one run, and one is idle while the other is measured.

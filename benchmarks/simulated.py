@@ -1,6 +1,6 @@
 """The whole rollout path with a simulated engine: does Python keep a fast engine's slots full?
 
-4,096 concurrent episodes through the real environment actors, Serve, oracle and trajectory log.
+4,096 concurrent episodes through the real env runners, Serve, oracle and trajectory log.
 Only the engine is a double (``tests.support.simulated_engine``): slots, 50 ms per turn, answers
 that name a random move. A group that ends makes room for the next, so the number of concurrent
 episodes stays.
@@ -41,7 +41,7 @@ from solver_actors.registry import StartSolver
 from tests.support.simulated_engine import SlotClock, deploy_simulated_engines
 
 _COMPONENTS = {
-    "ray::EnvironmentActor": "environment",
+    "ray::EnvRunner": "environment",
     "ray::OracleActor": "oracle",
     "ray::AnalystActor": "analyst",
     "ray::ServeReplica:cast-ray-site": "site",
@@ -212,7 +212,7 @@ class _Measured:
     clock: SlotClock
     cpu: dict[str, float]
     memory: list[tuple[int, float, float]]
-    """(turns, MiB of the environment actors, MiB of the driver)."""
+    """(turns, MiB of the env runners, MiB of the driver)."""
     num_groups: int
 
 
@@ -274,8 +274,8 @@ def _engine_and_pool(
         None,
         [
             f"game={GAME}",
-            f"resources.environment_actors={num_actors}",
-            "resources.groups_per_environment_actor=1000",
+            f"resources.env_runners={num_actors}",
+            "resources.groups_per_env_runner=1000",
             f"engine.max_num_seqs={num_slots}",
             f"engine.request_timeout_s={_TIMEOUT_S}",
             f"engine.start_timeout_s={_TIMEOUT_S}",
@@ -335,7 +335,7 @@ def _measure(
             if clock.empty_fraction > _MOST_EMPTY:
                 raise RemoteTimeout(
                     f"the simulated engine's slots are {clock.empty_fraction:.0%} empty after "
-                    f"{clock.num_turns} turns: look at the environment actors' logs"
+                    f"{clock.num_turns} turns: look at the env runners' logs"
                 )
         used = cpu_ms_per_turn(cpu, cpu_seconds(), clock.num_turns)
         num_groups = stream.num_finished - groups

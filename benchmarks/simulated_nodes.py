@@ -60,7 +60,7 @@ class NodesWindow:
     num_turns: int
     """By the engines' own totals."""
     num_calls: int
-    """From environment actors to engines."""
+    """From env runners to engines."""
     empty_fraction: float
     """Share of all engines' slot-seconds without a turn."""
     cpu_s: dict[str, float]
@@ -76,9 +76,9 @@ class NodesWindow:
     group_bytes: int
     """Of their record batches."""
     environment_mib: float
-    """Private memory of one environment actor, mean."""
+    """Private memory of one env runner, mean."""
     environment_connections: float
-    """TCP connections of one environment actor, mean."""
+    """TCP connections of one env runner, mean."""
     driver_mib: float
     controller_mib: float
     raylet_mib: float
@@ -123,7 +123,7 @@ def _await_group(stream: GroupStream, *, since: int) -> None:
     while stream.num_finished == since:
         if time.monotonic() > deadline:
             raise RemoteTimeout(
-                f"no group came back in {_TIMEOUT_S:g} s: look at the environment actors' logs"
+                f"no group came back in {_TIMEOUT_S:g} s: look at the env runners' logs"
             )
         stream.keep_up(_LOOK_EVERY_S)
 
@@ -153,8 +153,8 @@ def _engines_and_pool(
         [
             f"game={GAME}",
             f"resources.engines={num_nodes}",
-            f"resources.environment_actors={num_nodes}",
-            f"resources.cpus_per_environment_actor={_CPUS_PER_ENVIRONMENT}",
+            f"resources.env_runners={num_nodes}",
+            f"resources.cpus_per_env_runner={_CPUS_PER_ENVIRONMENT}",
             f"resources.oracle_actors={num_nodes}",
             f"resources.cpus_per_oracle_actor={_CPUS_PER_ORACLE}",
             f"engine.max_num_seqs={SLOTS_PER_NODE}",

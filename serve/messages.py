@@ -1,6 +1,6 @@
 """What travels between the engines and those who use them, importable without vLLM.
 
-vLLM takes ten seconds and a gigabyte to import; a driver and its environment actors need neither.
+vLLM takes ten seconds and a gigabyte to import; a driver and its env runners need neither.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Risks:
     """Whether the revealed cell was provably safe."""
 
 
-class Judge:
+class Scorer:
     """Judges attempts at any game or benchmark; remembers the boards that it saw."""
 
     def __init__(self, oracle: Oracle) -> None:

@@ -159,7 +159,7 @@ class Chaos:
 
     def left_over(self) -> list[str]:
         """Return the run's processes that are still there after its end."""
-        wanted = ("SERVE_REPLICA", "ServeReplica", "VLLM::", "EnvironmentActor", "LearnerActor")
+        wanted = ("SERVE_REPLICA", "ServeReplica", "VLLM::", "EnvRunner", "LearnerActor")
         return [
             f"{process.pid} {_title(process)}"
             for process in self._descendants()
@@ -210,7 +210,7 @@ def _is_victim(process: psutil.Process, kind: str) -> bool:
     if kind == "driver":
         return "--unsupervised" in title
     wanted = {
-        "environment": "ray::EnvironmentActor",
+        "environment": "ray::EnvRunner",
         "oracle": "ray::OracleActor",
         "learner": "ray::LearnerActor",
         "core": "VLLM::EngineCor",
@@ -241,7 +241,7 @@ SMALL_RUN = [
     "warm_start.trajectories_per_step=8",
     "rollout.puzzles_per_step=8",
     "rollout.group_size=4",
-    "resources.environment_actors=2",
+    "resources.env_runners=2",
     "resources.oracle_actors=2",
     "evaluation.every=5",
     "evaluation.held_out_attempts=2",

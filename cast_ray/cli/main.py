@@ -105,9 +105,9 @@ def train(
 
 def _drive(config: TrainConfig, *, resume: bool) -> None:
     """Be the driver of a run."""
-    from cast_ray.training.supervisor import INTERRUPTED, driver_lost_at, end_with_starter
+    from cast_ray.training.supervisor import INTERRUPTED, driver_lost_at, exit_with_parent
 
-    end_with_starter(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    exit_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     # Imported late: Ray and torch take seconds that --help and a typing error need not.
     from cast_ray.runs.report.terminal import TrainProgress
     from cast_ray.training.train import train as run_training

@@ -67,10 +67,10 @@ def parts_of(resources: ResourcesConfig, *, with_learner: bool = True) -> list[P
             keys="resources.engines (or begin with fewer: resources.min_engines)",
         ),
         Part(
-            name="environment actors",
-            count=resources.environment_actors_at_start,
-            bundle=bundle_of(resources.cpus_per_environment_actor),
-            keys="resources.environment_actors (or resources.min_environment_actors)",
+            name="env runners",
+            count=resources.env_runners_at_start,
+            bundle=bundle_of(resources.cpus_per_env_runner),
+            keys="resources.env_runners (or resources.min_env_runners)",
         ),
         Part(
             name="oracle actors",
@@ -92,7 +92,7 @@ def reserved_cpus(config: TrainConfig) -> float:
     return (
         resources.learner_ranks * resources.cpus_per_learner_rank
         + resources.engines * resources.cpus_per_engine
-        + resources.environment_actors * resources.cpus_per_environment_actor
+        + resources.env_runners * resources.cpus_per_env_runner
         + resources.oracle_actors * resources.cpus_per_oracle_actor
         + 1  # Serve's controller
     )

@@ -25,7 +25,7 @@ _VALUES_OF: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
     "policy.path": lambda path: {"warm_start": {"steps": 0}} if path else {},
 }
 """Keys whose word stands for a set of values."""
-WORDS = tuple(_VALUES_OF)
+PRESET_KEYS = tuple(_VALUES_OF)
 """These keys."""
 
 

@@ -44,13 +44,13 @@ class ResourcesConfig:
     """For one learner rank."""
     gpus_per_learner_rank: float = 0.0
     """1, or with ``share_gpu`` a part of one; 0 trains on the CPU."""
-    environment_actors: int = 1
+    env_runners: int = 1
     """Processes that play episodes; those that have no place yet join when they have."""
-    min_environment_actors: int = 0
+    min_env_runners: int = 0
     """The run begins with so many; 0 = with all."""
-    cpus_per_environment_actor: float = 0.5
-    """For one environment actor."""
-    groups_per_environment_actor: int = 64
+    cpus_per_env_runner: float = 0.5
+    """For one env runner."""
+    groups_per_env_runner: int = 64
     """Most groups that one plays at a time; the others wait for whoever is free, also for one that
     joins. 64 groups of 8 keep two engines of 256 requests busy."""
     oracle_actors: int = 1
@@ -69,17 +69,17 @@ class ResourcesConfig:
         for name in (
             "engines",
             "learner_ranks",
-            "environment_actors",
-            "groups_per_environment_actor",
+            "env_runners",
+            "groups_per_env_runner",
             "oracle_actors",
         ):
             value = getattr(self, name)
             require(value >= 1, f"resources.{name}", ">= 1", value)
-        for name in ("engines", "environment_actors"):
+        for name in ("engines", "env_runners"):
             value, most = getattr(self, f"min_{name}"), getattr(self, name)
             rule = f"between 0 and resources.{name} ({most})"
             require(0 <= value <= most, f"resources.min_{name}", rule, value)
-        for name in ("engine", "learner_rank", "environment_actor", "oracle_actor"):
+        for name in ("engine", "learner_rank", "env_runner", "oracle_actor"):
             value = getattr(self, f"cpus_per_{name}")
             require(value > 0, f"resources.cpus_per_{name}", "> 0", value)
         gpus = self.gpus_per_learner_rank
@@ -101,9 +101,9 @@ class ResourcesConfig:
         return self.min_engines or self.engines
 
     @property
-    def environment_actors_at_start(self) -> int:
-        """How many environment actors the run begins with."""
-        return self.min_environment_actors or self.environment_actors
+    def env_runners_at_start(self) -> int:
+        """How many env runners the run begins with."""
+        return self.min_env_runners or self.env_runners
 
     def contradictions(self, *, tensor_parallel_size: int, max_staleness: int) -> list[str]:
         """Return what cannot go together, one sentence each."""
@@ -152,7 +152,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         gpus_per_engine=0.5,
         gpus_per_learner_rank=0.5,
         learner_ranks=1,
-        environment_actors=2,
+        env_runners=2,
         share_gpu=True,
     ),
     # As many engines as ranks is near the best split for a model of 4 B (docs/cluster.md).
@@ -162,8 +162,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         gpus_per_engine=1,
         learner_ranks=4,
         gpus_per_learner_rank=1,
-        environment_actors=4,
-        cpus_per_environment_actor=1,
+        env_runners=4,
+        cpus_per_env_runner=1,
         oracle_actors=2,
         cpus_per_oracle_actor=1,
     ),
@@ -174,20 +174,20 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         gpus_per_engine=1,
         learner_ranks=8,
         gpus_per_learner_rank=1,
-        environment_actors=8,
-        cpus_per_environment_actor=1,
+        env_runners=8,
+        cpus_per_env_runner=1,
         oracle_actors=4,
         cpus_per_oracle_actor=1,
     ),
 }
-"""Values by preset; for more nodes than two raise ``engines`` and ``environment_actors``."""
+"""Values by preset; for more nodes than two raise ``engines`` and ``env_runners``."""
 
 MOVED = {
     "engine.num_engines": "resources.engines",
     "engine.num_cpus": "resources.cpus_per_engine",
     "learner.num_ranks": "resources.learner_ranks",
     "learner.num_gpus": "resources.gpus_per_learner_rank",
-    "rollout.environment_actors": "resources.environment_actors",
+    "rollout.env_runners": "resources.env_runners",
     "rollout.oracle_actors": "resources.oracle_actors",
 }
 """Keys of earlier versions, and where they are now."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cast_ray.datasets.build import BuildProgress
-from cast_ray.datasets.text_formats import GivenBoard, read_given_boards
+from cast_ray.datasets.text_formats import BoardText, read_boards
 from cast_ray.errors import PuzzleError
 from cast_ray.files import refusals_named
 from cast_ray.games import get_game
@@ -69,7 +69,7 @@ def import_puzzles(
     """Write the boards of a file as puzzles of one tier, with costs of our own solver.
 
     Args:
-        file: see ``read_given_boards``.
+        file: see ``read_boards``.
         source: game and tier.
         out: the new puzzle file; must not exist.
         skip_broken: leave out boards with a fault; otherwise one fault keeps all from being
@@ -81,7 +81,7 @@ def import_puzzles(
     """
     if out.exists():
         raise PuzzleError(f"{out} is there already: remove it or give another --out")
-    given = read_given_boards(file, source.game, source.level)
+    given = read_boards(file, source.game, source.level)
     if not given:
         raise PuzzleError(f"{file} holds no board: give one with at least one")
     importer = _Importer(source)
@@ -143,7 +143,7 @@ class _Importer:
         self.differences: list[Difference] = []
         self.num_compared = 0
 
-    def take(self, given: GivenBoard) -> None:
+    def take(self, given: BoardText) -> None:
         """Keep a board as puzzle or as fault."""
         if given.fault:
             return self._refuse(given, "broken", given.fault)
@@ -165,7 +165,7 @@ class _Importer:
             return self._refuse(given, "repeated", f"the same as {first}, up to symmetry")
         return self._solve(given, state)
 
-    def _solve(self, given: GivenBoard, state: Any) -> None:
+    def _solve(self, given: BoardText, state: Any) -> None:
         cost = self._solver.cost(state)
         if given.cost is not None:
             self.num_compared += 1
@@ -185,7 +185,7 @@ class _Importer:
         )
         return None
 
-    def _refuse(self, given: GivenBoard, kind: str, reason: str) -> None:
+    def _refuse(self, given: BoardText, kind: str, reason: str) -> None:
         self.faults.append(Fault(place=given.place, kind=kind, reason=reason))
 
 

@@ -33,7 +33,7 @@ _SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenBoard:
+class BoardText:
     """One board of a file."""
 
     place: str
@@ -46,7 +46,7 @@ class GivenBoard:
     """The cost that the file gives; ``inf`` = infinite, NaN = unknown, None = no cost given."""
 
 
-def read_given_boards(path: Path, game: str, tier: Tier) -> list[GivenBoard]:
+def read_boards(path: Path, game: str, tier: Tier) -> list[BoardText]:
     """Return the boards of a Parquet file or a text file, in order.
 
     Args:
@@ -72,7 +72,7 @@ def read_given_boards(path: Path, game: str, tier: Tier) -> list[GivenBoard]:
     return list(read(text, game))
 
 
-def _parquet_boards(path: Path, table: pa.Table, game: str, tier: Tier) -> list[GivenBoard]:
+def _parquet_boards(path: Path, table: pa.Table, game: str, tier: Tier) -> list[BoardText]:
     names = table.column_names
     board_column = next((name for name in _BOARD_COLUMNS if name in names), None)
     mine_column = next((name for name in _MINE_COLUMNS if name in names), None)
@@ -102,11 +102,11 @@ def _given(
     to_text: Callable[[Mapping[str, Any]], str],
     row: Mapping[str, Any],
     cost: float | None,
-) -> GivenBoard:
+) -> BoardText:
     try:
-        return GivenBoard(place=place, text=to_text(row), cost=cost)
+        return BoardText(place=place, text=to_text(row), cost=cost)
     except PuzzleError as error:
-        return GivenBoard(place=place, fault=str(error), cost=cost)
+        return BoardText(place=place, fault=str(error), cost=cost)
 
 
 def _given_cost(row: Mapping[str, Any], column: str | None, game: str) -> float | None:
@@ -137,7 +137,7 @@ def _mine_text(row: Mapping[str, Any], *, column: str, tier: Tier) -> str:
     )
 
 
-def _text_boards(text: str, game: str) -> Iterator[GivenBoard]:
+def _text_boards(text: str, game: str) -> Iterator[BoardText]:
     """Yield the blocks of lines between separators."""
     block: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], start=1):
@@ -147,11 +147,11 @@ def _text_boards(text: str, game: str) -> Iterator[GivenBoard]:
         if block:
             first = number - len(block)
             board = _from_xsb(block) if game == "sokoban" else block
-            yield GivenBoard(place=f"line {first}", text="\n".join(board))
+            yield BoardText(place=f"line {first}", text="\n".join(board))
         block = []
 
 
-def _rush_hour_lines(text: str, game: str) -> Iterator[GivenBoard]:
+def _rush_hour_lines(text: str, game: str) -> Iterator[BoardText]:
     """Yield one board a line: ``[moves] board [states]``, as public lists have it."""
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
@@ -162,10 +162,10 @@ def _rush_hour_lines(text: str, game: str) -> Iterator[GivenBoard]:
         if len(words) == 2 and words[1].isdecimal():
             words.pop()  # the number of states in reach
         if len(words) == 1:
-            yield GivenBoard(place=place, text=words[0], cost=cost)
+            yield BoardText(place=place, text=words[0], cost=cost)
         else:
             fault = f"{len(words)} words at column {len(line) - len(line.lstrip())}: give one board"
-            yield GivenBoard(place=place, fault=fault, cost=cost)
+            yield BoardText(place=place, fault=fault, cost=cost)
 
 
 def _from_xsb(lines: list[str]) -> list[str]:

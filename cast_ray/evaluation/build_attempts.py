@@ -11,7 +11,7 @@ from cast_ray.evaluation.attempts import Attempt
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat_episode import ChatEpisode
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,21 +28,21 @@ class AttemptName:
 
 
 def judged(
-    played: ChatEpisode, judge: Judge, name: AttemptName, *, price_usd: float | None = None
+    played: ChatEpisode, scorer: Scorer, name: AttemptName, *, price_usd: float | None = None
 ) -> Attempt:
     """Return an attempt that was played by texts, with the costs of its states."""
-    costs = judge.costs(name.puzzle.game, played.states)
-    return _attempt(played, judge, name, costs=costs, price_usd=price_usd)
+    costs = scorer.costs(name.puzzle.game, played.states)
+    return _attempt(played, scorer, name, costs=costs, price_usd=price_usd)
 
 
 def attempts_of_trajectories(
-    table: pa.Table, judge: Judge, *, model: str, run: int
+    table: pa.Table, scorer: Scorer, *, model: str, run: int
 ) -> list[Attempt]:
     """Return what an engine's policy played, which has its costs already.
 
     Args:
         table: ``SCORED_SCHEMA``.
-        judge: tells the risks.
+        scorer: tells the risks.
         model: label of the model.
         run: number of its run, from 0.
     """
@@ -81,20 +81,20 @@ def attempts_of_trajectories(
             seed=row["seed"],
             turn_budget=row["turn_budget"],
         )
-        found.append(_attempt(played, judge, name, costs=tuple(costs_of(row).tolist())))
+        found.append(_attempt(played, scorer, name, costs=tuple(costs_of(row).tolist())))
     return found
 
 
 def _attempt(
     played: ChatEpisode,
-    judge: Judge,
+    scorer: Scorer,
     name: AttemptName,
     *,
     costs: tuple[float, ...],
     price_usd: float | None = None,
 ) -> Attempt:
     puzzle = name.puzzle
-    risks = judge.risks(puzzle.game, played.states, played.actions, played.effects)
+    risks = scorer.risks(puzzle.game, played.states, played.actions, played.effects)
     return Attempt(
         model=name.model,
         run=name.run,

@@ -22,11 +22,11 @@ from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles, seen_in_trai
 from cast_ray.evaluation.with_players import play_with_player
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.runs.remote_directories import Place
+from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.runs.report.terminal import TrainProgress
 from solver_actors.oracle import Oracle
 from solver_actors.players import is_privileged
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 
 _ORACLE_BYTES = 2**30
 _CASES = 20
@@ -153,7 +153,7 @@ def _play_with_engines(
     from cast_ray.evaluation.with_engines import Play, play_with_engines  # Ray Serve
 
     model = plan.models[number]
-    judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
+    scorer = Scorer(Oracle(max_bytes=_ORACLE_BYTES))
     found: list[Attempt] = []
     for run, (place, config) in enumerate(zip(model.places, model.configs, strict=True)):
         plays = [
@@ -171,7 +171,7 @@ def _play_with_engines(
             model_directory(place), plays, config, label=label, progress=progress
         )
         for table in tables.values():
-            found += attempts_of_trajectories(table, judge, model=model.label, run=run)
+            found += attempts_of_trajectories(table, scorer, model=model.label, run=run)
     return found
 
 
@@ -236,7 +236,7 @@ def _values(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def _digest_of_weights(place: Place) -> str:
+def _digest_of_weights(place: PathOrUri) -> str:
     """Return by what a local model's weights are told from others; empty for one at a URI."""
     directory = model_directory(place)
     if not isinstance(directory, Path):

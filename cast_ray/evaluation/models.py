@@ -12,7 +12,7 @@ from pathlib import Path
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
-from cast_ray.runs.remote_directories import Place, below, has_file, is_whole, localized
+from cast_ray.runs.remote_directories import PathOrUri, below, has_file, is_whole, localized
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import is_uri, name_of
@@ -57,7 +57,7 @@ class EvaluatedModel:
         return self.sources[0].removeprefix(_ENDPOINT)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[PathOrUri, ...]:
         """Run or model directories, if our engines load it."""
         return tuple(source if is_uri(source) else Path(source) for source in self.sources)
 
@@ -134,7 +134,7 @@ def parse_models(
     return models
 
 
-def model_directory(model: Place) -> Place:
+def model_directory(model: PathOrUri) -> PathOrUri:
     """Return the directory with a model's weights: itself, or a run's ``model/``.
 
     Raises:

@@ -11,7 +11,7 @@ from cast_ray.envs.registry import BENCHMARKS, tiers_of
 from cast_ray.errors import ConfigError
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.runs.remote_directories import Place
+from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.runs.remote_run import is_run, readable_copy
 from cast_ray.runs.run_directory import RunDirectory
 from solver_actors.registry import StartSolver
@@ -104,7 +104,7 @@ def evaluation_boards(
     )
 
 
-def seen_in_training(model: Place) -> set[str]:
+def seen_in_training(model: PathOrUri) -> set[str]:
     """Return the ids of the puzzles that a run trained and validated on; none for a mere model."""
     if not is_run(model):
         return set()

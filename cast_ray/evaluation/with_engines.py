@@ -1,4 +1,4 @@
-"""Trained models on the puzzles of an evaluation: our engines and environment actors, on Ray.
+"""Trained models on the puzzles of an evaluation: our engines and env runners, on Ray.
 
 Every group is on disk before it counts, so a second start plays what is missing and no more.
 """
@@ -20,7 +20,7 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.rollout.specs import episode_groups, evaluation_sampling
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
-from cast_ray.runs.remote_directories import Place
+from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import read_table
 from cast_ray.training.workers import Workers
@@ -64,7 +64,7 @@ class Play:
 
 
 def play_with_engines(
-    model_dir: Place,
+    model_dir: PathOrUri,
     plays: Sequence[Play],
     config: TrainConfig,
     *,

@@ -16,7 +16,7 @@ from cast_ray.seeds import derive_seed
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player
 from solver_actors.registry import has_deadlocks
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 
 _ORACLE_BYTES = 2**30
 
@@ -48,7 +48,7 @@ def play_with_player(
         ConfigError: there is no such player, or it cannot play this.
     """
     oracle = Oracle(max_bytes=_ORACLE_BYTES)
-    player, judge = Player(name, oracle), Judge(oracle)
+    player, scorer = Player(name, oracle), Scorer(oracle)
     found: list[Attempt] = []
     for group, puzzle in enumerate(puzzles):
         player.check_plays(puzzle.game)
@@ -65,7 +65,7 @@ def play_with_player(
             found.append(
                 judged(
                     played,
-                    judge,
+                    scorer,
                     AttemptName(
                         model=label, run=0, puzzle=puzzle, group=group, attempt=attempt,
                         seed=episode_seed, turn_budget=turn_budget,

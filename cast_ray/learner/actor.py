@@ -14,7 +14,7 @@ import ray
 from cast_ray.algorithms.objective import Objective
 from cast_ray.errors import WeightSyncError
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import Place, localized
+from cast_ray.runs.remote_directories import PathOrUri, localized
 from cast_ray.weights.broadcast import WeightSender
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest, publish_weights
@@ -121,15 +121,15 @@ class LearnerActor:
             del self._sender  # its file, and the port
         return None
 
-    def save_model(self, directory: Place) -> None:
+    def save_model(self, directory: PathOrUri) -> None:
         """See ``Learner.save_model``."""
         self._learner.save_model(directory)
 
-    def save_checkpoint(self, directory: Place, client_state: dict[str, Any]) -> None:
+    def save_checkpoint(self, directory: PathOrUri, client_state: dict[str, Any]) -> None:
         """See ``Learner.save_checkpoint``."""
         self._learner.save_checkpoint(directory, client_state)
 
-    def load_checkpoint(self, directory: Place) -> dict[str, Any]:
+    def load_checkpoint(self, directory: PathOrUri) -> dict[str, Any]:
         """See ``Learner.load_checkpoint``."""
         return self._learner.load_checkpoint(directory)
 

@@ -37,7 +37,7 @@ from cast_ray.runs.directories import (
     save_refusals_named,
 )
 from cast_ray.runs.remote_directories import (
-    Place,
+    PathOrUri,
     forget,
     localized,
     scratch_directory,
@@ -53,7 +53,7 @@ _STATE = "learner.json"
 def save_checkpoint(
     engine: Any,
     model: torch.nn.Module,
-    directory: Place,
+    directory: PathOrUri,
     *,
     settings: LearnerSettings,
     client_state: Mapping[str, Any],
@@ -121,7 +121,7 @@ def _save_at_uri(engine: Any, model: torch.nn.Module, uri: str, state: Mapping[s
 
 
 def load_checkpoint(
-    engine: Any, model: torch.nn.Module, directory: Place, *, settings: LearnerSettings
+    engine: Any, model: torch.nn.Module, directory: PathOrUri, *, settings: LearnerSettings
 ) -> dict[str, Any]:
     """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
 

@@ -18,7 +18,7 @@ from cast_ray.algorithms.objective import Objective
 from cast_ray.errors import CastRayError, LearnerError, LearnerLost, RemoteTimeout, WeightSyncError
 from cast_ray.learner.actor import LearnerActor, as_actor_class
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import Place
+from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest
 
@@ -160,17 +160,17 @@ class LearnerGroup:
         sending = self._ranks[0].send_broadcast.remote(timeout_s)
         return lambda: self._wait([sending], "send_broadcast")[0]
 
-    def save_model(self, directory: Place) -> None:
+    def save_model(self, directory: PathOrUri) -> None:
         """Write the policy as a Hugging Face directory."""
         self._on_all(lambda rank: rank.save_model.remote(directory), "save_model")
 
-    def save_checkpoint(self, directory: Place, client_state: dict[str, Any]) -> None:
+    def save_checkpoint(self, directory: PathOrUri, client_state: dict[str, Any]) -> None:
         """Write all that training needs to go on."""
         self._on_all(
             lambda rank: rank.save_checkpoint.remote(directory, client_state), "save_checkpoint"
         )
 
-    def load_checkpoint(self, directory: Place) -> dict[str, Any]:
+    def load_checkpoint(self, directory: PathOrUri) -> dict[str, Any]:
         """Go back to a checkpoint; return the caller's part of its state."""
         return self._on_all(lambda rank: rank.load_checkpoint.remote(directory), "load_checkpoint")[
             0

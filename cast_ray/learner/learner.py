@@ -49,7 +49,7 @@ from cast_ray.learner.deepspeed_setup import (
 from cast_ray.learner.lora import merged_weights, without_adapters
 from cast_ray.learner.policy import save_policy
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import Place, written_at
+from cast_ray.runs.remote_directories import PathOrUri, written_at
 
 _LossShareOf: TypeAlias = Callable[[PackedBatch, Tensor, Tensor], LossShare]
 """From a micro-batch, its ``[n]`` learner_logprobs and its ``[n]`` entropies."""
@@ -206,7 +206,7 @@ class Learner:
                     state[name] = weight.detach().cpu().clone() if is_sharded else weight.detach()
         return state
 
-    def save_model(self, directory: Place) -> None:
+    def save_model(self, directory: PathOrUri) -> None:
         """Write the policy as a Hugging Face directory, whole or not at all."""
         state = self.state_for_sync()
         if self._rank == 0:
@@ -215,7 +215,7 @@ class Learner:
                 save_policy(self._policy.model, state, here, tokenizer_dir=tokenizer_dir)
         comm.barrier()
 
-    def save_checkpoint(self, directory: Place, client_state: dict[str, Any]) -> None:
+    def save_checkpoint(self, directory: PathOrUri, client_state: dict[str, Any]) -> None:
         """Write all that training needs to go on bit for bit, whole or not at all.
 
         Arguments and errors as in ``learner_checkpoint``.
@@ -228,7 +228,7 @@ class Learner:
             client_state=client_state,
         )
 
-    def load_checkpoint(self, directory: Place) -> dict[str, Any]:
+    def load_checkpoint(self, directory: PathOrUri) -> dict[str, Any]:
         """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
 
         The number of ranks and the ZeRO stage may differ from those of the learner that wrote it.

@@ -121,7 +121,7 @@ class ChatTokenizer:
             raise ModelError(f"{path} does not know the token {pieces.end_of_turn!r}")
         self.end_of_turn_id: int = end_id
         # The attempts of a group open alike and meet the same states: encoding them anew took 40%
-        # of an environment actor's CPU.
+        # of an env runner's CPU.
         self._encode = functools.lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_anew)
 
     def opening(self, system: str, observation: str) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from typing import Literal, Protocol, get_args
 from cast_ray.envs.environment import Environment
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.game import Effect
-from cast_ray.rollout.episode import Sampling, beside_the_loop
+from cast_ray.rollout.episode import Sampling, run_blocking
 from cast_ray.seeds import derive_seed
 
 Role = Literal["system", "user", "assistant"]
@@ -162,7 +162,7 @@ async def play_messages(
     Raises:
         TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
     """
-    first = await beside_the_loop(environment, environment.start)
+    first = await run_blocking(environment, environment.start)
     record = _Record(
         messages=[
             Message(role="system", content=environment.rules),
@@ -211,7 +211,7 @@ async def _carry_out(record: _Record, environment: Environment, sampling: Sampli
         record.states.append(record.states[-1])
         record.end_reason = "truncated"
         return
-    turn = await beside_the_loop(environment, environment.step, answer.text)
+    turn = await run_blocking(environment, environment.step, answer.text)
     record.actions.append(turn.action)
     record.effects.append(turn.effect.value)
     record.states.append(turn.state)

@@ -118,7 +118,7 @@ async def play_episode(
         environment.close()
 
 
-async def beside_the_loop(
+async def run_blocking(
     environment: Environment, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
     """Call a method of an environment, on a thread if others would have to wait for it."""
@@ -136,7 +136,7 @@ async def _play(
     watch: Watch | None,
 ) -> Trajectory:
     started = time.perf_counter()
-    first = await beside_the_loop(environment, environment.start)
+    first = await run_blocking(environment, environment.start)
     prompt = tokenizer.opening(environment.rules, first)
     if len(prompt) > sampling.prompt_tokens:
         raise TrajectoryError(
@@ -195,7 +195,7 @@ async def _play_turn(
         record.feedback = ""
         record.end_reason = "truncated"
         return
-    turn = await beside_the_loop(environment, environment.step, answer)
+    turn = await run_blocking(environment, environment.step, answer)
     _note_turn(record, turn)
     if is_cut_off and not turn.end_reason:
         record.end_reason = "token_budget"

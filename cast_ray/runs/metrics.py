@@ -153,7 +153,7 @@ class StepMetrics:
     engine_overflows: int
     """Episodes that moved to another engine because theirs was full."""
     recovered_environment: int
-    """Environment actors that were lost and came back during the step."""
+    """Env runners that were lost and came back during the step."""
     recovered_oracle: int
     """Oracle actors, likewise."""
     recovered_engine: int
@@ -167,7 +167,7 @@ class StepMetrics:
     memory_driver_mib: float
     """Resident memory of the driver's process at the end of the step."""
     memory_environment_mib: float
-    """Of the largest environment actor."""
+    """Of the largest env runner."""
     memory_oracle_mib: float
     """Of the largest oracle actor."""
     memory_engine_mib: float

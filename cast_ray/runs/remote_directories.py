@@ -36,7 +36,7 @@ from cast_ray.runs.object_store import (
 )
 from cast_ray.runs.uris import child_uri, is_uri, name_of, parent_uri
 
-Place: TypeAlias = Path | str
+PathOrUri: TypeAlias = Path | str
 """A local path, or a URI as text."""
 T = TypeVar("T")
 
@@ -65,17 +65,17 @@ def local_name(uri: str) -> str:
     return f"{name_of(uri)}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
 
 
-def as_place(place: Place) -> Place:
+def as_path_or_uri(place: PathOrUri) -> PathOrUri:
     """Return a URI as it is, and a local path as an absolute one."""
     return str(place) if is_uri(place) else Path(place).absolute()
 
 
-def below(place: Place, *names: str) -> Place:
+def below(place: PathOrUri, *names: str) -> PathOrUri:
     """Return what lies below a place."""
     return child_uri(str(place), *names) if is_uri(place) else Path(place, *names)
 
 
-def patiently(work: Callable[[], T], *, patience_s: float = _PATIENCE_S) -> T:
+def with_retries(work: Callable[[], T], *, patience_s: float = _PATIENCE_S) -> T:
     """Return what ``work`` returns, tried again with growing delays while a store is away.
 
     Raises:
@@ -103,7 +103,7 @@ def upload_directory(directory: Path, uri: str) -> None:
 
 
 @contextmanager
-def written_at(place: Place) -> Iterator[Path]:
+def written_at(place: PathOrUri) -> Iterator[Path]:
     """Yield where a directory is to be written so that it is at ``place`` after the block.
 
     The block writes it as ``cast_ray.runs.directories.publish`` does.
@@ -118,14 +118,14 @@ def written_at(place: Place) -> Iterator[Path]:
 
 def withdraw(uri: str) -> None:
     """Take the marker of a directory away, if there is one: from now on nobody reads it."""
-    patiently(lambda: delete_file(child_uri(uri, MARKER)))
+    with_retries(lambda: delete_file(child_uri(uri, MARKER)))
 
 
 def upload_share(directory: Path, uri: str) -> dict[str, dict[str, int]]:
     """Copy one process's files of a directory to a URI; return them as its marker has them."""
     described = described_files(directory)
     _side_by_side(
-        lambda name: patiently(lambda: upload_file(directory / name, child_uri(uri, name))),
+        lambda name: with_retries(lambda: upload_file(directory / name, child_uri(uri, name))),
         described,
     )
     return described
@@ -134,7 +134,7 @@ def upload_share(directory: Path, uri: str) -> dict[str, dict[str, int]]:
 def write_marker(uri: str, files: dict[str, dict[str, int]]) -> None:
     """Declare a directory whole: all of these files are there."""
     content = marker_text(dict(sorted(files.items()))).encode()
-    patiently(lambda: write_bytes(child_uri(uri, MARKER), content))
+    with_retries(lambda: write_bytes(child_uri(uri, MARKER), content))
 
 
 def delete_directory(uri: str) -> None:
@@ -143,12 +143,12 @@ def delete_directory(uri: str) -> None:
     _side_by_side(lambda file: delete_file(child_uri(uri, file.name)), list_files(uri))
 
 
-def is_whole(place: Place) -> bool:
+def is_whole(place: PathOrUri) -> bool:
     """Return whether a directory is there: locally by its name, at a URI by its marker."""
     return has_file(place, MARKER) if is_uri(place) else Path(place).is_dir()
 
 
-def has_file(place: Place, name: str) -> bool:
+def has_file(place: PathOrUri, name: str) -> bool:
     """Return whether a directory has a file of a name."""
     if is_uri(place):
         return find_file(child_uri(str(place), name)) is not None
@@ -173,7 +173,7 @@ def check_whole_at(uri: str) -> None:
             )
 
 
-def localized(place: Place, *, with_weights: bool = True) -> Path:
+def localized(place: PathOrUri, *, with_weights: bool = True) -> Path:
     """Return the local copy of a file or directory, brought from its URI if it has to be.
 
     Args:
@@ -263,7 +263,7 @@ def _bring(files: list[StoredFile], uri: str, directory: Path) -> None:
 def download_files(files: Iterable[StoredFile], uri: str, directory: Path) -> None:
     """Copy files below a URI into a directory, some at a time."""
     _side_by_side(
-        lambda file: patiently(
+        lambda file: with_retries(
             lambda: download_file(child_uri(uri, file.name), directory / file.name)
         ),
         files,

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 
 from cast_ray.errors import RunDirectoryError, StorageError
 from cast_ray.runs.object_store import find_file, read_bytes, write_bytes
-from cast_ray.runs.remote_directories import patiently
+from cast_ray.runs.remote_directories import with_retries
 from cast_ray.runs.remote_run import OWNER
 from cast_ray.runs.uris import child_uri
 
@@ -107,7 +107,7 @@ class RunOwner:
         self._ended.set()
         self._thread.join()
         if not self._is_lost:
-            patiently(lambda: self._write(has_ended=True))
+            with_retries(lambda: self._write(has_ended=True))
 
     def _renew(self) -> None:
         while not self._ended.wait(self._beat_s) and not self._is_lost:

@@ -19,7 +19,7 @@ from cast_ray.files import written_aside
 from cast_ray.runs.run_directory import CHECKPOINT_NAMES, ResumePoint, RunDirectory, no_checkpoint
 from cast_ray.runs.object_store import StoredFile, list_files
 from cast_ray.runs.remote_directories import (
-    Place,
+    PathOrUri,
     cache_root,
     check_whole_at,
     delete_directory,
@@ -59,7 +59,7 @@ class StoredRunDirectory(RunDirectory):
         """The run's URI."""
         return self.uri
 
-    def place(self, path: Path) -> Place:
+    def place(self, path: Path) -> PathOrUri:
         """Return the URI of a path of this directory."""
         return child_uri(self.uri, *path.relative_to(self.path).parts)
 
@@ -134,12 +134,12 @@ def download_run(uri: str, path: Path) -> None:
     download_files([f for f in list_files(uri) if _room(f) not in skipped], uri, path)
 
 
-def is_run(place: Place) -> bool:
+def is_run(place: PathOrUri) -> bool:
     """Return whether a place is a run directory: it has a configuration."""
     return has_file(place, "config.yaml")
 
 
-def readable_copy(place: Place, *, with_weights: bool = False, rooms: Collection[str] = ()) -> Path:
+def readable_copy(place: PathOrUri, *, with_weights: bool = False, rooms: Collection[str] = ()) -> Path:
     """Return a local copy of a run, to be read; a local path is returned as it is.
 
     Args:

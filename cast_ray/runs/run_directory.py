@@ -18,7 +18,7 @@ from cast_ray.config.load import load_config, save_config
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.files import lock_directory, refusals_named, written_aside
-from cast_ray.runs.remote_directories import Place
+from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 
 _CHECKPOINT = "step-{:05d}"
@@ -56,7 +56,7 @@ class ResumePoint:
 
     step: int = 0
     """Steps done."""
-    checkpoint: Place | None = None
+    checkpoint: PathOrUri | None = None
     """The state after them; None = the run's start."""
     damaged: tuple[str, ...] = ()
     """What is wrong with each newer checkpoint."""
@@ -96,7 +96,7 @@ class RunDirectory:
         """What the user knows the run by."""
         return str(self.path)
 
-    def place(self, path: Path) -> Place:
+    def place(self, path: Path) -> PathOrUri:
         """Return where the weights of a path of this directory lie: there."""
         return path
 

@@ -30,7 +30,7 @@ from cast_ray.training.step_metrics import (
     UNSEEN_FIGURES,
     PlayedStep,
     StepSeconds,
-    credit,
+    add_credit,
     played_figures,
     step_metrics,
     token_staleness,
@@ -64,7 +64,7 @@ class TrainingLoop:
         directory.tidy_trajectories()
         state = learner.call(lambda group: restore(run, group))
         self.steps_done = state.step
-        learner.comes_back_by(self._bring_back)
+        learner.set_restore(self._bring_back)
         self._alarm = LogprobAlarm(
             warn_ratio=config.sync.warn_ratio,
             stop_ratio=config.sync.stop_ratio,
@@ -177,7 +177,7 @@ class TrainingLoop:
         self.metrics.close()
 
     def _credited(self, scored: pa.Table, step: int, dropped_groups: int) -> PlayedStep:
-        batch, summary = credit(scored, self._run.config, step=step)
+        batch, summary = add_credit(scored, self._run.config, step=step)
         return PlayedStep(batch=batch, dropped_groups=dropped_groups, credit=summary)
 
     def _learn(self, step: int, batch: pa.Table) -> Learned:
@@ -194,7 +194,7 @@ class TrainingLoop:
                         self._workers.tokenizer,
                         run.config,
                         step=step,
-                        judge=self._alarm.judge if is_fresh else lambda difference: None,
+                        check=self._alarm.judge if is_fresh else lambda difference: None,
                     )
                 )
         except (WeightSyncError, TrajectoryError):

@@ -89,7 +89,7 @@ STEP_COLUMNS: dict[str, str] = {
     "engine_retries": "Requests of the last step asked again because an engine failed",
     "engine_overflows": "Episodes of the last step that moved to another engine",
     "memory_driver_mib": "Resident memory of the driver, MiB",
-    "memory_environment_mib": "Resident memory of the largest environment actor, MiB",
+    "memory_environment_mib": "Resident memory of the largest env runner, MiB",
     "memory_oracle_mib": "Resident memory of the largest oracle actor, MiB",
     "memory_engine_mib": "Resident memory of the largest engine, MiB",
     "is_replayed": "1 where the last step was only learned again from the trajectory log",

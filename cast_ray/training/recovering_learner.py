@@ -46,7 +46,7 @@ class RecoveringLearner:
         self._group = start()
         self.num_restarts = 0
 
-    def comes_back_by(self, restore: Callable[[LearnerGroup], None]) -> None:
+    def set_restore(self, restore: Callable[[LearnerGroup], None]) -> None:
         """Say how a new group is brought to where the lost one was between two calls."""
         self._restore = restore
 

@@ -62,7 +62,7 @@ class Run:
             self.at_uri.send_all()
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def publish_on_exit(self) -> Iterator[None]:
         """Send what is left after the block, whatever ends it, and give the run up."""
         try:
             yield

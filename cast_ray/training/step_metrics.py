@@ -44,7 +44,9 @@ class StepSeconds:
     sync: float
 
 
-def credit(scored: pa.Table, config: TrainConfig, *, step: int) -> tuple[pa.Table, CreditSummary]:
+def add_credit(
+    scored: pa.Table, config: TrainConfig, *, step: int
+) -> tuple[pa.Table, CreditSummary]:
     """Return a step's trajectories with their advantages."""
     advantage = config.advantage
     shuffle = np.random.default_rng(derive_seed(config.seed, "permuted credit", step))

@@ -68,7 +68,7 @@ def supervise(
         first_delay_s: before the first restart of a row; each next one waits twice as long.
     """
     restarts, done, lost_at = 0, _steps_logged(run_dir), None
-    end_with_starter(lambda: os.kill(os.getpid(), signal.SIGINT))
+    exit_with_parent(lambda: os.kill(os.getpid(), signal.SIGINT))
     while True:
         code = _run_driver(command, resume=resume, lost_at=lost_at)
         if code in _FINAL:
@@ -132,7 +132,7 @@ def ends_with_me() -> dict[str, str]:
     return {_ENDS_WITH: str(os.getpid())}
 
 
-def end_with_starter(end: Callable[[], None]) -> None:
+def exit_with_parent(end: Callable[[], None]) -> None:
     """Call ``end`` when the process that this one must not outlive is gone; at once if it is.
 
     A driver has its supervisor, the supervisor of a sweep's trial the trial.
@@ -146,7 +146,7 @@ def end_with_starter(end: Callable[[], None]) -> None:
             psutil.Process(int(pid)).wait()
         end()
 
-    threading.Thread(target=wait, name="end_with_starter", daemon=True).start()
+    threading.Thread(target=wait, name="exit_with_parent", daemon=True).start()
 
 
 def driver_lost_at() -> float | None:

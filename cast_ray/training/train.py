@@ -69,7 +69,7 @@ def train(
     started = time.perf_counter()
     progress.phase("choosing puzzles")
     run = open_run(config, resume=resume, progress=progress, lost_at=lost_at)
-    with run.kept():
+    with run.publish_on_exit():
         return _finish(run, started=started)
 
 

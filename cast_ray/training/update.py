@@ -137,7 +137,7 @@ def learn(
     config: TrainConfig,
     *,
     step: int,
-    judge: Callable[[LogprobDifference], None] = lambda difference: None,
+    check: Callable[[LogprobDifference], None] = lambda difference: None,
 ) -> Learned:
     """Take a step's updates. They follow from the weights and the arguments alone.
 
@@ -147,7 +147,7 @@ def learn(
         tokenizer: writes the teacher's actions in forward distillation.
         config: of the run.
         step: seeds the split into mini-batches.
-        judge: is told how engine and learner differ before the first update, and may stop it.
+        check: is told how engine and learner differ before the first update, and may stop it.
 
     Raises:
         LearnerLost: a rank died or hangs.
@@ -157,7 +157,7 @@ def learn(
     reference = ray.put(batch)
     start_logprobs = learner.logprobs(reference)
     difference = logprob_difference(batch, start_logprobs, objective_of(config))
-    judge(difference)
+    check(difference)
     if config.distillation.mode == "forward":
         updates = distill(learner, batch, tokenizer, config, step=step)
     else:

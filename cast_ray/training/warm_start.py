@@ -25,7 +25,7 @@ from cast_ray.learner.small_policy import build_small_policy, read_chat_pieces
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.runs.directories import make_partial, publish
-from cast_ray.runs.remote_directories import Place, is_whole, localized, written_at
+from cast_ray.runs.remote_directories import PathOrUri, is_whole, localized, written_at
 from cast_ray.runs.uris import is_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.run import Run
@@ -192,7 +192,7 @@ def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
     return texts
 
 
-def engine_model(run: Run) -> Place:
+def engine_model(run: Run) -> PathOrUri:
     """Return the model that engines and warm start begin with, built if need be.
 
     Raises:
@@ -208,7 +208,7 @@ def engine_model(run: Run) -> Place:
     return model_dir
 
 
-def _initial_model(run: Run) -> Place:
+def _initial_model(run: Run) -> PathOrUri:
     """Return the untrained small policy of the run, built on first use."""
     config = run.config
     place = run.directory.place(run.directory.initial_model)
@@ -231,12 +231,12 @@ def _initial_model(run: Run) -> Place:
     return place
 
 
-def _tokenizer(model_dir: Place) -> ChatTokenizer:
+def _tokenizer(model_dir: PathOrUri) -> ChatTokenizer:
     here = localized(model_dir, with_weights=False)
     return ChatTokenizer(here, read_chat_pieces(here))
 
 
-def start_model(run: Run, engine_model: Place, ranks_place: PlacementGroup) -> Place:
+def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) -> PathOrUri:
     """Return the model that reinforcement learning starts from, warm-started if need be.
 
     Args:

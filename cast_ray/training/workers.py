@@ -21,7 +21,7 @@ from cast_ray.learner.settings import LearnerSettings
 from cast_ray.learner.small_policy import read_chat_pieces
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.generate import Generate
-from cast_ray.runs.remote_directories import Place, as_place, localized
+from cast_ray.runs.remote_directories import PathOrUri, as_path_or_uri, localized
 from cast_ray.seeds import derive_seed
 from cast_ray.training.collector import RolloutCollector
 from cast_ray.weights.manifest import WeightManifest
@@ -89,7 +89,7 @@ class Workers:
         config: TrainConfig,
         *,
         run_id: str,
-        model_dir: Place,
+        model_dir: PathOrUri,
         earlier_ids: Sequence[str] = (),
         value_net: ValueNetOracle | None = None,
     ) -> Workers:
@@ -126,7 +126,7 @@ class Workers:
                 config, run_id=run_id, model_dir=model_dir, weights_dir=weights_dir
             )
             # Or the first to answer would be given all groups of the first step.
-            at_start = resources.environment_actors_at_start
+            at_start = resources.env_runners_at_start
             pool.wait_until_there(at_start, timeout_s=engine.start_timeout_s)
             pool.expect_more()
         except BaseException:  # also Ctrl-C: engines outlive their driver
@@ -214,7 +214,7 @@ class Workers:
 
 
 def _start_engines(
-    config: TrainConfig, *, run_id: str, model_dir: Place, weights_dir: Path
+    config: TrainConfig, *, run_id: str, model_dir: PathOrUri, weights_dir: Path
 ) -> PolicyEngines:
     """Start a run's engines; see ``deploy_engines``."""
     engine, resources = config.engine, config.resources
@@ -231,7 +231,7 @@ def _start_engines(
         weight_source=_source_name(run_id),
         update_timeout_s=engine.update_timeout_s,
         start_timeout_s=engine.start_timeout_s,
-        model_dir=str(as_place(model_dir)),
+        model_dir=str(as_path_or_uri(model_dir)),
         weight_version=0,
         dtype=engine.dtype,
         max_model_len=conversation_limit(config),
@@ -253,7 +253,7 @@ def start_pool(
     config: TrainConfig,
     *,
     run_id: str,
-    model_dir: Place,
+    model_dir: PathOrUri,
     engine_names: Sequence[str],
     connect: Callable[..., Generate] = connect_policy,
     value_net: ValueNetOracle | None = None,
@@ -269,28 +269,26 @@ def start_pool(
         value_net: what the oracles ask; None = the exact solvers.
     """
     rollout, engine, resources = config.rollout, config.engine, config.resources
-    sharing = clients_of_an_engine(
-        num_clients=resources.environment_actors, num_engines=len(engine_names)
-    )
+    sharing = clients_of_an_engine(num_clients=resources.env_runners, num_engines=len(engine_names))
     return RolloutPool(
         run_id=run_id,
         size=PoolSize(
-            environment_actors=resources.environment_actors,
-            environment_actors_at_start=resources.environment_actors_at_start,
-            cpus_per_environment_actor=resources.cpus_per_environment_actor,
-            groups_per_environment_actor=resources.groups_per_environment_actor,
+            env_runners=resources.env_runners,
+            env_runners_at_start=resources.env_runners_at_start,
+            cpus_per_env_runner=resources.cpus_per_env_runner,
+            groups_per_env_runner=resources.groups_per_env_runner,
             oracle_actors=resources.oracle_actors,
             cpus_per_oracle_actor=resources.cpus_per_oracle_actor,
             gpus_per_oracle_actor=resources.gpus_per_oracle_actor,
         ),
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
-        model_dir=str(as_place(model_dir)),
+        model_dir=str(as_path_or_uri(model_dir)),
         pieces=read_chat_pieces(localized(model_dir, with_weights=False)),
         make_generate=functools.partial(
             connect,
             engine_names,
-            num_clients=resources.environment_actors,
+            num_clients=resources.env_runners,
             expected=engine_names[resources.engines_at_start :],
             slots_per_engine=-(-engine.max_num_seqs // sharing),
             timeout_s=engine.request_timeout_s,
@@ -302,11 +300,11 @@ def start_pool(
     )
 
 
-def learner_settings(config: TrainConfig, *, model_dir: Place) -> LearnerSettings:
+def learner_settings(config: TrainConfig, *, model_dir: PathOrUri) -> LearnerSettings:
     """Return what every rank of a run's learner is told."""
     learner, reference = config.learner, config.objective.reference
     return LearnerSettings(
-        model_dir=str(as_place(model_dir)),
+        model_dir=str(as_path_or_uri(model_dir)),
         lr=learner.lr,
         betas=learner.betas,
         weight_decay=learner.weight_decay,
@@ -322,7 +320,7 @@ def learner_settings(config: TrainConfig, *, model_dir: Place) -> LearnerSetting
         lora_alpha=learner.lora_alpha,
         gradient_checkpointing=learner.gradient_checkpointing,
         offload_optimizer=learner.offload_optimizer,
-        reference_dir="" if reference == "start" else str(as_place(reference)),
+        reference_dir="" if reference == "start" else str(as_path_or_uri(reference)),
     )
 
 
@@ -334,7 +332,7 @@ def reserve_learner(config: TrainConfig) -> PlacementGroup:
 
 
 def start_learner(
-    config: TrainConfig, *, model_dir: Place, place: PlacementGroup | None = None
+    config: TrainConfig, *, model_dir: PathOrUri, place: PlacementGroup | None = None
 ) -> LearnerGroup:
     """Start the learner's ranks with the weights of a model directory.
 

@@ -1,4 +1,4 @@
-"""Tokens in, tokens out, for many episodes at once: from an environment actor to the engines.
+"""Tokens in, tokens out, for many episodes at once: from an env runner to the engines.
 
 An episode stays with the engine that holds its prefix, unless that one is overrun and another is
 not. What an engine that failed did not answer is asked again under the same seed, which gives the

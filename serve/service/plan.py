@@ -26,7 +26,7 @@ from cast_ray.games import game_names
 from cast_ray.games.analysis import Analyst
 from cast_ray.learner.small_policy import read_chat_pieces
 from cast_ray.rollout.chat import ChatPieces
-from cast_ray.runs.remote_directories import Place, localized
+from cast_ray.runs.remote_directories import PathOrUri, localized
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import is_uri
 from cast_ray.training.workers import conversation_limit
@@ -67,7 +67,7 @@ class ServicePlan:
     @classmethod
     def of(
         cls,
-        model: Place,
+        model: PathOrUri,
         config: TrainConfig,
         *,
         guard: GuardSettings,
@@ -181,7 +181,7 @@ async def cluster_analyst() -> AsyncIterator[Analyst]:
         ray.kill(handle)
 
 
-def _name_of(model: Place) -> str:
+def _name_of(model: PathOrUri) -> str:
     """Return the directory's name; of a run's ``model/`` that of the run."""
     path = Path(str(model).rstrip("/"))
     return path.parent.name if path.name == "model" and path.parent.name else path.name

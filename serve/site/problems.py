@@ -107,7 +107,7 @@ def add_problem_handlers(app: FastAPI) -> None:
     """Have every error of an application answered in this form."""
 
     @app.exception_handler(CastRayError)
-    async def of_ours(_: Request, error: CastRayError) -> JSONResponse:
+    async def known_error(_: Request, error: CastRayError) -> JSONResponse:
         problem = problem_of(error)
         return JSONResponse(problem.body, problem.status, problem.headers)
 
@@ -126,7 +126,7 @@ def add_problem_handlers(app: FastAPI) -> None:
         return JSONResponse(body, error.status_code, dict(error.headers or {}))
 
     @app.exception_handler(Exception)
-    async def of_nobody(_: Request, error: Exception) -> JSONResponse:
+    async def unexpected_error(_: Request, error: Exception) -> JSONResponse:
         logger.error("Unexpected: %s", error, exc_info=error)
         message = "the service failed with this request; its log says where"
         return JSONResponse(problem_body(500, "internal", message, None), 500)

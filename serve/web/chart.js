@@ -2,7 +2,7 @@
 
 import { freshId, h, refill, s } from "./dom.js";
 import { niceStep } from "./curve.js";
-import { figure } from "./words.js";
+import { figure } from "./wording.js";
 
 const HEIGHT = 170;
 const LEFT = 48;

@@ -1,7 +1,7 @@
 /** The cost-to-go along an episode, as a curve under its board. */
 
 import { freshId, h, refill, s } from "./dom.js";
-import { costText, wordsOf } from "./words.js";
+import { costText, wordsOf } from "./wording.js";
 
 const HEIGHT = 128;
 const LEFT = 34;

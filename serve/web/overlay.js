@@ -3,7 +3,7 @@
 import { h, recalled, refill, remember, s } from "./dom.js";
 import { CELL, STEPS, arrow, cellOf, playerOf, slideOf, vehiclesOf } from "./geometry.js";
 import { lineOverlay } from "./overlay_line.js";
-import { gradedMoves, percent } from "./words.js";
+import { gradedMoves, percent } from "./wording.js";
 
 /** Draw over a board what is wanted: `kinds` holds "values", "line", "mines"; `chosen` is the turn's action. */
 export function drawOverlay(board, analysis, { kinds, chosen }) {

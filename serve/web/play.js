@@ -4,7 +4,7 @@ import { getJson, postJson } from "./api.js";
 import { h, recalled, refill, remember } from "./dom.js";
 import { createBoard } from "./board_svg.js";
 import { choice, clearErrors, field, showError } from "./forms.js";
-import { costText, wordsOf } from "./words.js";
+import { costText, wordsOf } from "./wording.js";
 
 /** Boards that "New board" draws from: numbers that people can read out. */
 const MOST_SEEDS = 100_000;

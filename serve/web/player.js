@@ -8,7 +8,7 @@ import { drawOverlay, overlaySwitches } from "./overlay.js";
 import { optimalLine } from "./optimal_line.js";
 import { TurnList } from "./turn_list.js";
 import { turnPanel } from "./turn_panel.js";
-import { costText, endWords, turnGrade, wordsOf } from "./words.js";
+import { costText, endWords, turnGrade, wordsOf } from "./wording.js";
 
 /** Milliseconds between two turns, and what that is called. */
 const SPEEDS = { 1600: "½×", 800: "1×", 400: "2×", 160: "5×" };

@@ -3,7 +3,7 @@
 import { getJson } from "./api.js";
 import { h, refill } from "./dom.js";
 import { gameTitle } from "./episode_view.js";
-import { percent } from "./words.js";
+import { percent } from "./wording.js";
 
 /** Show the table of runs in `place`. */
 export async function showRuns(place) {

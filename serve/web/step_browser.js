@@ -3,7 +3,7 @@
 import { getJson } from "./api.js";
 import { freshId, h, refill } from "./dom.js";
 import { orError } from "./forms.js";
-import { END_REASONS, costText, figure } from "./words.js";
+import { END_REASONS, costText, figure } from "./wording.js";
 
 const PAGE = 50;
 /** Most trajectories that the interface gives at once. */

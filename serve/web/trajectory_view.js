@@ -4,7 +4,7 @@ import { getJson } from "./api.js";
 import { h, refill } from "./dom.js";
 import { Player } from "./player.js";
 import { runTitle } from "./runs.js";
-import { endWords, wordsOf } from "./words.js";
+import { endWords, wordsOf } from "./wording.js";
 
 /** Show a trajectory in `place`; the turn that is looked at stands in the address. */
 export async function showTrajectory(place, { run, step, group, episode, query }) {

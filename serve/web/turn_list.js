@@ -1,7 +1,7 @@
 /** The turns of an episode as a list: one button a turn, coloured and named by its regret. */
 
 import { h, refill } from "./dom.js";
-import { shortCost, turnGrade, wordsOf } from "./words.js";
+import { shortCost, turnGrade, wordsOf } from "./wording.js";
 
 /** A list that marks where the player stands; `onSeek(position)` when a turn is chosen. */
 export class TurnList {

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { answerElement } from "./answer.js";
-import { costText, costWords, effectWords, endWords, figure, gradedMoves, percent, turnGrade, wordsOf } from "./words.js";
+import { costText, costWords, effectWords, endWords, figure, gradedMoves, percent, turnGrade, wordsOf } from "./wording.js";
 
 const ADVANTAGES = {
   shifted: "shifted", solver: "solver", outcome: "outcome", step: "step", turn: "turn (what the tokens get)",

@@ -98,7 +98,7 @@ class OracleActor:
 
 
 @ray.remote
-class EnvironmentActor:
+class EnvRunner:
     """Hosts episodes, hundreds at a time, in one event loop."""
 
     def __init__(

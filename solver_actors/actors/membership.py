@@ -1,4 +1,4 @@
-"""The environment actors of a pool: which are there, and how many groups each has.
+"""The env runners of a pool: which are there, and how many groups each has.
 
 An actor is there when it has answered. One whose node has not come yet, or that was lost and is
 being started again, has not: it gets no group, and the others go on.
@@ -29,14 +29,14 @@ _LONGEST_PAUSE_S = 4.0
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One environment actor."""
+    """One env runner."""
 
     name: str
     actor: Any  # Ray's handles have the actor's methods, and .remote
     num_groups: int = 0
     """That it plays now."""
     is_there: bool = False
-    ask_at: float | None = None
+    ping_at: float | None = None
     """When it is asked for a sign of life again; None = it need not be, or a question is on its
     way. ``time.monotonic``."""
     num_silent: int = 0
@@ -45,7 +45,7 @@ class Member:
     """For good: Ray does not start it again."""
 
 
-class Members:
+class Membership:
     """Gives groups to whoever is there and has the fewest. Not safe for threads by itself."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Members:
 
         Args:
             groups_per_actor: most that one gets at a time.
-            on_answer: is told of each answer, from a thread of Ray's; hand it to ``take_answer``.
+            on_answer: is told of each answer, from a thread of Ray's; hand it to ``on_ping``.
         """
         self._groups_per_actor, self._on_answer = groups_per_actor, on_answer
         self._all: list[Member] = []
@@ -96,29 +96,29 @@ class Members:
         """Raise ActorLostError if so many can never be there together."""
         if len(self._all) - len(self._lost) < count and self._lost:
             raise ActorLostError(
-                f"{len(self._lost)} of {len(self._all)} environment actors did not start: look at "
+                f"{len(self._lost)} of {len(self._all)} env runners did not start: look at "
                 f"the log of {self._lost[-1]}"
             )
 
-    def doubt(self, member: Member) -> None:
+    def suspect(self, member: Member) -> None:
         """Give a member nothing until it has answered: a group of its was lost."""
         if member.is_there:
             member.is_there = False
-            member.ask_at = time.monotonic()
+            member.ping_at = time.monotonic()
 
     @property
     def next_question(self) -> float:
-        """When ``ask_due`` has something to do, as ``time.monotonic``; infinite = never so far."""
-        return min((one.ask_at for one in self._all if one.ask_at is not None), default=math.inf)
+        """When ``ping_due`` has something to do, as ``time.monotonic``; infinite = never so far."""
+        return min((one.ping_at for one in self._all if one.ping_at is not None), default=math.inf)
 
-    def ask_due(self) -> None:
+    def ping_due(self) -> None:
         """Ask for a sign of life whoever is due."""
         now = time.monotonic()
         for member in self._all:
-            if member.ask_at is not None and member.ask_at <= now:
+            if member.ping_at is not None and member.ping_at <= now:
                 self._ask(member)
 
-    def take_answer(self, member: Member, answer: Any) -> None:
+    def on_ping(self, member: Member, answer: Any) -> None:
         """Note that a member is there, or not yet, or that it never will be again.
 
         Raises:
@@ -130,7 +130,7 @@ class Members:
             self._give_up(member, error)
         except RayError:  # it is being started again
             pause = min(_FIRST_PAUSE_S * 2**member.num_silent, _LONGEST_PAUSE_S)
-            member.ask_at = time.monotonic() + pause
+            member.ping_at = time.monotonic() + pause
             member.num_silent += 1
         else:
             member.is_there, member.num_silent = True, 0
@@ -142,11 +142,11 @@ class Members:
         logger.warning("%s is lost for good: %s", member.name, reason)
         if all(one.is_lost for one in self._all):
             raise ActorLostError(
-                f"no environment actor is left: look at the log of {self._lost[-1]}"
+                f"no env runner is left: look at the log of {self._lost[-1]}"
             ) from error
 
     def _ask(self, member: Member) -> None:
-        member.ask_at = None
+        member.ping_at = None
         # Not repeated by Ray, which tells the terminal of each time. An actor that has no place
         # yet keeps the question.
         answer = member.actor.counters.remote().future()
@@ -172,7 +172,7 @@ class _Known:
 class ActorCounters:
     """Asks all actors of a pool; one that is dead or restarting keeps its last figures."""
 
-    def __init__(self, environments: Members, oracles: Sequence[Any]) -> None:
+    def __init__(self, environments: Membership, oracles: Sequence[Any]) -> None:
         # Any: Ray's handles have the actor's methods, and .remote
         self._environments = environments
         self._oracles = {f"oracle-{index}": actor for index, actor in enumerate(oracles)}

@@ -37,15 +37,15 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat import ChatPieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.generate import Generate
-from solver_actors.actors.actors import EnvironmentActor, OracleActor
-from solver_actors.actors.membership import ActorCounters, Member, Members
+from solver_actors.actors.actors import EnvRunner, OracleActor
+from solver_actors.actors.membership import ActorCounters, Member, Membership
 from solver_actors.registry import has_deadlocks
 from solver_actors.teacher import SoftTeacher
 from solver_actors.value_net.scale import LossAtSight, ValueNetOracle, sees_losses
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Reservation:
     """A placement group with a bundle for each of some actors."""
 
     group: PlacementGroup
@@ -53,7 +53,9 @@ class Places:
     """The bundles, in order."""
 
     @classmethod
-    def reserve(cls, name: str, *, count: int, num_cpus: float, num_gpus: float = 0.0) -> Places:
+    def reserve(
+        cls, name: str, *, count: int, num_cpus: float, num_gpus: float = 0.0
+    ) -> Reservation:
         """Ask for places on as many nodes as there are, and return at once; actors wait for theirs.
 
         Args:
@@ -73,7 +75,7 @@ class Places:
 logger = logging.getLogger(__name__)
 
 _OTHER_CALLS = 16
-"""That an environment actor answers beside the groups that it plays."""
+"""That an env runner answers beside the groups that it plays."""
 _MAX_RESTARTS = 20
 """Of one actor: an actor that dies more often than this in a run is not dying by accident."""
 _MAX_ATTEMPTS = 5
@@ -108,18 +110,18 @@ class _Event:
 class PoolSize:
     """How many actors a pool has, and what Ray reserves for each."""
 
-    environment_actors: int = 1
-    environment_actors_at_start: int = 1
+    env_runners: int = 1
+    env_runners_at_start: int = 1
     """Placed together, over the nodes; the others join when there is room for them."""
-    cpus_per_environment_actor: float = 0.5
-    groups_per_environment_actor: int = 64
+    cpus_per_env_runner: float = 0.5
+    groups_per_env_runner: int = 64
     oracle_actors: int = 1
     cpus_per_oracle_actor: float = 0.5
     gpus_per_oracle_actor: float = 0.0
 
 
 class RolloutPool:
-    """Environment actors and oracle actors, and the way of a group through them."""
+    """Env runners and oracle actors, and the way of a group through them."""
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class RolloutPool:
             pieces: the chat template's turn pieces.
             make_generate: makes the way to the engines, inside an actor, whose number it is told.
             deadlock_ends_episode: whether an episode ends in a state that its solver proves lost.
-                Solvers travel to the environment actors for this alone, and of games that have
+                Solvers travel to the env runners for this alone, and of games that have
                 deadlocks alone.
             teacher: judges every turn beside the costs; None = nobody does.
             value_net: what the oracles ask in the place of exact solvers; None = those.
@@ -155,9 +157,9 @@ class RolloutPool:
         self._value_net = [] if value_net is None else [ray.put(value_net)]
         self._run_id, self._size = run_id, size
         self._make_environment = functools.partial(
-            EnvironmentActor.options,
-            num_cpus=size.cpus_per_environment_actor,
-            max_concurrency=size.groups_per_environment_actor + _OTHER_CALLS,
+            EnvRunner.options,
+            num_cpus=size.cpus_per_env_runner,
+            max_concurrency=size.groups_per_env_runner + _OTHER_CALLS,
             max_restarts=_MAX_RESTARTS,
         )
         self._environment_arguments = {
@@ -165,7 +167,7 @@ class RolloutPool:
             "pieces": pieces,
             "make_generate": make_generate,
         }
-        places = Places.reserve(
+        places = Reservation.reserve(
             f"{run_id}-oracles",
             count=size.oracle_actors,
             num_cpus=size.cpus_per_oracle_actor,
@@ -195,11 +197,11 @@ class RolloutPool:
         self._delayed: list[tuple[float, _Pending]] = []
         self._lock = threading.Lock()  # of the two below
         self._waiting: deque[_Pending] = deque()
-        self._members = Members(
-            groups_per_actor=size.groups_per_environment_actor,
+        self._members = Membership(
+            groups_per_actor=size.groups_per_env_runner,
             on_answer=lambda member, answer: self._events.put(_Event(member, answer)),
         )
-        self._add_environments(size.environment_actors_at_start, together=True)
+        self._add_environments(size.env_runners_at_start, together=True)
         self.actors = ActorCounters(self._members, self._oracles)
         self.num_lost_groups = 0
 
@@ -209,11 +211,11 @@ class RolloutPool:
         Not before the other parts have theirs: these would take them.
         """
         size = self._size
-        for _ in range(size.environment_actors - size.environment_actors_at_start):
+        for _ in range(size.env_runners - size.env_runners_at_start):
             self._add_environments(1, together=False)
 
     def wait_until_there(self, count: int, *, timeout_s: float) -> None:
-        """Return when so many environment actors have answered; call it before ``collect``.
+        """Return when so many env runners have answered; call it before ``collect``.
 
         Raises:
             RemoteTimeout: they have not in time.
@@ -227,7 +229,7 @@ class RolloutPool:
                 self._members.check_enough(count)
             elif time.monotonic() >= deadline:
                 raise RemoteTimeout(
-                    f"{self._members.num_there} of {count} environment actors answered within "
+                    f"{self._members.num_there} of {count} env runners answered within "
                     f"{timeout_s:g} s: see ray status, and their logs"
                 )
 
@@ -283,7 +285,7 @@ class RolloutPool:
     def _next_event(self, until: float) -> _Event | None:
         """Wait for what happens next; None where nothing does, or somebody was to be asked."""
         with self._lock:
-            self._members.ask_due()
+            self._members.ping_due()
             until = min(until, self._members.next_question)
         try:
             return self._events.get(timeout=max(until - time.monotonic(), 0.0))
@@ -294,7 +296,7 @@ class RolloutPool:
         """Start actors that join when they have a place."""
         first = self._members.num_members
         name = f"{self._run_id}-environment" + ("s" if together else f"-{first}")
-        places = Places.reserve(name, count=count, num_cpus=self._size.cpus_per_environment_actor)
+        places = Reservation.reserve(name, count=count, num_cpus=self._size.cpus_per_env_runner)
         self._places.append(places)
         for index, place in enumerate(places.strategies, start=first):
             actor = self._make_environment(
@@ -308,7 +310,7 @@ class RolloutPool:
         pending, member = event.pending, event.member
         if pending is None:
             with self._lock:
-                self._members.take_answer(member, event.future)
+                self._members.on_ping(member, event.future)
             return
         with self._lock:
             member.num_groups -= 1
@@ -327,7 +329,7 @@ class RolloutPool:
     def _lose(self, pending: _Pending, member: Member, error: Exception) -> None:
         """Have a lost group played again, by whoever is there by then."""
         with self._lock:
-            self._members.doubt(member)
+            self._members.suspect(member)
         self._play_again(pending, error)
 
     def _play_again(self, pending: _Pending, error: Exception) -> None:
@@ -338,7 +340,7 @@ class RolloutPool:
         if pending.attempt >= _MAX_ATTEMPTS:
             raise ActorLostError(
                 f"group {first.group} of step {first.step} was lost {pending.attempt} times: look "
-                f"at its environment actor's log ({reason})"
+                f"at its env runner's log ({reason})"
             ) from error
         logger.warning("group %d of step %d is played again: %s", first.group, first.step, reason)
         delay = _FIRST_DELAY_S * 2 ** (pending.attempt - 1)

@@ -22,7 +22,7 @@ from cast_ray.rollout.trajectory import (
     to_rollout_batch,
     with_costs,
 )
-from cast_ray.training.step_metrics import credit
+from cast_ray.training.step_metrics import add_credit
 from solver_actors.oracle import Oracle
 from solver_actors.sokoban.table import solve_sokoban
 from solver_actors.teacher import SoftTeacher
@@ -73,7 +73,7 @@ def test_other_modes_leave_the_advantages_to_outcome_and_solver(mode: str) -> No
 
 def test_algorithm_distill_reverse_uses_the_teacher() -> None:
     table = taught((changed(1, group=0, episode=0, reward=1.0), [1.0, 0.0], [-0.75]))
-    batch, _ = credit(table, load_config(None, ["algorithm=distill_reverse"]), step=1)
+    batch, _ = add_credit(table, load_config(None, ["algorithm=distill_reverse"]), step=1)
     assert batch["turn_advantages"].to_pylist() == [[-0.75]]
 
 

@@ -14,7 +14,7 @@ from cast_ray.algorithms.credit import add_advantages, num_response_tokens
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError
 from cast_ray.rollout.trajectory import Trajectory
-from cast_ray.training.step_metrics import credit
+from cast_ray.training.step_metrics import add_credit
 from tests.support.credit_tables import changed, scored
 from tests.support.rooms import FIXED
 
@@ -89,7 +89,7 @@ def test_group_that_all_lose_learns_to_be_short() -> None:
     config = load_config(
         None, ["algorithm=dapo", "advantage.overlong_buffer=20", "rollout.response_tokens=100"]
     )
-    batch, _ = credit(scored(*((row, [3.0, 3.0]) for row in rows)), config, step=1)
+    batch, _ = add_credit(scored(*((row, [3.0, 3.0]) for row in rows)), config, step=1)
     one = 0.5 / (0.5 + DELTA)
     np.testing.assert_allclose(batch["outcome_advantage"], [-one, one], rtol=1e-13)
 

@@ -16,7 +16,7 @@ from cast_ray.algorithms import advantages
 from cast_ray.algorithms.credit import add_advantages
 from cast_ray.config.load import load_config
 from cast_ray.rollout.trajectory import Trajectory
-from cast_ray.training.step_metrics import credit
+from cast_ray.training.step_metrics import add_credit
 from tests.support.credit_tables import changed, scored
 from tests.support.rooms import FIXED
 
@@ -170,7 +170,7 @@ def test_algorithm_gigpo_uses_the_step_advantage_and_no_solver() -> None:
         on_boards(["P_X_O", "_PX_O"], group=0, episode=0, reward=1.0),
         on_boards(["P_X_O"], group=0, episode=1, reward=0.0),
     ]
-    batch, _ = credit(table_of(rows), load_config(None, ["algorithm=gigpo"]), step=1)
+    batch, _ = add_credit(table_of(rows), load_config(None, ["algorithm=gigpo"]), step=1)
     one = 0.5 / (0.5 + DELTA)
     half = 0.475 / (0.475 + DELTA)
     np.testing.assert_allclose(batch["turn_advantages"].to_pylist()[0], [one + half, one])

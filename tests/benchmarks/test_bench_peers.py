@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from benchmarks.gym import CELLS, PIXELS, GymSokoban
-from benchmarks.trl import GROUP_SIZE, TrlSteps, rollouts_of
+from benchmarks.trl_loop import GROUP_SIZE, TrlSteps, rollouts_of
 from cast_ray.config.train import TrainConfig
 from cast_ray.games.generators import build_puzzles
 from cast_ray.learner.batching import loss_mask, row_offsets

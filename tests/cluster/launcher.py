@@ -48,8 +48,8 @@ TRAINING = [
     "checkpoint_every=2",
 ]
 PLACEMENT = [
-    "resources.environment_actors=2",
-    "resources.cpus_per_environment_actor=0.2",
+    "resources.env_runners=2",
+    "resources.cpus_per_env_runner=0.2",
     "resources.cpus_per_oracle_actor=0.1",
     "resources.cpus_per_learner_rank=0.5",
     # So much of a machine that no rank of the learner has room beside the engine.
@@ -183,8 +183,8 @@ def _check_places(places: dict[str, list[str]]) -> str:
     assert engine != driver, f"the engine is on the driver's machine, {driver}"
     assert engine not in places["learner"], f"the engine is on the learner's machine, {engine}"
     found = places["environments"]
-    assert len(found) >= 2, f"all environment actors are on {found}"
-    assert driver not in found, f"an environment actor is on the driver's machine, {driver}"
+    assert len(found) >= 2, f"all env runners are on {found}"
+    assert driver not in found, f"an env runner is on the driver's machine, {driver}"
     return engine
 
 

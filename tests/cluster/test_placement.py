@@ -105,7 +105,7 @@ def test_a_fixed_cluster_that_is_too_small_is_refused_with_a_table() -> None:
     assert "node 10.0.0.1 (head): nothing" in message
     assert "node 10.0.0.2: 12 CPU" in message
     assert "lower resources.engines (or begin with fewer: resources.min_engines)" in message
-    assert "resources.environment_actors" not in message
+    assert "resources.env_runners" not in message
 
 
 def test_fewer_engines_at_the_start_are_enough() -> None:

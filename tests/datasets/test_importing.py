@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cast_ray.datasets.build import BuildProgress
 from cast_ray.datasets.importing import ImportReport, format_import, import_puzzles
-from cast_ray.datasets.text_formats import GivenBoard, read_given_boards
+from cast_ray.datasets.text_formats import BoardText, read_boards
 from cast_ray.errors import EnvironmentSetupError, PuzzleError
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.game import Tier
@@ -63,8 +63,8 @@ def written(report: ImportReport) -> list[Puzzle]:
     return read_puzzles(report.out)
 
 
-def given(path: Path, game: str = "sokoban") -> list[GivenBoard]:
-    return read_given_boards(path, game, FIVE_BY_FIVE)
+def given(path: Path, game: str = "sokoban") -> list[BoardText]:
+    return read_boards(path, game, FIVE_BY_FIVE)
 
 
 def test_boards_with_costs_are_imported_with_cost_and_measures_of_our_solver(

@@ -25,7 +25,7 @@ from cast_ray.rollout.specs import episode_groups
 from cast_ray.rollout.trajectory import Trajectory, to_rollout_batch
 from solver_actors.oracle import Oracle
 from solver_actors.registry import StartSolver
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 from solver_actors.teacher import SoftTeacher
 from tests.support.made_shop import SOFA, write_shop
 from tests.support.scripted import ScriptedPolicy, build_test_policy, in_turn
@@ -108,9 +108,9 @@ def test_nobody_solves_a_benchmark_so_its_costs_are_unknown_and_not_zero(
     scored = oracle.score(to_rollout_batch(mixed))
     assert set(scored.column("cost_status").flatten().to_pylist()) == {"unknown"}
     assert scored.column("teacher_logprobs").flatten().null_count == 2 * 3
-    judge = Judge(oracle)
+    scorer = Scorer(oracle)
     table = pa.Table.from_batches([scored])
-    first, second = attempts_of_trajectories(table, judge, model="m", run=0)
+    first, second = attempts_of_trajectories(table, scorer, model="m", run=0)
     assert all(math.isnan(cost) for cost in first.costs)
     assert not first.is_success and first.reward == pytest.approx(0.6)
     assert first.answer_tokens == tuple(

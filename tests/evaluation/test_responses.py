@@ -6,13 +6,13 @@ import pytest
 
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience, Prices
-from cast_ray.evaluation.endpoint.responses import Garbled, asked_wait, read_answer
+from cast_ray.evaluation.endpoint.responses import MalformedReply, asked_wait, read_answer
 from tests.support.scripted_endpoint import KEY, MODEL, UNREADABLE
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_body_that_holds_no_answer_is_garbled(name: str) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(MalformedReply):
         read_answer(UNREADABLE[name])
 
 

@@ -22,7 +22,7 @@ from lights_out.solver import LIGHTS_OUT
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player
 from solver_actors.registry import SOLVERS, get_solver_entry, has_solver
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 from solver_actors.solve_file import solve_file
 from tests.support import installed
 
@@ -194,7 +194,7 @@ def test_game_that_nobody_solves_has_boards_of_unknown_cost(
     found = [*boards.train, *boards.validation, *boards.held_out]
     assert len({puzzle.puzzle_id for puzzle in found}) == 25
     assert {(puzzle.cost_to_go, puzzle.cost_status) for puzzle in found} == {(None, "unknown")}
-    assert np.isnan(Judge(Oracle(max_bytes=0)).costs("lights_out", [found[0].board])).all()
+    assert np.isnan(Scorer(Oracle(max_bytes=0)).costs("lights_out", [found[0].board])).all()
     with pytest.raises(ConfigError, match="has no solver that the player greedy could follow"):
         Player("greedy", Oracle(max_bytes=0)).check_plays("lights_out")
 

@@ -24,7 +24,7 @@ from cast_ray.runs.remote_directories import (
     download_directory,
     is_whole,
     localized,
-    patiently,
+    with_retries,
     upload_directory,
     upload_share,
     withdraw,
@@ -238,5 +238,5 @@ def test_an_upload_waits_for_a_store_that_comes_back(
 def test_patience_ends_with_the_stores_own_words(server: S3Server) -> None:
     started = time.monotonic()
     with pytest.raises(StorageError, match="is not there"):
-        patiently(lambda: read_bytes(server.uri("no-bucket/x")), patience_s=2)
+        with_retries(lambda: read_bytes(server.uri("no-bucket/x")), patience_s=2)
     assert 0.5 < time.monotonic() - started < 10

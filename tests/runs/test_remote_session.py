@@ -90,7 +90,7 @@ def test_a_new_run_is_at_its_uri_before_anything_starts(uri: str, cache: Path) -
     assert {"config.yaml", "starts.txt", "puzzles/train.parquet", OWNER} <= names_at(uri)
     assert run.directory.path == working_copy(uri)
     assert run.directory.path.is_relative_to(cache)
-    with run.kept():
+    with run.publish_on_exit():
         pass
     claim = read_claim(uri)
     assert claim is not None
@@ -98,7 +98,7 @@ def test_a_new_run_is_at_its_uri_before_anything_starts(uri: str, cache: Path) -
 
 
 def test_a_new_run_does_not_mix_with_another(uri: str) -> None:
-    with opened(uri).kept():
+    with opened(uri).publish_on_exit():
         pass
     with pytest.raises(RunDirectoryError, match="is not empty"):
         opened(uri)
@@ -122,20 +122,20 @@ def test_a_store_that_is_away_is_the_first_thing_said(server: S3Server) -> None:
 
 
 def test_another_configuration_is_refused_and_the_run_is_free_again(uri: str) -> None:
-    with opened(uri).kept():
+    with opened(uri).publish_on_exit():
         pass
     with pytest.raises(RunDirectoryError, match="belongs to another configuration: seed"):
         opened(uri, "seed=7", resume=True)
-    with opened(uri, resume=True).kept():
+    with opened(uri, resume=True).publish_on_exit():
         pass
 
 
 def test_a_data_set_is_read_from_a_uri(uri: str, server: S3Server) -> None:
-    with opened(uri).kept():
+    with opened(uri).publish_on_exit():
         pass
     puzzles = child_uri(uri, "puzzles", "train.parquet")
     run = opened(child_uri(uri, "of-a-file"), f"puzzles.file={puzzles}")
-    with run.kept():
+    with run.publish_on_exit():
         assert len(run.boards.train) == 4
         assert len(run.boards.held_out) == 2
 
@@ -148,15 +148,15 @@ def test_who_trains_is_left_alone_by_another_host(uri: str, tmp_path: Path) -> N
     with environment(CAST_RAY_CACHE=str(tmp_path / "elsewhere")):
         with pytest.raises(RunDirectoryError, match=r"trains in .* \(last sign of life \d+ s ago"):
             opened(uri, resume=True)
-        with run.kept():
+        with run.publish_on_exit():
             pass
-        with opened(uri, resume=True).kept():
+        with opened(uri, resume=True).publish_on_exit():
             pass
 
 
 def test_who_trains_is_left_alone_on_its_own_host(uri: str) -> None:
     with (
-        opened(uri).kept(),
+        opened(uri).publish_on_exit(),
         pytest.raises(RunDirectoryError, match="another process on this host trains"),
     ):
         opened(uri, resume=True)
@@ -226,7 +226,7 @@ def test_a_run_that_was_taken_over_is_not_written_to_any_more(uri: str) -> None:
     (run.directory.path / "summary.json").write_text("{}")
     with pytest.raises(RunDirectoryError, match="was taken over by another process"):
         run.send_all()
-    with pytest.raises(RunDirectoryError, match="taken over"), run.kept():
+    with pytest.raises(RunDirectoryError, match="taken over"), run.publish_on_exit():
         pass
     assert "summary.json" not in names_at(uri)
     assert read_bytes(child_uri(uri, OWNER)) == other
@@ -237,7 +237,7 @@ def test_a_run_that_was_taken_over_is_not_written_to_any_more(uri: str) -> None:
 
 def test_what_the_driver_writes_is_sent_and_what_it_drops_is_dropped(uri: str) -> None:
     run = opened(uri)
-    with run.kept():
+    with run.publish_on_exit():
         for group in (0, 1):
             path = run.directory.group_file(1, group)
             path.write_bytes(b"a group")
@@ -260,7 +260,7 @@ def test_what_the_driver_writes_is_sent_and_what_it_drops_is_dropped(uri: str) -
 
 def test_a_store_that_goes_away_for_a_while_loses_nothing(uri: str, server: S3Server) -> None:
     run = opened(uri)
-    with run.kept():
+    with run.publish_on_exit():
         server.stop()
         run.directory.write_trajectories(1, table(4))
         threading.Timer(3.0, server.start).start()
@@ -289,7 +289,7 @@ def test_a_store_that_stays_away_is_said_with_where_everything_is(
         server.start()
     assert "trajectories/step-00001.parquet" not in names_at(uri)
     again = opened(uri, resume=True)
-    with again.kept():
+    with again.publish_on_exit():
         assert "trajectories/step-00001.parquet" in names_at(uri)
 
 
@@ -298,7 +298,7 @@ def test_a_store_that_stays_away_is_said_with_where_everything_is(
 
 def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: str, tmp_path: Path) -> None:
     run = opened(uri)
-    with run.kept():
+    with run.publish_on_exit():
         run.directory.write_trajectories(1, table(4))
         run.directory.write_trajectories(2, table(4))
         run.directory.group_file(3, 0).write_bytes(b"a group")
@@ -308,7 +308,7 @@ def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: str, tmp_path: Path) ->
     with environment(CAST_RAY_CACHE=str(tmp_path / "fresh")):
         assert config_at_uri(uri) is not None
         again = opened(uri, resume=True)
-        with again.kept():
+        with again.publish_on_exit():
             assert again.directory.path.is_relative_to(tmp_path / "fresh")
             found = _files(again.directory.path)
             assert found.pop("starts.txt").splitlines()[:-1] == [run.run_id.encode()]
@@ -321,7 +321,7 @@ def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: str, tmp_path: Path) ->
         again.directory.metrics.write_bytes(b"nobody sends this")
     # The first host comes back: its copy is not the newest any more.
     back = opened(uri, resume=True)
-    with back.kept():
+    with back.publish_on_exit():
         assert (back.directory.path / "starts.txt").read_text().split()[1] == again.run_id
 
 
@@ -334,7 +334,7 @@ def test_a_copy_of_its_own_is_gone_on_with_and_sends_what_is_missing(uri: str) -
     run.directory.write_trajectories(2, table(4))
     sent = {file.name: file.changed_ns for file in list_files(uri)}
     time.sleep(1.1)  # S3 counts in seconds
-    with opened(uri, resume=True).kept():
+    with opened(uri, resume=True).publish_on_exit():
         assert "trajectories/step-00002.parquet" in names_at(uri)
     after = {file.name: file.changed_ns for file in list_files(uri)}
     name = "trajectories/step-00001.parquet"
@@ -345,7 +345,7 @@ def test_the_newest_whole_checkpoint_is_gone_on_from(uri: str, tmp_path: Path) -
     run = opened(uri)
     directory = run.directory
     assert isinstance(directory, StoredRunDirectory)
-    with run.kept():
+    with run.publish_on_exit():
         for step in (1, 2, 3):
             a_checkpoint(uri, step, tmp_path)
         write_bytes(child_uri(uri, "checkpoints", "step-00004", "weight"), b"cut off")
@@ -359,7 +359,7 @@ def test_the_newest_whole_checkpoint_is_gone_on_from(uri: str, tmp_path: Path) -
 
 
 def test_a_run_with_nothing_but_damaged_checkpoints_is_refused(uri: str, tmp_path: Path) -> None:
-    with opened(uri).kept():
+    with opened(uri).publish_on_exit():
         a_checkpoint(uri, 1, tmp_path)
     write_bytes(child_uri(uri, "checkpoints", "step-00001", "weight"), b"shorter")
     with pytest.raises(RunDirectoryError, match="no checkpoint that can be used"):
@@ -367,7 +367,7 @@ def test_a_run_with_nothing_but_damaged_checkpoints_is_refused(uri: str, tmp_pat
 
 
 def test_a_copy_to_read_has_whole_weights_or_none(uri: str, tmp_path: Path) -> None:
-    with opened(uri).kept():
+    with opened(uri).publish_on_exit():
         a_checkpoint(uri, 1, tmp_path)
         write_bytes(child_uri(uri, "checkpoints", "step-00002", "weight"), b"cut off")
         write_bytes(child_uri(uri, "model", "weight"), b"cut off")

@@ -1,4 +1,4 @@
-"""Which engines an environment actor's episodes begin with."""
+"""Which engines an env runner's episodes begin with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Built-in players, and what a judge says about their play."""
+"""Built-in players, and what a scorer says about their play."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.turn_quality import first_fatal_turn, optimal_turns, turn_regrets
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 
 CONFIG = load_config(None, [])
 
@@ -144,7 +144,7 @@ def test_judge_tells_risk_from_what_was_open_alone() -> None:
     game = get_game("minesweeper")
     _, attempts = play("random", "minesweeper:mini", count=6)
     checked = 0
-    judge = Judge(Oracle(max_bytes=2**20))
+    scorer = Scorer(Oracle(max_bytes=2**20))
     for attempt in attempts:
         state = game.decode(attempt.states[0])
         rows, cols = state.layout.rows, state.layout.cols
@@ -169,7 +169,7 @@ def test_judge_tells_risk_from_what_was_open_alone() -> None:
         chance = {cell: sum(cell in mines for mines in agreeing) / len(agreeing) for cell in hidden}
         for cell in hidden:
             action = f"reveal {cell[0]} {cell[1]}"
-            risks = judge.risks("minesweeper", [attempt.states[0]] * 2, [action], ["changed"])
+            risks = scorer.risks("minesweeper", [attempt.states[0]] * 2, [action], ["changed"])
             assert risks.excess[0] == pytest.approx(chance[cell] - min(chance.values()))
             assert risks.safe[0] == (chance[cell] == 0)
             checked += 1

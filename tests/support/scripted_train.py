@@ -19,7 +19,7 @@ from typing import Any
 
 from cast_ray.runs.metrics import write_metrics
 from cast_ray.runs.run_directory import RunDirectory
-from cast_ray.training.supervisor import end_with_starter
+from cast_ray.training.supervisor import exit_with_parent
 from tests.support.made_up_run import step_row
 
 STEP_S = 0.3
@@ -51,7 +51,7 @@ def _note(control: Path, what: str, run: RunDirectory, arguments: list[str]) -> 
 
 
 def _run(control: Path, arguments: list[str]) -> int:
-    end_with_starter(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    exit_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     given = dict(one.split("=", 1) for one in arguments if "=" in one)
     run = RunDirectory(Path(given["run_dir"]))
     run.path.mkdir(parents=True, exist_ok=True)

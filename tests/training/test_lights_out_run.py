@@ -26,7 +26,7 @@ from cast_ray.rollout.trajectory import to_rollout_batch
 from cast_ray.runs.report import write_report
 from cast_ray.runs.run_directory import RunDirectory, write_table
 from cast_ray.training.replay.replay import replay_run
-from cast_ray.training.step_metrics import credit
+from cast_ray.training.step_metrics import add_credit
 from cast_ray.training.warm_start import build_initial_model, check_answers_fit, demonstrations
 from cast_ray.training.workers import conversation_limit
 from lights_out.solver import LIGHTS_OUT
@@ -89,7 +89,7 @@ def run(
     for step in (1, 2):
         drawn = sampler.draw(step)
         groups = episode_groups(drawn, attempts=4, step=step, seed=0, purpose="rollout")
-        batch, _ = credit(scored(groups, config, tokenizer), config, step=step)
+        batch, _ = add_credit(scored(groups, config, tokenizer), config, step=step)
         run.write_trajectories(step, batch)
     groups = episode_groups(boards.held_out, attempts=2, step=0, seed=0, purpose="held out before")
     write_table(run.evaluations / "before.parquet", scored(groups, config, tokenizer))

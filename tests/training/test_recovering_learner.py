@@ -36,7 +36,7 @@ class Bench:
             max_restarts=max_restarts,
             on_recovery=lambda what, seconds: self.recovered.append(what),
         )
-        self.learner.comes_back_by(self._bring_back)  # type: ignore[arg-type]
+        self.learner.set_restore(self._bring_back)  # type: ignore[arg-type]
 
     def _start(self) -> CountingGroup:
         self.groups.append(CountingGroup())
@@ -98,6 +98,6 @@ def test_group_that_fails_to_come_back_is_made_once_more() -> None:
             raise failures.pop()
         group.weights = bench.steps_done
 
-    bench.learner.comes_back_by(bring_back)  # type: ignore[arg-type]
+    bench.learner.set_restore(bring_back)  # type: ignore[arg-type]
     assert bench.take_step() == 1
     assert len(bench.groups) == 3

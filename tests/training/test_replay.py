@@ -22,7 +22,7 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA
 from cast_ray.runs.run_directory import RunDirectory, write_table
 from cast_ray.training.replay.replay import Difference, ReplayReport, format_replay, replay_run
-from cast_ray.training.step_metrics import credit
+from cast_ray.training.step_metrics import add_credit
 from solver_actors.sokoban.table import solve_sokoban
 from tests.support.played import scored_table
 from tests.support.scripted import build_test_policy
@@ -73,7 +73,7 @@ def make_run(path: Path, *overrides: str, is_permuted: bool = False) -> RunDirec
     for step in range(1, STEPS + 1):
         drawn = sampler.draw(step)
         table = scored_table(tokenizer, drawn, config, step=step, attempts=GROUP_SIZE)
-        run.write_trajectories(step, credit(table, credited, step=step)[0])
+        run.write_trajectories(step, add_credit(table, credited, step=step)[0])
     pl.DataFrame({"step": [1, 2]}).write_parquet(run.metrics)
     before = scored_table(tokenizer, boards[:2], config, step=0, attempts=2)
     write_table(run.evaluations / "before.parquet", before)

@@ -158,8 +158,8 @@ def test_driver_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     process = _supervised(
         tmp_path,
         """
-        from cast_ray.training.supervisor import end_with_starter
-        end_with_starter(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        from cast_ray.training.supervisor import exit_with_parent
+        exit_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
         (run / "ready").touch()
         time.sleep(60)
         """,

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint as data: where it is, how patiently it is asked, what it costs."""
+"""An OpenAI-compatible endpoint: its address, prices, retries and time-outs."""
 
 from __future__ import annotations
 

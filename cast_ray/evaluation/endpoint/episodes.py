@@ -26,7 +26,7 @@ from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups, evaluation_sampling
 from solver_actors.oracle import Oracle
 from solver_actors.registry import has_deadlocks
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 
 MakeEnvironment = Callable[[EpisodeSpec], Environment]
 OnAttempt = Callable[[int, int], None]
@@ -165,15 +165,15 @@ def play_with_endpoint(
                 on_attempt=on_attempt,
             )
 
-    judge = Judge(oracle)
+    scorer = Scorer(oracle)
     return [
-        _attempt(model.label, spec, episode, judge, prices)
+        _attempt(model.label, spec, episode, scorer, prices)
         for spec, episode in zip(specs, asyncio.run(play()), strict=True)
     ]
 
 
 def _attempt(
-    label: str, spec: EpisodeSpec, episode: ChatEpisode, judge: Judge, prices: Prices
+    label: str, spec: EpisodeSpec, episode: ChatEpisode, scorer: Scorer, prices: Prices
 ) -> Attempt:
     price = prices.price_usd(
         prompt_tokens=episode.total_prompt_tokens, answer_tokens=episode.total_answer_tokens
@@ -187,4 +187,4 @@ def _attempt(
         seed=spec.seed,
         turn_budget=spec.turn_budget,
     )
-    return judged(episode, judge, name, price_usd=price)
+    return judged(episode, scorer, name, price_usd=price)

@@ -21,9 +21,9 @@ from cast_ray.errors import EngineError
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience
 from cast_ray.evaluation.endpoint.responses import (
     Dialect,
-    Garbled,
-    Said,
-    Setback,
+    MalformedReply,
+    Reply,
+    RetryableError,
     read_answer,
     setback_of,
 )
@@ -110,7 +110,7 @@ class EndpointPlayer:
         trouble = _Trouble(random.Random(derive_seed(seed, "wait")))
         while True:
             said = await self._try(messages, trouble, max_tokens=max_tokens, seed=seed)
-            if isinstance(said, Said):
+            if isinstance(said, Reply):
                 break
             trouble.num_retries += 1
             if said is not None:
@@ -128,7 +128,7 @@ class EndpointPlayer:
 
     async def _try(
         self, messages: Sequence[Message], trouble: _Trouble, *, max_tokens: int, seed: int
-    ) -> Said | Setback | None:
+    ) -> Reply | RetryableError | None:
         """Ask once; None = at once again, in other words."""
         async with self._slots:
             await self._pause()
@@ -140,12 +140,12 @@ class EndpointPlayer:
                 if self._has_adapted(error, dialect):
                     return None
                 return setback_of(error, self._endpoint, now=time.time())
-            except (openai.APIConnectionError, Garbled, TimeoutError) as error:
+            except (openai.APIConnectionError, MalformedReply, TimeoutError) as error:
                 return setback_of(error, self._endpoint, now=time.time())
 
     async def _ask(
         self, messages: Sequence[Message], dialect: Dialect, *, max_tokens: int, seed: int
-    ) -> Said:
+    ) -> Reply:
         # Any: the client's types want each parameter by name.
         conversation: Any = [
             {
@@ -188,7 +188,7 @@ class EndpointPlayer:
         while (left_s := self._resume_at - loop.time()) > 0:
             await asyncio.sleep(left_s)
 
-    async def _wait_out(self, setback: Setback, trouble: _Trouble) -> None:
+    async def _wait_out(self, setback: RetryableError, trouble: _Trouble) -> None:
         """Wait before an answer is asked for again; all wait where the endpoint asks for it.
 
         Raises:
@@ -217,7 +217,7 @@ class EndpointPlayer:
         doubled = self._patience.first_wait_s * 2.0 ** min(trouble.num_retries - 1, 30)
         return min(doubled, self._patience.longest_wait_s)
 
-    def _given_up(self, how: str, setback: Setback) -> EngineError:
+    def _given_up(self, how: str, setback: RetryableError) -> EngineError:
         return EngineError(
             f"the endpoint at {self._endpoint.host} gave no answer {how} (last: {setback.reason}); "
             "start again later: what it has answered is not asked for again"

@@ -29,12 +29,12 @@ _FINISH: Mapping[str, FinishReason] = {
 _NEW_LIMIT = "max_completion_tokens"
 
 
-class Garbled(Exception):
+class MalformedReply(Exception):
     """An answer that cannot be read; says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Reply:
     """What the body of an answer holds."""
 
     text: str
@@ -44,7 +44,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setback:
+class RetryableError:
     """Why there is no answer yet; asking again may give one."""
 
     reason: str
@@ -54,11 +54,11 @@ class Setback:
     is_rate_limit: bool
 
 
-def read_answer(body: bytes) -> Said:
+def read_answer(body: bytes) -> Reply:
     """Return what the body of a chat completion says.
 
     Raises:
-        Garbled: it is no JSON, or no answer.
+        MalformedReply: it is no JSON, or no answer.
     """
     try:
         content = json.loads(body)
@@ -67,19 +67,19 @@ def read_answer(body: bytes) -> Said:
         text = message.get("content")
         finish = _FINISH[choice["finish_reason"]]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise Garbled(f"unreadable answer ({type(error).__name__})") from None
+        raise MalformedReply(f"unreadable answer ({type(error).__name__})") from None
     if text is None and choice["finish_reason"] != "stop":
         text = ""  # all of it went into thoughts, or the filter took it
     if text is None:
         text = message.get("refusal")
     if not isinstance(text, str):
-        raise Garbled("answer without text")
+        raise MalformedReply("answer without text")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Garbled("answer with half a character") from None
+        raise MalformedReply("answer with half a character") from None
     usage = content.get("usage")
-    return Said(
+    return Reply(
         text=text,
         finish_reason=finish,
         prompt_tokens=_count(usage, "prompt_tokens"),
@@ -95,11 +95,11 @@ def _count(usage: object, name: str) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 31 else None
 
 
-def setback_of(error: Exception, endpoint: Endpoint, *, now: float) -> Setback:
+def setback_of(error: Exception, endpoint: Endpoint, *, now: float) -> RetryableError:
     """Return what a failure that may pass means.
 
     Args:
-        error: of the client, or ``Garbled``, or ``TimeoutError``.
+        error: of the client, or ``MalformedReply``, or ``TimeoutError``.
         endpoint: that failed.
         now: ``time.time()``, for waits that are given as a date.
 
@@ -109,18 +109,18 @@ def setback_of(error: Exception, endpoint: Endpoint, *, now: float) -> Setback:
     if isinstance(error, openai.APIStatusError):
         if not _may_pass(error):
             raise refusal(error, endpoint) from None
-        return Setback(
+        return RetryableError(
             reason=f"status {error.status_code}",
             wait_s=asked_wait(error.response.headers, now=now),
             is_rate_limit=error.status_code == _RATE_LIMIT,
         )
     if isinstance(error, (TimeoutError, openai.APITimeoutError)):
         reason = "no answer in time"
-    elif isinstance(error, Garbled):
+    elif isinstance(error, MalformedReply):
         reason = str(error)
     else:
         reason = "connection lost"
-    return Setback(reason=reason, wait_s=None, is_rate_limit=False)
+    return RetryableError(reason=reason, wait_s=None, is_rate_limit=False)
 
 
 def _may_pass(error: openai.APIStatusError) -> bool:

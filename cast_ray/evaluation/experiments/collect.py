@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from cast_ray.config.load import WORDS, load_config
+from cast_ray.config.load import PRESET_KEYS, load_config
 from cast_ray.config.reference import config_values
 from cast_ray.errors import RunDirectoryError
 from cast_ray.evaluation.experiments.arms import CURVES, TRAINING
@@ -24,7 +24,7 @@ from cast_ray.rollout.trajectory import costs_of
 from cast_ray.runs.metrics import read_metrics, read_validation
 from cast_ray.runs.run_directory import RunDirectory
 from solver_actors.oracle import Oracle
-from solver_actors.scoring import Judge
+from solver_actors.scoring import Scorer
 
 _ORACLE_BYTES = 2**28
 RUN_SCHEMA = pl.Schema(
@@ -156,7 +156,9 @@ def run_values(run: RunDirectory, start: RunDirectory) -> str:
             k: v for k, v in taught.items() if k.startswith("warm_start.") or k == "policy.path"
         }
     # What a word stands for would win over a default that is not said again beside it.
-    implied = dict(config_values(load_config(None, [f"{word}={own[word]}" for word in WORDS])))
+    implied = dict(
+        config_values(load_config(None, [f"{word}={own[word]}" for word in PRESET_KEYS]))
+    )
     left_out = ("run_dir", "seed", "value_net.path")
     return shlex.join(
         f"{k}={v}"
@@ -168,13 +170,13 @@ def run_values(run: RunDirectory, start: RunDirectory) -> str:
 def _regret(run: RunDirectory) -> float | None:
     columns = ["game", "cost_to_go", "cost_status", "effects", "states", "actions"]
     rows = pq.read_table(run.evaluations / "after.parquet", columns=columns).to_pylist()
-    judge = Judge(Oracle(max_bytes=_ORACLE_BYTES))
+    scorer = Scorer(Oracle(max_bytes=_ORACLE_BYTES))
     regrets = [
         regret
         for row in rows
         for regret in (
             *turn_regrets(costs_of(row).tolist(), row["effects"], game=row["game"]),
-            *judge.risks(row["game"], row["states"], row["actions"], row["effects"]).excess,
+            *scorer.risks(row["game"], row["states"], row["actions"], row["effects"]).excess,
         )
         if regret is not None
     ]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 from cast_ray.runs.report.read import Episode, Evaluation, share_solved
 from cast_ray.runs.report.step_charts import Figure
-from cast_ray.runs.report.wording import GameWords, words_of
+from cast_ray.runs.report.wording import GameWording, words_of
 from cast_ray.runs.report.line_chart import Line, line_chart
 from cast_ray.runs.report.wording import percent
 
@@ -139,7 +139,7 @@ def _only_one(
 
 
 def distance_figure(
-    before: Evaluation | None, after: Evaluation | None, words: GameWords
+    before: Evaluation | None, after: Evaluation | None, words: GameWording
 ) -> Figure | None:
     """Return success by the distance of the start board; None without at least two distances."""
     lines = [

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report.bars import Part, stacked_bars
 from cast_ray.runs.report.read import GroupCounts
-from cast_ray.runs.report.wording import GameWords
+from cast_ray.runs.report.wording import GameWording
 from cast_ray.runs.report.line_chart import line_chart
 from cast_ray.runs.report.wording import percent, signed
 
@@ -78,7 +78,7 @@ def plain(value: float) -> str:
 _NAN = float("nan")
 
 
-def learning_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]:
+def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[Figure]:
     """Return the large charts: success, and the solver's signal."""
     last = steps[-1]
     return [
@@ -120,7 +120,7 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Fig
     ]
 
 
-def turn_figures(steps: Sequence[StepMetrics], words: GameWords) -> list[Figure]:
+def turn_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[Figure]:
     """Return the small charts about episodes and turns."""
     failures = small_figure(
         steps,

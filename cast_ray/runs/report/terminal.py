@@ -25,7 +25,7 @@ from cast_ray.runs.metrics import StepMetrics, Success
 from cast_ray.runs.report.wording import duration, percent, points
 from cast_ray.runs.report.step_table import BESIDE_NOTE, StepTable, step_sentence
 from cast_ray.runs.report.step_table import wall_seconds
-from cast_ray.runs.remote_directories import Place, below
+from cast_ray.runs.remote_directories import PathOrUri, below
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WARM_START_LINES = 10  # a log gets so many lines of the warm start
@@ -141,7 +141,7 @@ class TrainProgress:
         """Tell the user that something was lost and is back."""
         self.note(f"recovered after {duration(seconds)}: {what}")
 
-    def finish(self, run_dir: Place, summary: Mapping[str, Any]) -> None:
+    def finish(self, run_dir: PathOrUri, summary: Mapping[str, Any]) -> None:
         """Say what came out of the run and where it lies.
 
         Args:

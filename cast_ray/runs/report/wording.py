@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GameWords:
+class GameWording:
     """What the report says of one game; the defaults suit a game whose infinite is a proof."""
 
     letter: str = "N"
@@ -40,9 +40,9 @@ class GameWords:
     """How an episode is lost before its end; empty where it cannot be."""
 
 
-_DEFAULT = GameWords()
+_DEFAULT = GameWording()
 _GAMES = {
-    "minesweeper": GameWords(
+    "minesweeper": GameWording(
         letter="K",
         unit="reveal",
         infinite="solver loses",
@@ -72,7 +72,7 @@ _GAMES = {
         mean_advantage="Reveals gained by a turn; the solver’s own play gains 1.",
         failures="Ended because a mine was hit.",
     ),
-    "rush_hour": GameWords(
+    "rush_hour": GameWording(
         unit="slide",
         along_game="the slides that the best player would still need.",
         of_start="the slides that the best player needs.",
@@ -82,11 +82,11 @@ _GAMES = {
         mean_advantage="Slides gained by a turn; 1 would be optimal play.",
         failures="",
     ),
-    "webshop": GameWords(lost="bought something else"),
+    "webshop": GameWording(lost="bought something else"),
 }
 
 
-def words_of(game: str) -> GameWords:
+def words_of(game: str) -> GameWording:
     """Return the words for a game; the default ones for a game that was added."""
     return _GAMES.get(game, _DEFAULT)
 

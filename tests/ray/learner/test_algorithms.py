@@ -17,7 +17,7 @@ from cast_ray.games.generators import build_puzzles
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.settings import UpdateStats
 from cast_ray.rollout.chat import ChatTokenizer
-from cast_ray.training.step_metrics import credit
+from cast_ray.training.step_metrics import add_credit
 from cast_ray.training.update import distill, update
 from cast_ray.training.workers import learner_settings
 from cast_ray.weights.manifest import read_weights
@@ -69,7 +69,7 @@ class Steps:
             solve=lambda state: float(solve_sokoban(state).cost_to_go([state])[0]),
         )
         scored = scored_table(self._tokenizer, puzzles, config, step=1, attempts=GROUP_SIZE)
-        batch, _ = credit(scored, config, step=1)
+        batch, _ = add_credit(scored, config, step=1)
         if config.distillation.mode == "forward":
             stats = distill(self.learner, batch, self._tokenizer, config, step=1)
         else:

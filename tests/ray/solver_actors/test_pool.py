@@ -67,8 +67,8 @@ def make_pool(model_dir: Path) -> Iterator:
                 run_id=f"pool-{time.monotonic_ns()}",
                 game="sokoban",
                 size=PoolSize(
-                    environment_actors=2,
-                    environment_actors_at_start=2,
+                    env_runners=2,
+                    env_runners_at_start=2,
                     oracle_actors=2,
                 ),
                 oracle_max_bytes=2**24,
@@ -207,7 +207,7 @@ def test_no_solver_travels_where_a_game_has_no_deadlocks(make_pool, game: str) -
     assert counters["num_hits"] == 3 * 8 - 3  # each look-up is a trajectory that was scored
 
 
-def test_a_killed_environment_actor_costs_one_retry_and_no_episode(make_pool) -> None:
+def test_a_killed_env_runner_costs_one_retry_and_no_episode(make_pool) -> None:
     pool = make_pool(latency_s=0.5)
     pool.wait_until_there(2, timeout_s=60)
     pid = pool.actors.refresh(timeout_s=60)["environment-0"]
