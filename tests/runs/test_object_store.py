@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stores import CREDENTIALS, S3Server, environment, silent_server
+from tests.support.stores import CREDENTIALS, S3Server, environment, silent_server
 
 from cast_ray.runs import object_store
 from cast_ray.errors import StorageError

@@ -13,7 +13,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
-from stores import CREDENTIALS, S3Server, environment
+from tests.support.stores import CREDENTIALS, S3Server, environment
 
 from cast_ray.runs.directories import MARKER
 from cast_ray.errors import RunDirectoryError, StorageError

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from rich.console import Console
-from stores import CREDENTIALS, S3Server, environment
+from tests.support.stores import CREDENTIALS, S3Server, environment
 
 from cast_ray.runs.directories import make_partial, publish
 from cast_ray.config.load import load_config
