@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from stores import CREDENTIALS, S3Server, environment, silent_server
 
-from cast_ray.runs import object_store
 from cast_ray.errors import StorageError
+from cast_ray.runs import object_store
 from cast_ray.runs.object_store import (
     check_reachable,
     delete_file,

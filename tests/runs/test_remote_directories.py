@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from stores import CREDENTIALS, S3Server, environment
 
-from cast_ray.runs.directories import MARKER
 from cast_ray.errors import RunDirectoryError, StorageError
+from cast_ray.runs.directories import MARKER
 from cast_ray.runs.object_store import check_reachable, list_files, read_bytes, write_bytes
 from cast_ray.runs.remote_directories import (
     check_whole_at,

@@ -6,17 +6,16 @@ What all drawn boards share: the size of a cell, floor, grid lines, walls, and t
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
+
 from markupsafe import Markup
+
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.runs.report.board_minesweeper import draw_minesweeper, minesweeper_legend
 from cast_ray.runs.report.board_rush_hour import draw_rush_hour, rush_hour_legend
 from cast_ray.runs.report.board_sokoban import draw_sokoban, sokoban_legend
-from cast_ray.runs.report.svg import tag
-from itertools import groupby
-from markupsafe import Markup
 from cast_ray.runs.report.svg import join, tag
-
 
 _DRAWERS: dict[str, Callable[[str], Markup | None]] = {
     "sokoban": draw_sokoban,
