@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from cast_ray.runs.directories import (
     MARKER,
     check_whole,
@@ -19,7 +20,6 @@ from cast_ray.runs.directories import (
     publish,
     save_refusals_named,
 )
-from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from tests.support.full_disk import full_disk
 
 
