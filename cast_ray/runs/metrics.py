@@ -11,16 +11,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
-import numpy as np
-import polars as pl
-from cast_ray.files import written_aside
-from pathlib import Path
+
 import polars as pl
 import pyarrow as pa
+
 from cast_ray.files import refusals_named, written_aside
 
-
-_BOOTSTRAP_SAMPLES = 2000
 _OTHER_NAMES = {"deadlock_fraction": "lost_fraction"}
 """Columns of stored Sokoban runs, where a deadlock is the only failure."""
 _ADDED = {
@@ -200,38 +196,6 @@ class StepMetrics:
     ``max_staleness`` is above 0."""
     validation_success: float | None
     """Null where the step was not validated."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Success:
-    """A success rate with its 95% bootstrap interval over puzzles."""
-
-    success: float
-    low: float
-    high: float
-    n: int
-    """Attempts."""
-
-
-def success_rate(puzzle_ids: Sequence[str], rewards: Sequence[float], *, seed: int) -> Success:
-    """Return the mean reward and its interval; attempts at one puzzle are resampled together."""
-    frame = pl.DataFrame({"puzzle": list(puzzle_ids), "reward": list(rewards)})
-    per_puzzle = frame.group_by("puzzle", maintain_order=True).agg(
-        pl.col("reward").sum(), pl.len().alias("attempts")
-    )
-    solved = per_puzzle["reward"].to_numpy().astype(np.float64)
-    attempts = per_puzzle["attempts"].to_numpy().astype(np.float64)
-    draws = np.random.default_rng(seed).integers(
-        0, len(solved), size=(_BOOTSTRAP_SAMPLES, len(solved))
-    )
-    means = solved[draws].sum(axis=1) / attempts[draws].sum(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Success(
-        success=float(solved.sum() / attempts.sum()),
-        low=float(low),
-        high=float(high),
-        n=int(attempts.sum()),
-    )
 
 
 def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:

@@ -17,9 +17,10 @@ from cast_ray.errors import LearnerError, TrajectoryError, WeightSyncError
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.logprob_check import LogprobAlarm
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
-from cast_ray.runs.metrics import StepMetrics, Success, read_metrics
+from cast_ray.runs.metrics import StepMetrics, read_metrics
 from cast_ray.runs.metrics_log import MetricsLog
 from cast_ray.runs.recoveries import Kind, RecoveryLog
+from cast_ray.statistics import Success
 from cast_ray.training.monitor import RunMonitor
 from cast_ray.training.prometheus import MetricsExporter
 from cast_ray.training.recovering_learner import RecoveringLearner

@@ -6,7 +6,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from cast_ray.errors import EnvironmentSetupError
-from cast_ray.runs.metrics import StepMetrics, read_metrics, success_rate, write_metrics
+from cast_ray.runs.metrics import StepMetrics, read_metrics, write_metrics
 from cast_ray.runs.metrics_log import MetricsLog
 from tests.support.full_disk import full_disk
 
@@ -63,22 +63,6 @@ def test_file_from_before_references_and_skipped_updates_is_still_read(tmp_path:
 
 def test_no_file_means_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "metrics.parquet") == []
-
-
-def test_success_counts_attempts_and_the_interval_holds_the_rate() -> None:
-    result = success_rate(["a", "a", "b", "b", "c", "c"], [1, 0, 1, 1, 0, 0], seed=0)
-    assert result.n == 6
-    assert result.success == 0.5
-    assert 0.0 <= result.low < 0.5 < result.high <= 1.0
-
-
-def test_attempts_at_one_puzzle_are_resampled_together() -> None:
-    """Four equal attempts at each of 50 puzzles say no more than one attempt at each."""
-    rewards = np.random.default_rng(0).integers(0, 2, 50)
-    puzzles = [str(index) for index in range(50)]
-    single = success_rate(puzzles, rewards, seed=1)
-    repeated = success_rate(np.repeat(puzzles, 4).tolist(), np.repeat(rewards, 4), seed=1)
-    assert (repeated.low, repeated.high) == (single.low, single.high)
 
 
 def test_log_writes_what_tensorboard_reads(tmp_path: Path) -> None:
