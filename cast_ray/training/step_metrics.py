@@ -18,7 +18,7 @@ from cast_ray.envs.text_env import DEADLOCK, LOST
 from cast_ray.games.game import Effect
 from cast_ray.learner.batching import flat_column
 from cast_ray.rollout.trajectory import NOT_THE_POLICY
-from cast_ray.runs.metrics import StepMetrics
+from cast_ray.runs.metrics import METRIC_TYPES, METRICS, StepMetrics
 from cast_ray.runs.recoveries import KINDS, Kind
 from cast_ray.seeds import derive_seed
 from cast_ray.training.snapshot import Look, engine_figures, largest_mib, queue_figures
@@ -185,27 +185,8 @@ def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str
 
 
 _ROLES = ("driver", "environment", "oracle", "engine")
-_COUNTED = ("engine_retries", "engine_overflows", "lost_groups")
+_UNKNOWN: dict[Any, Any] = {int: 0, float: math.nan, tuple[float, ...]: ()}
 UNSEEN_FIGURES: dict[str, Any] = {
-    **dict.fromkeys(
-        (
-            "seconds_generation",
-            "engine_queue_mean",
-            "engine_queue_max",
-            "seconds_queueing",
-            "prefix_hit_fraction",
-            "oracle_hit_fraction",
-            "oracle_misses",
-            "oracle_bytes",
-            "kernel_compilations",
-            "seconds_solver",
-            "seconds_solver_build",
-            *(f"memory_{role}_mib" for role in _ROLES),
-        ),
-        math.nan,
-    ),
-    **dict.fromkeys((*_COUNTED, *(f"recovered_{kind}" for kind in KINDS)), 0),
-    "engine_busy_fractions": (),
-    "is_replayed": True,
-}
-"""``played_figures`` of a step whose play nobody who is still alive has seen."""
+    name: _UNKNOWN[METRIC_TYPES[name]] for name, metric in METRICS.items() if metric.is_live
+} | {"is_replayed": True}
+"""``played_figures`` of a step that was learned again: the driver that saw its play is gone."""

@@ -236,7 +236,7 @@ def test_asynchronous_step_says_what_ran_beside_the_learner() -> None:
         live.step(stale, 12)
         live.step(replace(stale, step=4), 12)
     text = visible(terminal)
-    assert text.count("! generation in brackets ran beside the learner") == 1
+    assert text.count("! generation in brackets") == 1
     assert "(9.0)" in text
 
 
