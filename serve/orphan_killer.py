@@ -33,14 +33,32 @@ def main(mark: str) -> None:
     quiet = 0
     # More than once: what is just being started is not to be seen in the first look.
     while quiet < QUIET_SCANS:
-        found = marked(mark.encode())
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        found = [pid for pid in marked(mark.encode()) if not is_tracker(pid)]
+        kill(found)
         quiet = 0 if found else quiet + 1
         time.sleep(SCAN_S)
+    kill(marked(mark.encode()))
+
+
+def kill(pids: list[int]) -> None:
+    """Kill processes, some of which may be gone."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def is_tracker(pid: int) -> bool:
+    """Return whether a process is multiprocessing's resource tracker.
+
+    It ends by itself once all that use it are gone, and removes their semaphores from /dev/shm.
+    """
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"multiprocessing.resource_tracker" in file.read()
+    except OSError:  # gone
+        return False
 
 
 def marked(mark: bytes) -> list[int]:
