@@ -26,8 +26,7 @@ from cast_ray.config.load import load_config
 from cast_ray.errors import EngineError
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer
+from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, read_chat_pieces
 from cast_ray.training.warm_start import demonstrations, warm_start
 from cast_ray.training.workers import start_learner
 from serve.service.access import games_with_deadlocks

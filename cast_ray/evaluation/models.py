@@ -12,6 +12,7 @@ from pathlib import Path
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
+from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.runs.remote_directories import PathOrUri, below, has_file, is_whole, localized
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
@@ -83,8 +84,6 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         Player(text, Oracle(max_bytes=0))  # says what is wrong with it
         kind, sources, base = Kind.PLAYER, (text,), ()
     else:
-        from cast_ray.learner.small_policy import read_chat_pieces  # transformers
-
         kind = Kind.ENGINE
         sources = tuple(word.strip() for word in text.split(",") if word.strip())
         for source in sources:

@@ -88,6 +88,38 @@ def cut_chat_template(
     )
 
 
+def read_chat_pieces(model_dir: Path) -> ChatPieces:
+    """Cut the chat template of a model directory into appendable pieces.
+
+    Raises:
+        ModelError: the directory is no model directory, or its chat template is missing or not
+            append-only.
+    """
+    from transformers import AutoTokenizer  # takes seconds, and a process that plays needs none
+
+    for name in ("config.json", "tokenizer.json"):
+        if not (model_dir / name).is_file():
+            raise ModelError(
+                f"{model_dir} is not a model directory: {name} is missing; give the path of a "
+                "Hugging Face model directory"
+            )
+    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
+    if not tokenizer.chat_template:
+        raise ModelError(
+            f"the tokenizer of {model_dir} has no chat template; choose an instruct model or add "
+            "chat_template.jinja"
+        )
+
+    def render(messages: Sequence[tuple[str, str]]) -> str:
+        return tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in messages],
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+
+    return cut_chat_template(render, tokenizer.eos_token)
+
+
 def tokenizer_digest(model_dir: Path) -> str:
     """Return by what the tokenizer of a model directory is told from others.
 

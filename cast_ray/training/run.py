@@ -13,7 +13,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
-from cast_ray.learner.small_policy import read_chat_pieces
+from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.runs.object_store import check_reachable, list_files
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_run import StoredRunDirectory

@@ -18,8 +18,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
 from cast_ray.learner.group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
 from cast_ray.learner.settings import LearnerSettings
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.generate import Generate
 from cast_ray.runs.remote_directories import PathOrUri, as_path_or_uri, localized
 from cast_ray.seeds import derive_seed

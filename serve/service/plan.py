@@ -24,8 +24,7 @@ from cast_ray.errors import ConfigError, RemoteTimeout
 from cast_ray.evaluation.models import model_directory
 from cast_ray.games import game_names
 from cast_ray.games.analysis import Analyst
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatPieces
+from cast_ray.rollout.chat import ChatPieces, read_chat_pieces
 from cast_ray.runs.remote_directories import PathOrUri, localized
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import is_uri
