@@ -21,11 +21,14 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from cast_ray.cluster.session import ray_session
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.training.workers import shared_memory_dir
 from cast_ray.weights.file import map_file, tensors_in
 from cast_ray.weights.manifest import WeightManifest, publish_timed, publish_weights, read_weights
 from serve.engine.deployment import deploy_engines
+from serve.messages import EngineOptions
 
 NUM_ROUNDS = 5
 NUM_TRANSPORT_ROUNDS = 3
@@ -212,26 +215,22 @@ def _engine_figures(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, f
     with ray_session(num_cpus=3):
         engines = deploy_engines(
             f"bench-{os.getpid()}",
-            num_engines=1,
-            num_cpus=1,
-            num_threads=len(os.sched_getaffinity(0)),
-            env_vars={},
+            EngineOptions(
+                engine=EngineConfig(
+                    kv_cache_gib=0.25,
+                    max_num_seqs=8,
+                    num_threads=len(os.sched_getaffinity(0)),
+                    start_timeout_s=_TIMEOUT_S,
+                    update_timeout_s=_TIMEOUT_S,
+                ),
+                model_dir=str(model),
+                max_model_len=1024,
+                seed=0,
+                stall_timeout_s=_TIMEOUT_S,
+                probe_timeout_s=_TIMEOUT_S,
+            ),
+            ResourcesConfig(),
             weights_directory=str(weights),
-            update_timeout_s=_TIMEOUT_S,
-            start_timeout_s=_TIMEOUT_S,
-            model_dir=str(model),
-            weight_version=0,
-            dtype="bfloat16",
-            max_model_len=1024,
-            max_num_seqs=8,
-            kv_cache_gib=0.25,
-            block_size=32,
-            seed=0,
-            tensor_parallel_size=1,
-            weight_backend="cast_ray_file",
-            stall_timeout_s=_TIMEOUT_S,
-            export_metrics=False,
-            probe_timeout_s=_TIMEOUT_S,
         )
         try:
             for version in range(1, NUM_ROUNDS + 2):

@@ -17,6 +17,7 @@ from cast_ray.runs.remote_directories import PathOrUri, below, has_file, is_whol
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import is_uri, name_of
+from serve.engine.vllm_args import check_vllm_options
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player, is_player
 
@@ -95,6 +96,7 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         if kind is Kind.ENGINE and stored is None:
             base = _limits(_longest_conversation(source))
         config = load_config(stored, [*(() if stored else base), *overrides])
+        check_vllm_options(config.engine.vllm)
         # Whatever taught the model, exact solvers say how well it plays.
         config = replace(
             config,

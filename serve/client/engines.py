@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ray import serve as ray_serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
@@ -27,15 +26,8 @@ from cast_ray.errors import (
 from cast_ray.weights.broadcast import GIVE_UP_SHARE
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest
+from serve.client.applications import engines_up, failed_starts, remove_engines
 from serve.client.link import local_error
-from serve.client.readiness import (
-    PLACE_TIMEOUT_S,
-    free_resources,
-    reason_of,
-    serve_status,
-    start_serve,
-    wait_until_running,
-)
 from serve.messages import EngineStats, WeightReceipt
 from serve.weights.receipts import WeightRoute
 
@@ -168,8 +160,8 @@ class PolicyEngines:
                 )
 
     def remove(self) -> None:
-        """Delete these applications; one that is not gone in Serve's own time is left to Serve."""
-        _remove(self.names)
+        """Delete these applications; one that does not end in time is left to Serve."""
+        remove_engines(self.names)
 
     def _broadcast(
         self, manifest: WeightManifest, sender: WeightSending, timeout_s: float
@@ -267,122 +259,6 @@ class PolicyEngines:
         # The monitor's thread and the job's may both see that it is back.
         elif not reason and self._known_down.pop(name, None) is not None:
             logger.warning("Engine %s is up.", name)
-
-
-def run_engines(
-    application: ray_serve.Application,
-    run_id: str,
-    *,
-    num_engines: int,
-    num_at_start: int | None,
-    bundle: Mapping[str, float],
-    start_timeout_s: float,
-    workers_per_engine: int,
-    place_timeout_s: float = PLACE_TIMEOUT_S,
-    late_application: ray_serve.Application | None = None,
-) -> PolicyEngines:
-    """Run an application once for each engine and return them when enough are ready.
-
-    Args:
-        application: one engine.
-        run_id: prefix of the names; applications of that name are replaced.
-        num_engines: how many.
-        num_at_start: so many are waited for, then the others are asked for; None = all.
-        bundle: what each asks of the cluster.
-        start_timeout_s: limit for those that are waited for, and for one that is started again.
-        workers_per_engine: see ``PolicyEngines``.
-        place_timeout_s: how long one may wait for a place that others hold.
-        late_application: an engine that joins later; None = the same.
-
-    Raises:
-        EngineError, RemoteTimeout: they are not ready; none is left running.
-    """
-    names = engine_names(run_id, num_engines)
-    at_start = names[:num_at_start]
-    others = names[len(at_start) :]
-    start_serve()
-    free_before = free_resources()
-    try:
-        first = _run(application, at_start)
-        wait_until_running(
-            at_start,
-            bundle=bundle,
-            free_before=free_before,
-            place_timeout_s=place_timeout_s,
-            timeout_s=start_timeout_s + place_timeout_s,
-        )
-        # Not before: they would take the places of those that the run cannot begin without.
-        handles = [*first, *_run(late_application or application, others)]
-    except BaseException:  # also Ctrl-C: applications outlive their driver
-        _remove(names)
-        raise
-    return PolicyEngines(
-        handles,
-        expected=others,
-        start_timeout_s=start_timeout_s,
-        workers_per_engine=workers_per_engine,
-    )
-
-
-def engine_names(run_id: str, num_engines: int) -> list[str]:
-    """Return the names of a run's applications."""
-    return [f"{run_id}-policy-{index}" for index in range(num_engines)]
-
-
-def _run(application: ray_serve.Application, names: Sequence[str]) -> list[DeploymentHandle]:
-    if not names:
-        return []
-    targets = [
-        ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names
-    ]
-    return ray_serve.run_many(targets, wait_for_applications_running=False)
-
-
-def _remove(names: Sequence[str]) -> None:
-    for name in names:
-        try:
-            ray_serve.delete(name)
-        except TimeoutError as error:
-            # Not raised: it would hide what the engines are removed for, and nothing waits.
-            logger.warning("Engine %s takes long to go: %s.", name, error)
-
-
-def remove_left_over(run_ids: Sequence[str]) -> None:
-    """Delete the engines that earlier drivers of a run left behind; Serve outlives them."""
-    prefixes = tuple(f"{run_id}-policy-" for run_id in run_ids)
-    if not prefixes:
-        return
-    start_serve()
-    for name in serve_status().applications:
-        if name.startswith(prefixes):
-            logger.warning("Engine %s was left behind by a driver that died; it is removed.", name)
-            _remove([name])
-
-
-def engines_up(names: Sequence[str]) -> set[str]:
-    """Return those applications that have a replica which takes requests."""
-    applications = serve_status().applications
-    return {
-        name
-        for name in names
-        if name in applications
-        and any(
-            count
-            for status in applications[name].deployments.values()
-            for state, count in status.replica_states.items()
-            if state == "RUNNING"
-        )
-    }
-
-
-def failed_starts(names: Sequence[str]) -> dict[str, str]:
-    """Return those applications that Serve has given up starting, and why."""
-    applications = serve_status().applications
-    return {
-        name: reason_of(applications[name])
-        for name in names
-        if name in applications and applications[name].status == "DEPLOY_FAILED"
-    }
 
 
 def _answer(name: str, response: DeploymentResponse, deadline: float) -> tuple[Any, str]:

@@ -29,6 +29,7 @@ from cast_ray.runs.remote_directories import PathOrUri, localized
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import is_uri
 from cast_ray.training.workers import conversation_limit
+from serve.engine.vllm_args import check_vllm_options
 from serve.service.access import api_keys, games_with_deadlocks, guard_settings
 from serve.service.site_deployment import AgentOptions, site_application
 from serve.site.agent import AnswerLimits
@@ -87,8 +88,10 @@ class ServicePlan:
             runs: directory of runs to show.
 
         Raises:
+            ConfigError: an option of ``engine.vllm`` is unknown or must be set elsewhere.
             ModelError: there is no model, or its chat template cannot be appended to.
         """
+        check_vllm_options(config.engine.vllm)
         model_dir = localized(model_directory(model))
         return cls(
             model_dir=model_dir,
@@ -110,19 +113,13 @@ class ServicePlan:
         """Return the model's servers."""
         from serve.service.model_server import ModelOptions, model_application  # ten seconds: vLLM
 
-        resources, engine = self.config.resources, self.config.engine
         return model_application(
             ModelOptions(
                 model_dir=str(self.model_dir),
                 name=self.name,
-                dtype=engine.dtype,
+                engine=self.config.engine,
+                resources=self.config.resources,
                 max_model_len=conversation_limit(self.config),
-                max_num_seqs=engine.max_num_seqs,
-                kv_cache_gib=engine.kv_cache_gib,
-                num_threads=engine.num_threads,
-                cpus=resources.cpus_per_engine,
-                gpus=resources.gpus_per_engine,
-                tensor_parallel_size=engine.tensor_parallel_size,
                 min_replicas=self.min_replicas,
                 max_replicas=self.max_replicas,
             )

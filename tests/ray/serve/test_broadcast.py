@@ -21,12 +21,15 @@ import ray
 import torch
 from transformers import Qwen3ForCausalLM
 
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import TransferBroken, WeightSyncError
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest, publish_weights
-from serve.client.engines import EnginesUpdate, PolicyEngines, engines_up
+from serve.client.applications import engines_up
+from serve.client.engines import EnginesUpdate, PolicyEngines
 from serve.engine.deployment import deploy_engines
-from serve.messages import EngineStats
+from serve.messages import EngineOptions, EngineStats
 from tests.support.broadcast_members import SenderHost
 from tests.support.installed import inject_fault, install_faulty_receiver
 from tests.support.tiny_model import build_tiny_model
@@ -124,26 +127,23 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     actor: Any = ray.remote(SenderHost)
     engines = deploy_engines(
         "cast",
-        num_engines=2,
-        num_cpus=0.5,
-        num_threads=1,
-        env_vars=environment,
+        EngineOptions(
+            engine=EngineConfig(
+                max_num_seqs=16,
+                kv_cache_gib=0.25,
+                weight_backend="faulty_broadcast",
+                update_timeout_s=UPDATE_TIMEOUT_S,
+                start_timeout_s=START_TIMEOUT_S,
+            ),
+            model_dir=str(folder / "model"),
+            max_model_len=1024,
+            seed=0,
+            stall_timeout_s=60,
+            probe_timeout_s=20,
+        ),
+        ResourcesConfig(engines=2, cpus_per_engine=0.5),
         weights_directory=str(folder / "weights"),
-        start_timeout_s=START_TIMEOUT_S,
-        model_dir=str(folder / "model"),
-        weight_version=0,
-        dtype="bfloat16",
-        max_model_len=1024,
-        max_num_seqs=16,
-        kv_cache_gib=0.25,
-        block_size=32,
-        tensor_parallel_size=1,
-        seed=0,
-        weight_backend="faulty_broadcast",
-        update_timeout_s=UPDATE_TIMEOUT_S,
-        stall_timeout_s=60,
-        probe_timeout_s=20,
-        export_metrics=False,
+        env_vars=environment,
     )
     sender = actor.options(num_cpus=0).remote()
     bench = Bench(engines, sender, model, folder / "weights", fault_file)
