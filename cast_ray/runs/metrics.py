@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import polars as pl
-from cast_ray.files import written_aside
-from pathlib import Path
-import polars as pl
 import pyarrow as pa
-from cast_ray.files import refusals_named, written_aside
 
+from cast_ray.files import refusals_named, written_aside
 
 _BOOTSTRAP_SAMPLES = 2000
 _OTHER_NAMES = {"deadlock_fraction": "lost_fraction"}

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from cast_ray.runs.metrics import Success
 from cast_ray.runs.report.boards import draw_board
 from cast_ray.runs.report.held_out import choose_showcase, gain
+from cast_ray.runs.report.line_chart import Line, count_scale, line_chart, value_scale
 from cast_ray.runs.report.read import Episode, Evaluation
-from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import count, credit, duration, signed
-from cast_ray.runs.report.line_chart import count_scale, value_scale
-from cast_ray.runs.report.svg import tag
 from cast_ray.runs.report.step_table import time_split
+from cast_ray.runs.report.svg import tag
+from cast_ray.runs.report.wording import count, credit, duration, signed
 from tests.support.made_up_run import step_row
 from tests.support.page import Element, parse_page
 from tests.support.rooms import FIXED

@@ -13,8 +13,8 @@ from rich.ansi import AnsiDecoder
 from rich.console import Console
 
 from cast_ray.runs.metrics import StepMetrics, Success
-from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.report.step_table import StepTable
+from cast_ray.runs.report.terminal import TrainProgress
 from tests.support.made_up_run import step_row
 
 RATE = Success(success=0.334, low=0.291, high=0.377, n=800)

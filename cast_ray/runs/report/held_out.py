@@ -5,17 +5,16 @@ The charts of the held-out games: success by distance, and the cost along the sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import numpy as np
-from cast_ray.runs.report.read import Episode, Evaluation, share_solved
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 from markupsafe import Markup
+
+from cast_ray.runs.report.line_chart import Line, line_chart
 from cast_ray.runs.report.read import Episode, Evaluation, share_solved
 from cast_ray.runs.report.step_charts import Figure
-from cast_ray.runs.report.wording import GameWording, words_of
-from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import percent
-
+from cast_ray.runs.report.wording import GameWording, percent, words_of
 
 _BOOTSTRAP_SAMPLES = 2000
 

@@ -10,20 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from markupsafe import Markup
+
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.recoveries import Recovery
 from cast_ray.runs.report.bars import Part, stacked_bars
-from cast_ray.runs.report.step_charts import SMALL, Figure, is_known, plain, small_figure, step_line
 from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import count, duration, percent, written
-from collections.abc import Sequence
-from dataclasses import dataclass
-from markupsafe import Markup
-from cast_ray.runs.metrics import StepMetrics
-from cast_ray.runs.report.bars import Part, stacked_bars
-from cast_ray.runs.report.wording import duration, percent
+from cast_ray.runs.report.step_charts import SMALL, Figure, is_known, plain, small_figure, step_line
 from cast_ray.runs.report.step_table import TimeSplit, time_split, was_watched
-
+from cast_ray.runs.report.wording import count, duration, percent, written
 
 _STYLES = "abcd"
 _STALE_PARTS = 4  # the last one holds everything older, too

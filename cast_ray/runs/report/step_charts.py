@@ -8,18 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
 from markupsafe import Markup
-from cast_ray.runs.metrics import StepMetrics
-from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import written
-from collections.abc import Sequence
+
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report.bars import Part, stacked_bars
+from cast_ray.runs.report.line_chart import Line, line_chart
 from cast_ray.runs.report.read import GroupCounts
-from cast_ray.runs.report.wording import GameWording
-from cast_ray.runs.report.line_chart import line_chart
-from cast_ray.runs.report.wording import percent, signed
-
+from cast_ray.runs.report.wording import GameWording, percent, signed, written
 
 SMALL = (330, 180)
 """Width and height of a small chart, in pixels."""

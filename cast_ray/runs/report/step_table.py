@@ -6,13 +6,12 @@ Where the seconds of a step go.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from cast_ray.runs.metrics import StepMetrics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
+
 from rich.text import Text
+
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report.wording import duration, percent, signed, written
 

@@ -22,10 +22,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cast_ray.runs.metrics import StepMetrics, Success
-from cast_ray.runs.report.wording import duration, percent, points
-from cast_ray.runs.report.step_table import BESIDE_NOTE, StepTable, step_sentence
-from cast_ray.runs.report.step_table import wall_seconds
 from cast_ray.runs.remote_directories import PathOrUri, below
+from cast_ray.runs.report.step_table import BESIDE_NOTE, StepTable, step_sentence, wall_seconds
+from cast_ray.runs.report.wording import duration, percent, points
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WARM_START_LINES = 10  # a log gets so many lines of the warm start

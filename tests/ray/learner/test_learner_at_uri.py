@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import ray
 import torch
-from stores import CREDENTIALS, S3Server, environment
 
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.runs.object_store import check_reachable, list_files
@@ -26,6 +25,7 @@ from tests.support.learner_double import (
     settings_for,
 )
 from tests.support.learner_processes import LearnerProcesses, tensors_of
+from tests.support.stores import CREDENTIALS, S3Server, environment
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
