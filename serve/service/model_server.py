@@ -1,7 +1,7 @@
-"""The trained model as a Serve deployment of Ray's LLM library, for chats and for the agent alike.
+"""The trained model as a Serve deployment of Ray's LLM library, for chat clients and for the agent.
 
-One copy of the weights a replica answers both: OpenAI's clients through ``ray.serve.llm``, and the
-agent, which sends the exact token ids of its conversation, many of them in one call.
+A replica has one copy of the weights for both: OpenAI's clients through ``ray.serve.llm``, and the
+agent, which sends the exact token ids of its conversations, many in one call.
 
 Importing this takes seconds and a gigabyte (vLLM): only what deploys or hosts a model does.
 """
@@ -54,7 +54,7 @@ class ModelOptions:
 
 
 class ModelServer(LLMServer):
-    """Ray's server of a model, which also answers the agent."""
+    """Ray's model server, which also answers the agent."""
 
     async def __init__(self, llm_config: LLMConfig, **rest: Any) -> None:
         guard_children()
@@ -69,10 +69,10 @@ class ModelServer(LLMServer):
     async def generate(
         self, requests: Sequence[GenerateRequest]
     ) -> AsyncIterator[list[tuple[int, Completion | Refusal]]]:
-        """Answer requests, each as soon as it is done; as ``PolicyEngine.generate``.
+        """Answer requests, each as soon as it is done, as ``PolicyEngine.generate`` does.
 
         Raises:
-            EngineError: the engine failed; the others of this call are given up.
+            EngineError: the engine failed; the other requests of this call are cancelled.
         """
         finished: asyncio.Queue[tuple[int, Completion | Refusal | Exception]] = asyncio.Queue()
 
@@ -120,9 +120,7 @@ class ModelServer(LLMServer):
 
     async def _answer(self, request: GenerateRequest) -> Completion | Refusal:
         if request.tokenizer not in ("", self._tokenizer):
-            return Refusal(
-                reason="the model was exchanged for one with another tokenizer; begin a new game"
-            )
+            return Refusal(reason="the new model has another tokenizer; begin a new game")
         body = CompletionRequest(
             model=self._model,
             prompt=list(request.token_ids),
@@ -133,7 +131,7 @@ class ModelServer(LLMServer):
             stop_token_ids=[]
             if request.stop_token_id == NO_STOP_TOKEN
             else [request.stop_token_id],
-            logprobs=0,  # of the tokens themselves, no others
+            logprobs=0,  # only of the sampled tokens
             return_token_ids=True,
             stream=False,
         )
@@ -160,7 +158,7 @@ def _outcome(response: Any) -> Completion | Refusal:
     """Return an answer of vLLM's OpenAI layer (Any: its models) as one of ours.
 
     Raises:
-        EngineError: it is an error that another try may not meet.
+        EngineError: it is an error, and another try may succeed.
     """
     if hasattr(response, "error"):
         if response.error.code < 500:

@@ -1,4 +1,4 @@
-"""OpenAI's interface, by Ray's LLM library, behind the service's own guard."""
+"""OpenAI's interface from Ray's LLM library, behind the service's own guard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_CHOICES = 16
 
 
 class ModelCard(BaseModel):
-    """A model as OpenAI's clients list it."""
+    """A model in OpenAI's list of models."""
 
     id: str
     object: str = "model"
@@ -39,7 +39,7 @@ class ModelCard(BaseModel):
 
 
 class OpenAI(OpenAiIngress):
-    """Ray's ingress with this service's errors."""
+    """Ray's ingress with this service's error messages."""
 
     async def __init__(self, *, model_app: str, name: str) -> None:
         handle = await wait_for_app(model_app, timeout_s=_MODEL_TIMEOUT_S)
@@ -62,12 +62,12 @@ class OpenAI(OpenAiIngress):
         return JSONResponse(card.model_dump())
 
     async def chat(self, body: ChatCompletionRequest, request: Request) -> Response:
-        """Answer a conversation, as a whole or as a stream."""
+        """Answer a conversation, complete or as a stream."""
         self._check(body.model, body.n)
         return await _answered(super().chat(body, request))
 
     async def completions(self, body: CompletionRequest, request: Request) -> Response:
-        """Go on with a text, as a whole or as a stream."""
+        """Complete a text, at once or as a stream."""
         self._check(body.model, body.n)
         return await _answered(super().completions(body, request))
 
@@ -117,7 +117,7 @@ def openai_application(
         model_app: name of the application of ``model_application``.
         name: of the model.
         guard: limits and keys.
-        max_replicas: of this layer, which parses requests and passes tokens on.
+        max_replicas: of this layer, which parses requests and forwards tokens.
     """
     app = FastAPI(title="cast_ray: OpenAI's interface", docs_url=None, redoc_url=None)
     add_problem_handlers(app)

@@ -29,7 +29,7 @@ from tests.support.tiny_model import PROMPT, VOCAB_SIZE, a_request, build_tiny_m
 
 pytestmark = pytest.mark.ray
 
-UPDATE_TIMEOUT_S = 4.0
+UPDATE_TIMEOUT_S = 12.0
 
 
 @dataclass
