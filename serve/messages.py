@@ -49,33 +49,33 @@ class EngineStats:
     """The processes in which vLLM computes."""
     weight_version: int
     """The version that new requests are answered with."""
-    seconds_running: float
+    seconds_running: float = 0.0
     """Time during which at least one request was in the engine."""
-    num_requests: int
+    num_requests: int = 0
     """Requests that ended, in whatever way; the health check's probes do not count."""
-    num_generated_tokens: int
+    num_generated_tokens: int = 0
     """In finished requests."""
-    num_refused: int
+    num_refused: int = 0
     """Requests that no engine could answer."""
-    seconds_queued: float
+    seconds_queued: float = 0.0
     """Summed over finished requests, from arrival at vLLM's scheduler to the first computation."""
-    num_preemptions: int
+    num_preemptions: int = 0
     """Requests that lost their keys and values to others and were recomputed."""
-    prefix_query_tokens: int
+    prefix_query_tokens: int = 0
     """Prompt tokens looked up in the prefix cache."""
-    prefix_hit_tokens: int
+    prefix_hit_tokens: int = 0
     """Prompt tokens found there."""
-    num_running: int
+    num_running: int = 0
     """Requests computed in the last step."""
-    num_waiting: int
+    num_waiting: int = 0
     """Requests in the queue of vLLM's scheduler in the last step."""
-    kv_usage: float
+    kv_usage: float = 0.0
     """Share of the memory for keys and values in use in the last step, 0 to 1."""
-    seconds_since_progress: float
+    seconds_since_progress: float = 0.0
     """Since the last token; grows while the engine is idle."""
-    replica_bytes: int
+    replica_bytes: int = 0
     """Resident memory of the replica's process."""
-    core_bytes: int
+    core_bytes: int = 0
     """Resident memory of vLLM's processes, summed; shared pages count once per process."""
 
 
@@ -84,18 +84,18 @@ class WeightReceipt:
     """What an engine found after loading weights; the worst of its ranks."""
 
     version: int
-    num_checks: int
+    num_checks: int = 0
     """Tensors compared, each in the layer that uses it, summed over ranks."""
-    worst_layer: str
+    worst_layer: str = ""
     """The tensor with the largest relative error; empty when none was compared."""
-    worst_relative_error: float
-    seconds_read: float
+    worst_relative_error: float = 0.0
+    seconds_read: float = 0.0
     """Reading and checksumming the file, or receiving a broadcast and its digest."""
-    seconds_load: float
-    seconds_check: float
-    error: str
+    seconds_load: float = 0.0
+    seconds_check: float = 0.0
+    error: str = ""
     """Empty when every layer holds what was sent."""
-    is_changed: bool
+    is_changed: bool = False
     """Whether the engine's weights were touched; False when the new ones were refused."""
-    is_broken: bool
+    is_broken: bool = False
     """Whether the error is an interrupted broadcast, which may be repeated."""

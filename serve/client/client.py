@@ -43,9 +43,8 @@ def home_engines(number: int, *, num_clients: int, num_engines: int) -> Sequence
 
 def clients_of_an_engine(*, num_clients: int, num_engines: int) -> int:
     """Return how many clients' episodes begin at one engine; see ``home_engines``."""
-    if num_clients % num_engines == 0:
-        return num_clients // num_engines
-    return 1 if num_engines % num_clients == 0 else num_clients
+    shares = {"num_clients": num_clients, "num_engines": num_engines}
+    return sum(0 in home_engines(number, **shares) for number in range(num_clients))
 
 
 class PolicyClient:

@@ -102,20 +102,12 @@ class ModelServer(LLMServer):
             replica_pid=os.getpid(),
             core_pids=(),
             weight_version=0,
-            seconds_running=0.0,
             num_requests=self._num_requests,
             num_generated_tokens=self._num_tokens,
             num_refused=self._num_refused,
-            seconds_queued=0.0,
-            num_preemptions=0,
-            prefix_query_tokens=0,
-            prefix_hit_tokens=0,
             num_running=self._num_running,
-            num_waiting=0,
-            kv_usage=0.0,
             seconds_since_progress=time.monotonic() - self._progress_at,
             replica_bytes=psutil.Process().memory_info().rss,
-            core_bytes=0,
         )
 
     async def _answer(self, request: GenerateRequest) -> Completion | Refusal:

@@ -72,18 +72,7 @@ def _severity(receipt: WeightReceipt) -> tuple[bool, bool, float]:
 
 
 def _unknown(version: int, error: str) -> WeightReceipt:
-    return WeightReceipt(
-        version=version,
-        num_checks=0,
-        worst_layer="",
-        worst_relative_error=0.0,
-        seconds_read=0.0,
-        seconds_load=0.0,
-        seconds_check=0.0,
-        error=f"{error}; restart the engine",
-        is_changed=True,
-        is_broken=False,
-    )
+    return WeightReceipt(version=version, error=f"{error}; restart the engine", is_changed=True)
 
 
 def _first_error(receipts: Sequence[WeightReceipt]) -> str:
@@ -113,7 +102,7 @@ class WeightRoute:
             timeout_s: of the complete update; the workers stop waiting before that.
         """
         return {
-            **asdict(self.meeting),
+            "meeting": asdict(self.meeting),
             "first_rank": self.first_rank,
             "timeout_s": timeout_s * GIVE_UP_SHARE,
         }

@@ -204,37 +204,20 @@ def register() -> None:
 
 @dataclass
 class BroadcastUpdate(FileUpdate):
-    """One published version, and where the learner sends it (the fields of a ``Meeting``)."""
+    """One published version, and where the learner sends it."""
 
-    address: str = ""
-    """Empty = read the file."""
-    port: int = 0
-    token: str = ""
-    world_size: int = 0
-    device: str = ""
-    bucket_bytes: int = 0
+    meeting: dict[str, Any] | None = None
+    """The fields of a ``Meeting``; None = read the file."""
     first_rank: int = 0
     """Of this engine's first worker in the broadcast; the others follow."""
     timeout_s: float = 0.0
     """From the worker's start until all tensors are verified."""
 
-    @property
-    def meeting(self) -> Meeting:
-        """Where the tensors are received."""
-        return Meeting(
-            address=self.address,
-            port=self.port,
-            token=self.token,
-            world_size=self.world_size,
-            device=self.device,
-            bucket_bytes=self.bucket_bytes,
-        )
-
 
 class BroadcastReceiver(WeightReceiver):
     """Receives a version from the learner's rank 0, together with all other workers.
 
-    An update without an address reads the file: that is how a restarted engine catches up.
+    An update without a meeting reads the file: that is how a restarted engine catches up.
     """
 
     update_info_cls = BroadcastUpdate
@@ -248,20 +231,21 @@ class BroadcastReceiver(WeightReceiver):
             TransferBroken: a member of the broadcast is missing or late.
             WeightSyncError: what arrived is not what was sent or published.
         """
-        if not update_info.address:
+        if update_info.meeting is None:
             return super().acquire(manifest, update_info)
-        with self.join(update_info) as group:
+        meeting = Meeting(**update_info.meeting)
+        with self.join(meeting, update_info) as group:
             return receive_tensors(
                 group,
                 manifest.tensors,
-                bucket_bytes=update_info.bucket_bytes,
+                bucket_bytes=meeting.bucket_bytes,
                 version=manifest.version,
             )
 
-    def join(self, update_info: BroadcastUpdate) -> BroadcastGroup:
+    def join(self, meeting: Meeting, update_info: BroadcastUpdate) -> BroadcastGroup:
         """Meet the sender and the other workers."""
         return join(
-            update_info.meeting,
+            meeting,
             rank=update_info.first_rank + self.parallel_config.rank,
             device=self.device,
             timeout_s=update_info.timeout_s,

@@ -180,7 +180,7 @@ def test_a_flipped_bit_at_one_engine_is_refused_and_both_go_on_with_the_old_weig
     bench.set_fault(kind="flip", member=2)
     sending = Sending(bench.actor)
     with pytest.raises(
-        WeightSyncError, match=rf"{SECOND}: the weights of version \d+ that arrived are not"
+        WeightSyncError, match=rf"{SECOND}: .*version \d+"
     ) as caught:
         bench.update(bench.publish(), sending)
     assert type(caught.value) is WeightSyncError
@@ -234,7 +234,7 @@ def test_a_broadcast_that_never_comes_to_its_end_leaves_the_engine_as_it_was(
 
     sending = Crowded(bench.actor)
     started = time.monotonic()
-    with pytest.raises(TransferBroken, match=r"was broadcast 3 times .*rank 2 did not come"):
+    with pytest.raises(TransferBroken, match=r"3 times.*rank 2"):
         bench.update(manifest, sending)
     # Each time given up before the engine would have counted as stalled.
     assert time.monotonic() - started < 3 * UPDATE_TIMEOUT_S
