@@ -12,34 +12,37 @@ from ray.exceptions import ActorAlreadyExistsError
 from ray.serve.schema import ApplicationStatusOverview, ServeStatus
 
 from cast_ray.errors import RemoteTimeout
-from cast_ray.timeouts import answer_within
+from cast_ray.timeouts import START_TIMEOUT_S, answer_within, slow_start
 
 logger = logging.getLogger(__name__)
 
 _STATUS_TIMEOUT_S = 30.0
-_START_TIMEOUT_S = 60.0
 _RETRY_S = 0.2
 
 
-def start_serve() -> None:
-    """Start Serve without its proxies, unless it runs.
+def start_serve(http_options: dict[str, str | int] | None = None) -> None:
+    """Start Serve, unless it runs.
 
     Runs that begin at the same moment may all find none; they share the first one's controller.
 
+    Args:
+        http_options: where its proxies listen; None = it has no proxies.
+
     Raises:
-        RemoteTimeout: another run has begun to start it, and it does not come up.
+        RemoteTimeout: it does not start in time.
     """
-    give_up = time.monotonic() + _START_TIMEOUT_S
+    proxies = None if http_options else "Disabled"
+    deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            ray_serve.start(proxy_location="Disabled")
+            ray_serve.start(proxy_location=proxies, http_options=http_options)
             return
-        except ActorAlreadyExistsError as error:
-            if time.monotonic() > give_up:
-                raise RemoteTimeout(
-                    f"Serve's controller, which another run started, did not come up within "
-                    f"{_START_TIMEOUT_S:g} s; see its log"
-                ) from error
+        # Another run is starting it; or its proxies take longer than Serve's own minute, and the
+        # next call finds the controller that starts them.
+        except (ActorAlreadyExistsError, TimeoutError) as error:
+            if time.monotonic() > deadline:
+                what = f"Serve did not start within {START_TIMEOUT_S:g} s ({error})"
+                raise RemoteTimeout(slow_start(what)) from error
             time.sleep(_RETRY_S)
 
 

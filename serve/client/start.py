@@ -11,6 +11,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatusOverview
 
 from cast_ray.errors import EngineError, RemoteTimeout
+from cast_ray.timeouts import slow_start
 from serve.client.applications import (
     engine_names,
     reason_of,
@@ -130,9 +131,8 @@ def wait_until_running(
                     "what holds the others"
                 )
         if seconds > timeout_s:
-            raise RemoteTimeout(
-                f"engines {waiting} were not ready within {timeout_s:g} s; see their logs"
-            )
+            what = f"engines {waiting} were not ready within {timeout_s:g} s, as their logs show"
+            raise RemoteTimeout(slow_start(what))
         time.sleep(0.1)
 
 

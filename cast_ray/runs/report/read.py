@@ -20,10 +20,11 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
-from cast_ray.runs.metrics import StepMetrics, Success, read_metrics, success_rate
+from cast_ray.runs.metrics import StepMetrics, read_metrics
 from cast_ray.runs.recoveries import Recovery, read_recoveries
 from cast_ray.runs.report.step_table import wall_seconds
 from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.statistics import Success, success_rate
 
 _COLUMNS = ["puzzle_id", "puzzle", "game", "answers", "actions", "effects", "states"]
 _COLUMNS += ["reward", "end_reason", "cost_to_go", "cost_status"]

@@ -21,6 +21,7 @@ import ray
 import torch
 from transformers import Qwen3ForCausalLM
 
+from cast_ray.cluster.session import start_ray
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import EngineConfig
 from cast_ray.errors import TransferBroken, WeightSyncError
@@ -123,7 +124,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("broadcast")
     model = build_tiny_model(folder / "model", seed=0)
     environment, fault_file = install_faulty_receiver(folder)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_ray(num_cpus=2)
     actor: Any = ray.remote(SenderHost)
     engines = deploy_engines(
         "cast",
@@ -179,9 +180,7 @@ def test_a_flipped_bit_at_one_engine_is_refused_and_both_go_on_with_the_old_weig
     before, trusted = bench.scores(), bench.version
     bench.set_fault(kind="flip", member=2)
     sending = Sending(bench.actor)
-    with pytest.raises(
-        WeightSyncError, match=rf"{SECOND}: .*version \d+"
-    ) as caught:
+    with pytest.raises(WeightSyncError, match=rf"{SECOND}: .*version \d+") as caught:
         bench.update(bench.publish(), sending)
     assert type(caught.value) is WeightSyncError
     assert sending.num_opened == 1

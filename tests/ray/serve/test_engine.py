@@ -23,6 +23,7 @@ import torch
 from ray import serve as ray_serve
 from transformers import Qwen3ForCausalLM
 
+from cast_ray.cluster.session import start_ray
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EngineError, RemoteTimeout, WeightSyncError
@@ -114,7 +115,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("engine")
     model = build_tiny_model(folder / "model", seed=0)
     environment, fault_file = install_faulty_receiver(folder)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_ray(num_cpus=2)
     options = EngineOptions(
         engine=EngineConfig(
             max_num_seqs=128,
