@@ -97,11 +97,6 @@ class ChatEpisode:
     """Answers reused from earlier starts."""
 
     @property
-    def is_budget_held(self) -> bool:
-        """Whether the player counted all tokens; otherwise the budget cannot be enforced."""
-        return None not in self.answer_tokens and None not in self.prompt_tokens
-
-    @property
     def total_answer_tokens(self) -> int | None:
         """Of all answers; None if the player did not count them all."""
         return total(self.answer_tokens)

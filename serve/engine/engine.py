@@ -108,7 +108,7 @@ class PolicyEngine:
             await self.weights.admit(request.min_weight_version)
             output, versions = await self._run(request.token_ids, params)
         except (VLLMClientError, ValueError) as error:
-            self._figures.num_refused += 1
+            self._figures.counted.num_refused += 1
             reason = " ".join(str(error).split())
             return Refusal(reason=f"a prompt of {len(request.token_ids)} tokens: {reason}")
         answer = output.outputs[0]

@@ -16,6 +16,7 @@ import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
 
 import psutil
 from vllm.config import VllmConfig
@@ -24,6 +25,22 @@ from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, Schedule
 
 from cast_ray.errors import EngineError
 from serve.messages import EngineStats
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The fields of ``EngineStats`` that are counted step by step."""
+
+    num_requests: int = 0
+    num_generated_tokens: int = 0
+    num_refused: int = 0
+    seconds_queued: float = 0.0
+    num_preemptions: int = 0
+    prefix_query_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_usage: float = 0.0
 
 
 class EngineFigures:
@@ -36,16 +53,7 @@ class EngineFigures:
         self._num_in_flight = 0
         self._running_since = 0.0
         self._seconds_running = 0.0
-        self._num_requests = 0
-        self._num_generated_tokens = 0
-        self.num_refused = 0
-        self._seconds_queued = 0.0
-        self._num_preemptions = 0
-        self._prefix_query_tokens = 0
-        self._prefix_hit_tokens = 0
-        self._num_running = 0
-        self._num_waiting = 0
-        self._kv_usage = 0.0
+        self.counted = _Counted()
 
     def record(
         self,
@@ -54,16 +62,16 @@ class EngineFigures:
     ) -> None:
         """Add one step's statistics."""
         if scheduler_stats is not None:
-            self._num_running = scheduler_stats.num_running_reqs
-            self._num_waiting = scheduler_stats.num_waiting_reqs
-            self._kv_usage = scheduler_stats.kv_cache_usage
+            self.counted.num_running = scheduler_stats.num_running_reqs
+            self.counted.num_waiting = scheduler_stats.num_waiting_reqs
+            self.counted.kv_usage = scheduler_stats.kv_cache_usage
             prefix = scheduler_stats.prefix_cache_stats
-            self._prefix_query_tokens += prefix.queries
-            self._prefix_hit_tokens += prefix.hits
+            self.counted.prefix_query_tokens += prefix.queries
+            self.counted.prefix_hit_tokens += prefix.hits
         if iteration_stats is not None:
-            self._num_preemptions += iteration_stats.num_preempted_reqs
+            self.counted.num_preemptions += iteration_stats.num_preempted_reqs
             for finished in iteration_stats.finished_requests:
-                self._seconds_queued += finished.queued_time
+                self.counted.seconds_queued += finished.queued_time
             if iteration_stats.num_generation_tokens:
                 self.note_progress()
 
@@ -96,8 +104,8 @@ class EngineFigures:
 
     def end_request(self, num_tokens: int) -> None:
         """Count a request that ended, and its tokens."""
-        self._num_requests += 1
-        self._num_generated_tokens += num_tokens
+        self.counted.num_requests += 1
+        self.counted.num_generated_tokens += num_tokens
         self._num_in_flight -= 1
         if not self._num_in_flight:
             self._seconds_running += time.monotonic() - self._running_since
@@ -120,16 +128,7 @@ class EngineFigures:
             core_pids=tuple(sizes),
             weight_version=weight_version,
             seconds_running=self._seconds_running + running,
-            num_requests=self._num_requests,
-            num_generated_tokens=self._num_generated_tokens,
-            num_refused=self.num_refused,
-            seconds_queued=self._seconds_queued,
-            num_preemptions=self._num_preemptions,
-            prefix_query_tokens=self._prefix_query_tokens,
-            prefix_hit_tokens=self._prefix_hit_tokens,
-            num_running=self._num_running,
-            num_waiting=self._num_waiting,
-            kv_usage=self._kv_usage,
+            **asdict(self.counted),
             seconds_since_progress=self.seconds_silent,
             replica_bytes=replica.memory_info().rss,
             core_bytes=sum(sizes.values()),

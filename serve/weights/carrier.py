@@ -55,7 +55,6 @@ class WeightSource:
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
-        self._num_pieces_sent = 0
 
     def latest(self) -> WeightManifest | None:
         """Return the newest manifest; None before anything is published."""
@@ -75,13 +74,8 @@ class WeightSource:
                 f"the learner's host has no version {version} at {path} ({error.strerror}); "
                 f"publish it again"
             ) from error
-        self._num_pieces_sent += 1
         count = min(size, len(mapping) - begin)
         return np.frombuffer(mapping, dtype=np.uint8, offset=begin, count=count)
-
-    def num_pieces_sent(self) -> int:
-        """Return how many pieces were requested since this process started."""
-        return self._num_pieces_sent
 
 
 def start_source(
