@@ -20,6 +20,11 @@ from cast_ray.weights.file import TensorSpec, in_file_order
 from cast_ray.weights.group import SENDER, BroadcastGroup, Meeting, of_meeting, open_store
 from cast_ray.weights.manifest import WeightManifest, read_weights
 
+BUCKET_BYTES = 256 * 2**20
+"""Memory of the sender's device for a broadcast, besides its model."""
+GIVE_UP_SHARE = 0.5
+"""Share of an update's time-out after which members abandon an incomplete broadcast, so that an
+engine can report it and resume with its old weights before it counts as stalled."""
 DIGEST_BYTES = 32
 _CHUNK_WORDS = 2**20
 """Words of 32 bits in one sum of the digest."""
@@ -99,13 +104,6 @@ def _factors(device: torch.device, num_words: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(-(2**63), 2**63 - 1, (num_words,), generator=generator)
     return (drawn | 1).to(device)
-
-
-BUCKET_BYTES = 256 * 2**20
-"""Memory of the sender's device for a broadcast, besides its model."""
-GIVE_UP_SHARE = 0.5
-"""Share of an update's time-out after which members abandon an incomplete broadcast, so that an
-engine can report it and resume with its old weights before it counts as stalled."""
 
 
 class WeightSender:

@@ -27,6 +27,12 @@ from pathlib import Path
 import torch
 from blake3 import blake3
 
+PIECE_BYTES = 64 * 2**20
+"""Bytes of every piece of a file but the last, unless its manifest says otherwise."""
+_BLOCK_BYTES = 2**20
+_UNDIVIDED = 2**15
+"""Most values that PyTorch copies with one thread."""
+_MAX_THREADS = 8
 _ALIGNMENT = 8
 """The largest element size; the header is padded to it, as the format demands."""
 
@@ -132,14 +138,6 @@ def header_of(order: Sequence[TensorSpec]) -> bytearray:
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     return bytearray(len(text).to_bytes(8, "little") + text)
-
-
-PIECE_BYTES = 64 * 2**20
-"""Bytes of every piece of a file but the last, unless its manifest says otherwise."""
-_BLOCK_BYTES = 2**20
-_UNDIVIDED = 2**15
-"""Most values that PyTorch copies with one thread."""
-_MAX_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)

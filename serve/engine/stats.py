@@ -26,6 +26,9 @@ from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, Schedule
 from cast_ray.errors import EngineError
 from serve.messages import EngineStats
 
+_LOOP_LAG_S = 2.0
+"""How far the replica's event loop may lag behind tokens that have arrived."""
+
 
 @dataclass(slots=True)
 class _Counted:
@@ -165,10 +168,6 @@ def logger_of(figures: EngineFigures) -> type[PrometheusStatLogger]:
             pass
 
     return FiguresLogger
-
-
-_LOOP_LAG_S = 2.0
-"""How far the replica's event loop may lag behind tokens that have arrived."""
 
 
 async def check_progress(

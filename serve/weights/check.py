@@ -36,6 +36,17 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 
 from cast_ray.errors import WeightSyncError
 
+MAX_ONE_HOT_ROWS = 512
+"""A layer with more inputs is probed at this many, always the same ones. All outputs are covered
+either way, so a stale layer shows; a single changed weight may be missed."""
+NUM_DENSE_ROWS = 8
+
+ALLOWED_RELATIVE_ERROR = {torch.float32: 2e-6, torch.bfloat16: 1e-3, torch.float16: 1.5e-4}
+"""Largest RMS error of the dense rows over the RMS of the product, by the dtype of the product.
+At least four times the largest healthy value seen on CPU (4e-7, 2.4e-4, 1e-5 in this order): in a
+layer with few outputs, one large output rounded differently weighs more. In bfloat16 an update at
+learning rate 1e-5 stays below it; the one-hot rows detect every weight whose bits changed."""
+
 
 def shares_of_linear(layer: LinearBase, name: str, sent: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return this rank's share of each projection that is merged into a layer.
@@ -78,18 +89,6 @@ def share_of_vocabulary(layer: VocabParallelEmbedding, sent: torch.Tensor) -> to
     """Return the rows ``[V, K]`` of the embedding or head on this rank, without padding."""
     indices = layer.shard_indices
     return sent[indices.org_vocab_start_index : indices.org_vocab_end_index]
-
-
-MAX_ONE_HOT_ROWS = 512
-"""A layer with more inputs is probed at this many, always the same ones. All outputs are covered
-either way, so a stale layer shows; a single changed weight may be missed."""
-NUM_DENSE_ROWS = 8
-
-ALLOWED_RELATIVE_ERROR = {torch.float32: 2e-6, torch.bfloat16: 1e-3, torch.float16: 1.5e-4}
-"""Largest RMS error of the dense rows over the RMS of the product, by the dtype of the product.
-At least four times the largest healthy value seen on CPU (4e-7, 2.4e-4, 1e-5 in this order): in a
-layer with few outputs, one large output rounded differently weighs more. In bfloat16 an update at
-learning rate 1e-5 stays below it; the one-hot rows detect every weight whose bits changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
