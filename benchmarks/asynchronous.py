@@ -19,8 +19,7 @@ from benchmarks.sleeping_learner import SleepingLearner
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.recoveries import RecoveryLog
 from cast_ray.runs.remote_directories import localized

@@ -12,14 +12,13 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Unpack
 
 from vllm.inputs.engine import tokens_input
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from cast_ray.rollout.generate import GenerateRequest
 from serve.engine.engine import sampling_params
-from serve.engine.vllm_args import engine_arguments
+from serve.engine.vllm_start import engine_arguments
 from serve.messages import EngineOptions
 
 
@@ -38,7 +37,7 @@ class Conversation:
 class BareEngine:
     """An AsyncLLM in this process."""
 
-    def __init__(self, **options: Unpack[EngineOptions]) -> None:
+    def __init__(self, options: EngineOptions) -> None:
         """Start vLLM's processes."""
         self._llm = AsyncLLM.from_engine_args(engine_arguments(options))
         self._num_asked = 0

@@ -40,8 +40,7 @@ from cast_ray.learner.batching import flat_column, loss_mask, row_offsets, rows_
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.policy import load_policy
 from cast_ray.learner.settings import LearnerSettings
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.training.update import objective_of
 from cast_ray.training.warm_start import build_initial_model, demonstrations
 from cast_ray.training.workers import learner_settings

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from benchmarks.bare_engine import Conversation
 from benchmarks.simulated import cpu_ms_per_turn, cpu_seconds
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
+from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
@@ -86,11 +87,11 @@ _POLL_S = 0.005
 class BareActor:
     """A process for a ``BareEngine``."""
 
-    async def __init__(self, **options: Unpack[EngineOptions]) -> None:
+    async def __init__(self, options: EngineOptions) -> None:
         # Imported here because only this process needs vLLM.
         from benchmarks.bare_engine import BareEngine
 
-        self._engine = BareEngine(**options)
+        self._engine = BareEngine(options)
 
     async def replay(self, talks: list[Conversation], num_concurrent: int) -> float:
         """Forward to ``BareEngine.replay``."""
@@ -181,16 +182,9 @@ def rollout_sides(folder: Path) -> Iterator[Sides]:
     options = engine_options(config, model_dir)
     environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     with ray_session(num_cpus=4):
-        bare: Any = BareActor.options(runtime_env={"env_vars": environment}).remote(**options)
+        bare: Any = BareActor.options(runtime_env={"env_vars": environment}).remote(options)
         engines = deploy_engines(
-            "bench",
-            num_engines=1,
-            num_cpus=1,
-            num_threads=1,
-            env_vars={},
-            weights_directory=str(folder / "no-weights"),
-            start_timeout_s=_START_TIMEOUT_S,
-            **options,
+            "bench", options, ResourcesConfig(), weights_directory=str(folder / "no-weights")
         )
         pool = start_pool(
             config,
@@ -212,20 +206,12 @@ def rollout_sides(folder: Path) -> Iterator[Sides]:
 def engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
     """Return what starts an engine with a model, as both sides of a benchmark have it."""
     return EngineOptions(
+        engine=config.engine,
         model_dir=str(model_dir),
-        weight_version=0,
-        dtype=config.engine.dtype,
         max_model_len=config.rollout.prompt_tokens,
-        max_num_seqs=config.engine.max_num_seqs,
-        kv_cache_gib=config.engine.kv_cache_gib,
-        block_size=32,
         seed=_SEED,
-        tensor_parallel_size=1,
-        weight_backend=config.engine.weight_backend,
-        update_timeout_s=60.0,
         stall_timeout_s=60.0,
         probe_timeout_s=30.0,
-        export_metrics=False,
     )
 
 

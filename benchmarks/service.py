@@ -23,11 +23,12 @@ from ray import serve as ray_serve
 from benchmarks.simulated import MAX_TOKENS, cpu_ms_per_turn, cpu_seconds, puzzles_and_tokenizer
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EngineError
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer
+from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, read_chat_pieces
 from cast_ray.training.warm_start import demonstrations, warm_start
 from cast_ray.training.workers import start_learner
 from serve.service.access import games_with_deadlocks
@@ -199,14 +200,9 @@ def _real_engine(model_dir: Path, pieces: ChatPieces) -> None:
     options = ModelOptions(
         model_dir=str(model_dir),
         name="bench",
-        dtype="float32",
+        engine=EngineConfig(dtype="float32", max_num_seqs=NUM_EPISODES),
+        resources=ResourcesConfig(),
         max_model_len=_LIMITS.prompt_tokens + _LIMITS.response_tokens,
-        max_num_seqs=NUM_EPISODES,
-        kv_cache_gib=1,
-        num_threads=1,
-        cpus=1.0,
-        gpus=0.0,
-        tensor_parallel_size=1,
         min_replicas=1,
         max_replicas=1,
     )

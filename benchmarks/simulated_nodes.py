@@ -29,8 +29,7 @@ from benchmarks.simulated import (
 from cast_ray.config.load import load_config
 from cast_ray.errors import RemoteTimeout
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.timeouts import use_start_limits
 from cast_ray.training.workers import start_pool
 from serve.client.engines import PolicyEngines

@@ -23,6 +23,7 @@ from benchmarks.bare_engine import Conversation
 from benchmarks.rollout import BareActor, engine_options
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
+from cast_ray.config.resources import ResourcesConfig
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
 from cast_ray.rollout.generate import NO_STOP_TOKEN, GenerateRequest
@@ -117,14 +118,7 @@ def _options(folder: Path) -> EngineOptions:
 def _engine_seconds(options: EngineOptions, run_id: str, folder: str) -> float:
     begun = time.perf_counter()
     engines = deploy_engines(
-        run_id,
-        num_engines=1,
-        num_cpus=1,
-        num_threads=1,
-        env_vars={},
-        weights_directory=f"{folder}/no-weights",
-        start_timeout_s=_START_TIMEOUT_S,
-        **options,
+        run_id, options, ResourcesConfig(), weights_directory=f"{folder}/no-weights"
     )
     try:
         return time.perf_counter() - begun
@@ -136,7 +130,7 @@ def _bare_seconds(options: EngineOptions) -> float:
     begun = time.perf_counter()
     environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     options_of = BareActor.options(runtime_env={"env_vars": environment})
-    bare: Any = options_of.remote(**options)  # Any: Ray's handles have the actor's methods
+    bare: Any = options_of.remote(options)  # Any: Ray's handles have the actor's methods
     try:
         ray.get(bare.replay.remote([_ONE_TURN], 1), timeout=_START_TIMEOUT_S)
         return time.perf_counter() - begun

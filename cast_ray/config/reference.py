@@ -87,6 +87,8 @@ def _written(value: Any) -> str:
         return "null"
     if isinstance(value, tuple | list):
         return f"[{','.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_written(item)}' for key, item in value.items())}}}"
     return str(value)
 
 
@@ -96,4 +98,6 @@ def _allowed(annotation: Any) -> str:
         return ", ".join(map(str, get_args(annotation)))
     if get_origin(annotation) is tuple:
         return f"[{', '.join(map(_allowed, get_args(annotation)))}]"
+    if get_origin(annotation) is dict:
+        return "{key: value, ...}"
     return _WORDS[annotation]

@@ -9,7 +9,7 @@ cluster in ``config_resources``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from cast_ray.config.learning import (
     AdvantageConfig,
@@ -168,7 +168,7 @@ class EngineConfig:
 
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the engine; the learner computes in its own (learner.dtype)."""
-    kv_cache_gib: int = 1
+    kv_cache_gib: float = 1.0
     """Memory of one engine for keys and values, on its GPU or in the host's."""
     max_num_seqs: int = 256
     """Most requests that run together in one engine."""
@@ -195,6 +195,9 @@ class EngineConfig:
     to raise it."""
     update_timeout_s: float = 60.0
     """Longest wait for an engine to have new weights."""
+    vllm: dict[str, Any] = field(default_factory=dict)  # Any: vLLM's arguments have many types
+    """Further engine arguments of vLLM by their names there, which win over what is set here, such
+    as ``{gpu_memory_utilization: 0.8}``; for training's engines and ``cast-ray serve``."""
 
     def __post_init__(self) -> None:
         require(
@@ -203,7 +206,7 @@ class EngineConfig:
             ">= 1",
             self.tensor_parallel_size,
         )
-        require(self.kv_cache_gib >= 1, "engine.kv_cache_gib", ">= 1", self.kv_cache_gib)
+        require(self.kv_cache_gib > 0, "engine.kv_cache_gib", "> 0", self.kv_cache_gib)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

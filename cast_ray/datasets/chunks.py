@@ -21,7 +21,7 @@ from cast_ray.errors import CastRayError, EnvironmentSetupError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games.generators import PuzzleSource, draw_puzzle
 from cast_ray.games.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, write_puzzles
-from serve.orphans import end_with_parent
+from serve.orphans import kill_with_parent
 from solver_actors.registry import StartSolver
 
 CHUNK_ATTEMPTS = 500
@@ -192,4 +192,4 @@ def _begin_worker() -> None:
     """Leave Ctrl-C to the process that started this one, and end when that one ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Idle workers hold each other's pipe open: left alone they would wait for work for ever.
-    end_with_parent()
+    kill_with_parent()

@@ -12,10 +12,12 @@ from pathlib import Path
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
+from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.runs.remote_directories import PathOrUri, below, has_file, is_whole, localized
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import is_uri, name_of
+from serve.engine.vllm_args import check_vllm_options
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player, is_player
 
@@ -83,8 +85,6 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         Player(text, Oracle(max_bytes=0))  # says what is wrong with it
         kind, sources, base = Kind.PLAYER, (text,), ()
     else:
-        from cast_ray.learner.small_policy import read_chat_pieces  # transformers
-
         kind = Kind.ENGINE
         sources = tuple(word.strip() for word in text.split(",") if word.strip())
         for source in sources:
@@ -96,6 +96,7 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         if kind is Kind.ENGINE and stored is None:
             base = _limits(_longest_conversation(source))
         config = load_config(stored, [*(() if stored else base), *overrides])
+        check_vllm_options(config.engine.vllm)
         # Whatever taught the model, exact solvers say how well it plays.
         config = replace(
             config,

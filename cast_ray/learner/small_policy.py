@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from cast_ray.errors import ModelError
-from cast_ray.rollout.chat import ChatPieces, cut_chat_template
 from cast_ray.runs.directories import save_refusals_named
 
 END_OF_TURN = "<|im_end|>"
@@ -141,33 +139,3 @@ def build_small_policy(
         model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def read_chat_pieces(model_dir: Path) -> ChatPieces:
-    """Cut the chat template of a model directory into appendable pieces.
-
-    Raises:
-        ModelError: the directory is no model directory, or its chat template is missing or not
-            append-only.
-    """
-    for name in ("config.json", "tokenizer.json"):
-        if not (model_dir / name).is_file():
-            raise ModelError(
-                f"{model_dir} is not a model directory: {name} is missing; give the path of a "
-                "Hugging Face model directory"
-            )
-    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
-    if not tokenizer.chat_template:
-        raise ModelError(
-            f"the tokenizer of {model_dir} has no chat template; choose an instruct model or add "
-            "chat_template.jinja"
-        )
-
-    def render(messages: Sequence[tuple[str, str]]) -> str:
-        return tokenizer.apply_chat_template(
-            [{"role": role, "content": content} for role, content in messages],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-
-    return cut_chat_template(render, tokenizer.eos_token)

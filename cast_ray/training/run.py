@@ -13,7 +13,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
-from cast_ray.learner.small_policy import read_chat_pieces
+from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.runs.object_store import check_reachable, list_files
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_run import StoredRunDirectory
@@ -22,6 +22,7 @@ from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
 from cast_ray.runs.uris import is_uri
 from cast_ray.training.value_net.oracle import check_value_net, keep_value_net
+from serve.engine.vllm_args import check_vllm_options
 
 
 @dataclass(slots=True)
@@ -90,6 +91,7 @@ def open_run(
     """
     if is_uri(config.run_dir):
         check_reachable(config.run_dir, timeout_s=REACH_S)
+    check_vllm_options(config.engine.vllm)
     _check_reference(config.objective)
     with ExitStack() as on_failure:
         if resume:

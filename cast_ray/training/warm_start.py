@@ -21,8 +21,8 @@ from cast_ray.errors import ConfigError, LearnerError
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.group import LearnerGroup
-from cast_ray.learner.small_policy import build_small_policy, read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.learner.small_policy import build_small_policy
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.runs.directories import make_partial, publish
 from cast_ray.runs.remote_directories import PathOrUri, is_whole, localized, written_at

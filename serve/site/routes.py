@@ -9,6 +9,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import BaseModel
 
 from cast_ray.errors import CastRayError
 from cast_ray.games import game_names, get_game
@@ -262,15 +264,12 @@ def _agent(site: Site) -> Agent:
     return site.agent
 
 
-async def _events(session: Session, after: int) -> AsyncIterator[str]:
+async def _events(session: Session, after: int) -> AsyncIterator[bytes]:
     async for turn in session.follow(after, ping_s=PING_S):
-        if turn is None:
-            yield ": still there\n\n"
-        else:
-            yield _event("turn", turn.model_dump_json(), number=turn.turn)
-    yield _event("end", (await session.episode()).model_dump_json())
+        yield KEEPALIVE_COMMENT if turn is None else _event("turn", turn, number=str(turn.turn))
+    yield _event("end", await session.episode())
 
 
-def _event(name: str, data: str, *, number: int | None = None) -> str:
-    head = f"id: {number}\n" if number is not None else ""
-    return f"{head}event: {name}\ndata: {data}\n\n"
+def _event(name: str, data: BaseModel, *, number: str | None = None) -> bytes:
+    # In ASCII: FastAPI also breaks lines where Unicode does, which would tear a text in two.
+    return format_sse_event(event=name, data_str=data.model_dump_json(ensure_ascii=True), id=number)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
-from cast_ray.learner.small_policy import build_small_policy, read_chat_pieces
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer
+from cast_ray.learner.small_policy import build_small_policy
+from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling, play_episode
 from cast_ray.rollout.generate import Completion, Generate, GenerateRequest, Lane
 from cast_ray.rollout.trajectory import Trajectory

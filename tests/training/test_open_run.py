@@ -24,6 +24,16 @@ def opened(tmp_path: Path, *overrides: str, resume: bool = False) -> None:
 
 
 @pytest.mark.parametrize("resume", [False, True])
+def test_an_option_that_vllm_does_not_know_is_refused_and_nothing_written(
+    tmp_path: Path, *, resume: bool
+) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.vllm\.nonsense"):
+        opened(tmp_path, "engine.vllm.nonsense=1", resume=resume)
+
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("resume", [False, True])
 def test_reference_model_that_is_not_there_is_refused_and_nothing_written(
     tmp_path: Path, *, resume: bool
 ) -> None:

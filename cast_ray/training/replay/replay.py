@@ -18,8 +18,7 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import PuzzleError, TrajectoryError
 from cast_ray.games import get_game
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.credit import CreditRow, credit_mismatches, credit_row

@@ -249,7 +249,7 @@ def test_group_broadcasts_what_it_has_published_and_outlives_a_receiver_that_sta
         )
 
     assert type(error) is TransferBroken
-    assert "rank 1 did not come" in str(error)
+    assert "rank 1" in str(error)
     assert alone.token != meeting.token
     assert wait() is None
     sent = read_weights(manifest)
