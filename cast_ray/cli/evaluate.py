@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cast_ray.cli.options import Overrides, timestamp
+
+if TYPE_CHECKING:
+    from cast_ray.evaluation.models import EvaluatedModel
+    from cast_ray.evaluation.tasks import GameTier
 
 _Attempts = Annotated[int, typer.Option(help="Attempts at each puzzle (Avg@k).", min=1)]
 _Limit = Annotated[
@@ -64,27 +69,21 @@ def evaluate(
     Results: attempts.parquet (one row per attempt), results.json, results.md, and with two or more
     models case_study.html, the first two side by side on the same puzzles.
     """
-    from cast_ray.evaluation.endpoint.config import Patience, Prices
-    from cast_ray.evaluation.evaluate import Evaluation
-    from cast_ray.evaluation.evaluate import evaluate as run_evaluation
+    from cast_ray.evaluation.evaluate import evaluate as play
     from cast_ray.evaluation.models import parse_models
     from cast_ray.evaluation.tasks import parse_games
-    from cast_ray.runs.report.terminal import TrainProgress
 
-    models = parse_models(model, overrides or [], labels=name or [])
-    plan = Evaluation(
-        models=tuple(models),
-        games=tuple(parse_games(games)),
+    found = parse_models(model, overrides or [], labels=name or [])
+    _run(
+        play,
+        found,
+        parse_games(games),
+        out or _default_out(found[0].label),
         attempts=attempts,
         limit=limit,
-        patience=Patience(concurrency=concurrency),
-        prices=Prices(price_per_million_prompt=prompt_price, price_per_million_answer=answer_price),
+        concurrency=concurrency,
+        prices=(prompt_price, answer_price),
     )
-    place = out or Path("evaluations") / f"{_as_file_name(models[0].label)}-{timestamp()}"
-    with TrainProgress() as progress:
-        tables = run_evaluation(plan, out=place, progress=progress)
-    typer.echo(tables)
-    typer.echo(f"\nresults in {place}")
 
 
 def transfer(
@@ -116,25 +115,50 @@ def transfer(
     Example: cast-ray transfer ReAct=models/base CAST/sokoban=runs/a CAST/minesweeper=runs/b
     CAST/rush_hour=runs/c
     """
-    from cast_ray.evaluation.endpoint.config import Patience, Prices
     from cast_ray.evaluation.transfer import evaluate_transfer, parse_transfer
+
+    found, games = parse_transfer(models, override or [], benchmarks=benchmarks)
+    _run(
+        evaluate_transfer,
+        found,
+        games,
+        out or _default_out("transfer"),
+        attempts=attempts,
+        limit=limit,
+        concurrency=concurrency,
+        prices=(prompt_price, answer_price),
+    )
+
+
+def _run(
+    play: Callable[..., str],
+    models: Sequence[EvaluatedModel],
+    games: Sequence[GameTier],
+    out: Path,
+    *,
+    attempts: int,
+    limit: int | None,
+    concurrency: int,
+    prices: tuple[float | None, float | None],
+) -> None:
+    """Evaluate, and print the tables that ``play`` returns."""
+    from cast_ray.evaluation.endpoint.config import Patience, Prices
+    from cast_ray.evaluation.evaluate import Evaluation
     from cast_ray.runs.report.terminal import TrainProgress
 
-    plan = parse_transfer(
-        models,
-        override or [],
-        benchmarks=benchmarks,
+    plan = Evaluation(
+        models=tuple(models),
+        games=tuple(games),
         attempts=attempts,
         limit=limit,
         patience=Patience(concurrency=concurrency),
-        prices=Prices(price_per_million_prompt=prompt_price, price_per_million_answer=answer_price),
+        prices=Prices(price_per_million_prompt=prices[0], price_per_million_answer=prices[1]),
     )
-    place = out or Path("evaluations") / f"transfer-{timestamp()}"
     with TrainProgress() as progress:
-        tables = evaluate_transfer(plan, out=place, progress=progress)
-    typer.echo(tables)
-    typer.echo(f"\nresults in {place}")
+        tables = play(plan, out=out, progress=progress)
+    typer.echo(f"{tables}\n\nresults in {out}")
 
 
-def _as_file_name(label: str) -> str:
-    return "".join(char if char.isalnum() or char in "._-" else "-" for char in label)[:60]
+def _default_out(label: str) -> Path:
+    name = "".join(char if char.isalnum() or char in "._-" else "-" for char in label)[:60]
+    return Path("evaluations") / f"{name}-{timestamp()}"
