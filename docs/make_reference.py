@@ -1,4 +1,4 @@
-"""Writes configuration.md and metrics.md from the dataclasses: ``make docs`` calls it."""
+"""Generates configuration.md and metrics.md from the dataclasses; ``make docs`` runs it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cast_ray.runs.metrics import StepMetrics
 
 _CONFIGURATION = """# Configuration
 
-Every key of `cast-ray train`, and below those of `cast-ray value-net train`: given in a YAML file
-(`--config`) or on the command line (`key=value`), where the latter wins. A wrong key or value is
-refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
+Every key of `cast-ray train`, and below those of `cast-ray value-net train`. Set them in a YAML
+file (`--config`) or on the command line (`key=value`), which takes precedence. An invalid key or
+value is refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
 
-This page is written by `make docs` from the dataclasses in `cast_ray/config*.py`.
+`make docs` generates this page from the dataclasses in `cast_ray/config/`.
 """
 _METRICS = """# Metrics
 
-The columns of `metrics.parquet`: one row a step, times in seconds, shares between 0 and 1, NaN
-where nothing was measured. What to do when one is bad: [Operations](operations.md).
+The columns of `metrics.parquet`: one row per step, times in seconds, shares between 0 and 1, NaN
+if nothing was measured. [Operations](operations.md) says what to do about bad values.
 
-This page is written by `make docs` from `cast_ray.runs.metrics.StepMetrics`.
+`make docs` generates this page from `cast_ray.runs.metrics.StepMetrics`.
 
 | column | type | what it is |
 | --- | --- | --- |
@@ -62,7 +62,7 @@ PAGES = {"configuration.md": configuration, "metrics.md": metrics}
 
 
 def _summary(kind: type, section: str) -> str:
-    """Return the first paragraph of what a section's dataclass says of itself."""
+    """Return the first paragraph of the docstring of a section's dataclass."""
     for name in filter(None, section.split(".")):
         found = next(item for item in fields(kind) if item.name == name)
         assert isinstance(found.default_factory, type)
