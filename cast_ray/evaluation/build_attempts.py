@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from cast_ray.envs.text_env import SOLVED
@@ -72,13 +74,14 @@ def attempts_of_trajectories(
     for row in table.to_pylist():
         risks = scorer.risks(row["game"], row["states"], row["actions"], row["effects"])
         spans = zip(row["turn_starts"], row["turn_ends"], strict=True)
+        shared: dict[str, Any] = {name: row[name] for name in _VALUES}  # Any: Arrow's rows
+        shared |= {name: tuple(row[name]) for name in _LISTS}
         found.append(
             Attempt(
                 model=model,
                 run=run,
                 attempt=row["episode"],
-                **{name: row[name] for name in _VALUES},
-                **{name: tuple(row[name]) for name in _LISTS},
+                **shared,
                 is_success=row["end_reason"] == SOLVED,
                 end_reason=row["end_reason"],
                 costs=tuple(costs_of(row).tolist()),
