@@ -1,9 +1,8 @@
-"""vLLM's AsyncLLM and nothing else: what ``cast-ray bench rollout`` holds the whole path against.
+"""vLLM's AsyncLLM alone, which ``cast-ray bench rollout`` compares the complete rollout path with.
 
-It replays recorded conversations turn by turn with the engine arguments and sampling parameters
-of ``PolicyEngine``: every turn has as many prompt tokens and writes as many tokens as it did there.
-
-Conversations as they were played, to be played again without an environment.
+It replays recorded conversations turn by turn, without an environment, and with the engine
+arguments and sampling parameters of ``PolicyEngine``: every turn has the recorded number of prompt
+and answer tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Conversation:
     seeds: tuple[int, ...]
     """``[T]`` of all turns."""
     observations: tuple[tuple[int, ...], ...]
-    """``[T - 1]`` tokens behind the answers."""
+    """``[T - 1]`` tokens after the answers."""
 
 
 class BareEngine:
@@ -43,7 +42,7 @@ class BareEngine:
         self._num_asked = 0
 
     async def replay(self, talks: Sequence[Conversation], *, num_concurrent: int) -> float:
-        """Return the seconds that these conversations take, so many of them at a time."""
+        """Return the seconds for these conversations, ``num_concurrent`` at a time."""
         left = iter(talks)
         started = time.perf_counter()
         await asyncio.gather(*(self._replay_next(left) for _ in range(num_concurrent)))

@@ -1,14 +1,13 @@
-"""Tokens a second of whole updates: the learner beside bare PyTorch loops, in one run.
+"""Tokens per second of complete updates: the learner, bare PyTorch loops, and TRL.
 
-One rank and one thread each, on a step's trajectories of the quickstart: solver play with mistakes
-on Sokoban's ID boards, whose lengths differ as real episodes' do. All take the same updates in
-turn, so that what else the machine does meets all of them. Where TRL is installed (the extra
-``bench``), steps of its GRPO trainer on the same trajectories follow, on one thread as well.
+All have one rank and one thread, and the trajectories of one step of the quickstart: solver play
+with mistakes on Sokoban's ID boards, with lengths like real episodes. They take updates in turn, so
+that other load affects all of them. If TRL is installed (extra ``bench``), steps of its GRPO
+trainer follow.
 
-Bare PyTorch loops that the learner is measured against: no DeepSpeed, no ranks, no chunks.
-
-Both take the same update as the learner: clipped surrogate, token-mean, AdamW on float32 weights
-beside bfloat16 ones. One packs its sequences as the learner does, one pads them to the longest.
+The PyTorch loops have no DeepSpeed, no ranks and no chunks, but take the same update as the
+learner: clipped surrogate, token mean, AdamW on float32 copies of bfloat16 weights. One packs its
+sequences as the learner does, one pads them to the longest.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from solver_actors.registry import StartSolver
 
 
 class BareLoop:
-    """A policy in one process and the plainest update of it."""
+    """A policy in one process, with a minimal update."""
 
     def __init__(
         self,
@@ -165,13 +164,13 @@ _SEED = 0
 
 
 def bench_learner() -> dict[str, float]:
-    """Return tokens a second of an update, medians over rounds, and memory.
+    """Return tokens per second of an update, medians over rounds, and memory.
 
-    ``…_tokens_per_s`` counts every token of the trajectories, prompts included. The ratio to the
-    padded loop has to be held against ``longest_over_mean``: that much of it computes padding.
-    Memory is the growth of the process's resident size from before its first update to its peak;
-    ``state_mib`` is the sum of weights, their float32 copies, gradients and moments. TRL's step has
-    its own optimizer, rewards and padding in it; without TRL ``learner_over_trl`` is missing.
+    ``…_tokens_per_s`` counts all tokens of the trajectories, including prompts. Compare the ratio
+    to the padded loop with ``longest_over_mean``, the share that padding adds. Memory is the growth
+    of the process's resident size from before its first update to its peak; ``state_mib`` is the
+    sum of weights, their float32 copies, gradients and moments. TRL's step includes its own
+    optimizer, rewards and padding; without TRL ``learner_over_trl`` is missing.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings, table = _settings_and_table(Path(folder))
@@ -281,7 +280,7 @@ def _settings_and_table(folder: Path) -> tuple[LearnerSettings, pa.Table]:
 
 
 def _with_made_up_credit(played: pa.Table) -> pa.Table:
-    """Return the table with an advantage for every token: their values cost no time."""
+    """Return the table with an advantage per token; the values do not affect the time."""
     offsets = pa.array(row_offsets(played).astype(np.int32))
     values = np.random.default_rng(_SEED).normal(size=offsets[-1].as_py()).astype(np.float32)
     made_up = pa.ListArray.from_arrays(offsets, pa.array(values))
@@ -290,19 +289,19 @@ def _with_made_up_credit(played: pa.Table) -> pa.Table:
 
 
 def _state_mib(model_dir: Path) -> float:
-    """Return what an update's lasting tensors take: 2 + 4 + 4 + 4 + 4 bytes a weight."""
+    """Return the size of an update's permanent tensors: 2 + 4 + 4 + 4 + 4 bytes per weight."""
     weights = load_policy(model_dir, dtype=torch.bfloat16).parameters()
     return sum(weight.numel() for weight in weights) * 18 / 2**20
 
 
 def _reset_peak_mib(pid: int) -> float:
-    """Let Linux forget a process's largest resident size; return the present one."""
+    """Reset a process's peak resident size in Linux; return the current size."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return _peak_mib(pid)
 
 
 def _peak_mib(pid: int) -> float:
-    """Return the largest resident size of a process since the last reset."""
+    """Return the peak resident size of a process since the last reset."""
     status = Path(f"/proc/{pid}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024

@@ -1,8 +1,8 @@
-"""How long until something answers: the command line, Ray, and an engine behind Serve beside vLLM.
+"""Seconds until the command line, Ray, an engine behind Serve and vLLM alone respond.
 
 Both engines have the same small model and arguments, and are started in turns in one Ray, each
-until it has answered one request. Imports are of processes of their own, warm: each is measured
-after it ran once.
+until it has answered one request. Every import is measured in a new process, after a first one that
+warms the file cache.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _IMPORTS = {
 def bench_startup(*, repeats: int = 3) -> dict[str, float]:
     """Return seconds, medians of ``repeats``; ``engine_over_bare`` is a ratio.
 
-    ``import_…``: of a fresh Python that imports it, those that are installed; ``help``: of
-    ``cast-ray --help``; ``ray``: until Ray's session is there; ``engine`` and ``bare_engine``:
-    until one has answered, behind Serve with its checks, and vLLM's AsyncLLM alone in an actor.
+    ``import_…``: a new Python process that imports a package, if it is installed; ``help``:
+    ``cast-ray --help``; ``ray``: until Ray's session is ready; ``engine`` and ``bare_engine``:
+    until the first answer, behind Serve with its checks, and of vLLM's AsyncLLM alone in an actor.
     """
     figures = {
         f"import_{name}_seconds": _median(_process, [sys.executable, "-c", code], repeats)
@@ -75,7 +75,7 @@ def bench_startup(*, repeats: int = 3) -> dict[str, float]:
             seconds = [
                 (_engine_seconds(options, f"bench-{n}", folder), _bare_seconds(options))
                 for n in range(repeats + 1)
-            ][1:]  # the first of each warms the file cache
+            ][1:]  # the first one warms the file cache
     engine, bare = (float(np.median(side)) for side in zip(*seconds, strict=True))
     return figures | {
         "engine_seconds": round(engine, 2),
@@ -97,7 +97,7 @@ def _process(command: list[str]) -> float:
 
 
 def _options(folder: Path) -> EngineOptions:
-    """Make the quickstart's small model and return what starts an engine with it."""
+    """Create the quickstart's small model and return the options of an engine for it."""
     config = load_config(None, [])
     tier = get_game(config.game).tiers[config.tier]
     puzzles = build_puzzles(

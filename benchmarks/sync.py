@@ -1,9 +1,9 @@
-"""Seconds from the learner's weights to an engine's, beside a plain copy of the same bytes.
+"""Seconds from the learner's weights to an engine's, and of a plain copy of the same bytes.
 
-All parts take turns in one run, so that what else the machine does meets all of them. What is
-timed is what a run uses: ``publish_weights`` as the learner's first rank calls it, ``read_weights``
-as the engine's worker does, and an update of a real engine through Ray Serve. Files are written
-over the spare one of an old version, as they are in a run from its third update on.
+All parts take turns in one run, so that other load affects all of them. The timed calls are those
+of a run: ``publish_weights`` as the learner's first rank calls it, ``read_weights`` as the engine's
+worker does, and the update of a real engine through Ray Serve. Files overwrite the spare file of an
+old version, as in a run from its third update on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NUM_TRANSPORT_ROUNDS = 3
 _MEMORY_NEEDED = 12 * 10**9
 _TIMEOUT_S = 300.0
 _COPIES = 4
-"""The transport alone is also measured with so many times the model's bytes."""
+"""The transport is also measured with this many times the model's bytes."""
 _CONFIG = Qwen3Config(
     vocab_size=4096,
     hidden_size=1536,
@@ -53,7 +53,7 @@ _CONFIG = Qwen3Config(
 
 
 def bench_sync() -> dict[str, float]:
-    """Return seconds and GB/s of a sync's parts, medians over rounds; GB are 10^9 bytes.
+    """Return seconds and GB/s of the parts of a sync, medians over rounds; a GB is 10^9 bytes.
 
     ``memcpy``: the C library's, one thread, to memory that is in use already; ``memcpy_fresh``: to
     memory that the kernel has yet to find. ``publish``: the learner's bfloat16 tensors to the file,
@@ -64,7 +64,7 @@ def bench_sync() -> dict[str, float]:
     it as the driver sees it, ``publish_float32`` and the update through Ray Serve.
 
     Raises:
-        EnvironmentSetupError: too little memory for it.
+        EnvironmentSetupError: not enough memory.
     """
     if (available := psutil.virtual_memory().available) < _MEMORY_NEEDED:
         raise EnvironmentSetupError(
@@ -91,20 +91,20 @@ def bench_sync() -> dict[str, float]:
 
 
 class TransportRounds:
-    """One state on its way into files and out of them again, and the copies beside it."""
+    """Writes one state to files and reads it back, and copies it for comparison."""
 
     def __init__(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
         self._folder, self._state = folder, state
         self._num_bytes = sum(tensor.nbytes for tensor in state.values())
         self._rounds: dict[str, list[float]] = {}
-        # Four times the model is copied to a fourth of its memory: it would not fit otherwise.
+        # Four copies of the model go to a quarter of the memory, or they would not fit.
         unique = {tensor.data_ptr(): tensor.nbytes for tensor in state.values()}
         self._target = torch.zeros(sum(unique.values()), dtype=torch.uint8)
         self._version = 0
 
     def figures(self, num_rounds: int) -> dict[str, float]:
         """Measure in turns; return medians, speeds and ratios."""
-        for _ in range(2):  # a version and a spare file are then there
+        for _ in range(2):  # creates a version and a spare file
             self._timed_publish("", None)
         self._rounds.clear()
         for _ in range(num_rounds):
@@ -115,7 +115,7 @@ class TransportRounds:
             self._time("map_s", lambda manifest=manifest: tensors_in(map_file(Path(manifest.path))))
             one = self._timed_publish("publish_one_thread_s", 1)
             self._time("read_one_thread_s", lambda one=one: read_weights(one, num_threads=1))
-            if self._num_bytes < 2 * 10**9:  # float32 beside it would not fit otherwise
+            if self._num_bytes < 2 * 10**9:  # otherwise float32 would not fit as well
                 self._float32_round()
         shutil.rmtree(self._folder)
         return self._summary()
@@ -172,7 +172,7 @@ class TransportRounds:
         self._copy_to(torch.empty_like(self._target))
 
     def _copy_to(self, target: torch.Tensor) -> None:
-        """Copy every tensor behind the last one, from the start again where memory ends."""
+        """Copy the tensors one after the other, from the start again at the end of the memory."""
         place = 0
         for tensor in self._state.values():
             if place + tensor.nbytes > len(target):
@@ -182,7 +182,7 @@ class TransportRounds:
 
 
 def _made_up_state() -> dict[str, torch.Tensor]:
-    """Return the model's tensors, small random values that repeat: drawing all takes a minute."""
+    """Return tensors of small random values that repeat, as drawing all takes a minute."""
     with torch.device("meta"):
         shapes = {
             name: parameter.shape
@@ -197,7 +197,7 @@ def _made_up_state() -> dict[str, torch.Tensor]:
 
 
 def _engine_figures(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Update a real engine in turns; return what its worker says of itself, and the whole."""
+    """Update a real engine repeatedly; return its worker's times and the total."""
     model = folder / "model"
     start = publish_weights(state, directory=model, version=0)
     Path(start.path).rename(model / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Writes configuration.md and metrics.md from the dataclasses: ``make docs`` calls it."""
+"""Generates configuration.md and metrics.md from the dataclasses; ``make docs`` runs it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cast_ray.runs.metrics import METRIC_TYPES, METRICS, metric_texts
 
 _CONFIGURATION = """# Configuration
 
-Every key of `cast-ray train`, and below those of `cast-ray value-net train`: given in a YAML file
-(`--config`) or on the command line (`key=value`), where the latter wins. A wrong key or value is
-refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
+Every key of `cast-ray train`, and below those of `cast-ray value-net train`. Set them in a YAML
+file (`--config`) or on the command line (`key=value`), which takes precedence. An invalid key or
+value is refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
 
-This page is written by `make docs` from the dataclasses in `cast_ray/config*.py`.
+`make docs` generates this page from the dataclasses in `cast_ray/config/`.
 """
 _METRICS = """# Metrics
 
@@ -65,7 +65,7 @@ PAGES = {"configuration.md": configuration, "metrics.md": metrics}
 
 
 def _summary(kind: type, section: str) -> str:
-    """Return the first paragraph of what a section's dataclass says of itself."""
+    """Return the first paragraph of the docstring of a section's dataclass."""
     for name in filter(None, section.split(".")):
         found = next(item for item in fields(kind) if item.name == name)
         assert isinstance(found.default_factory, type)

@@ -1,4 +1,4 @@
-"""``cast-ray config``: what can be configured, and what it means."""
+"""The command ``cast-ray config``: what every configuration key means."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def config(
     of: Annotated[
         str,
         typer.Argument(
-            help="A key, a section or the beginning of one, such as rollout or learner.lr; without "
-            "it everything."
+            help="A key, a section or the start of a name, e.g. rollout or learner.lr. "
+            "Default: all keys."
         ),
     ] = "",
     value_net: Annotated[
-        bool, typer.Option("--value-net", help="Of cast-ray value-net train instead.")
+        bool, typer.Option("--value-net", help="Show the keys of cast-ray value-net train.")
     ] = False,
 ) -> None:
-    """Say what each configuration key means, what it may be and what it is if nobody says.
+    """Explain configuration keys: default, allowed values and meaning of each.
 
-    For example `cast-ray config advantage`.
+    Example: cast-ray config advantage
     """
     from rich.console import Console
     from rich.padding import Padding

@@ -180,12 +180,12 @@ def test_ctrl_c_leaves_the_job_alone_and_stop_ends_it(head: Head) -> None:
     code, output = head.submit("--status", "long")
     assert code == 0 and "RUNNING" in output and "/one" in output
     code, output = head.submit("--stop", "long")
-    assert code == 0 and "stops after its step" in output
+    assert code == 0 and "stops after its current step" in output
     code, output = head.submit("--logs", "long")
     assert code == 3, output
     assert "it is up" in output and "job long: STOPPED" in output
     code, output = head.submit("--stop", "long")
-    assert (code, output) == (0, "job long had ended: STOPPED\n")
+    assert (code, output) == (0, "job long has ended already: STOPPED\n")
     code, output = head.submit("--list")
     [line] = [line for line in output.splitlines() if line.startswith("long ")]
     assert code == 0 and "STOPPED" in line
