@@ -12,7 +12,7 @@ import typer
 from cast_ray.config.load import load_config
 from cast_ray.errors import ModelError
 from cast_ray.runs.remote_session import stored_config
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import path_or_uri
 
 _HOST_HELP = "Address to listen on; one that others reach needs CAST_RAY_API_KEYS."
 _ANSWER_TOKENS = "rollout.max_answer_tokens=1024"
@@ -59,14 +59,15 @@ def serve(
         given.insert(0, model)
         model = ""
     model = model or str(newest_trained(Path("runs")))
-    stored = stored_config(model)
+    location = path_or_uri(model)
+    stored = stored_config(location)
     if stored is None and not any(item.startswith("rollout.max_answer_tokens=") for item in given):
         given.insert(0, _ANSWER_TOKENS)
     until = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: until.set())
     serve_model(
-        model if is_uri(model) else Path(model),
+        location,
         load_config(stored, given),
         ServiceOptions(host=host, port=port, name=name, max_replicas=max_replicas, runs=runs),
         say=lambda text: typer.echo(text, err=True),

@@ -39,7 +39,7 @@ from cast_ray.cluster.problems import (
 )
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, ModelError, RunDirectoryError
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import Uri, path_or_uri
 
 ANSWER_TIMEOUT_S = 90.0
 """A node may have to start the process first, and to set up its surroundings."""
@@ -102,16 +102,15 @@ def needs_of(config: TrainConfig, *, run_dir: str) -> Needs:
     named = {"policy.path": config.policy.path}
     if config.objective.kl_coefficient and config.objective.reference not in ("start", "none"):
         named["objective.reference"] = config.objective.reference
-    given = {key: value for key, value in named.items() if value}
-    models = {k: str(Path(v).absolute()) for k, v in given.items() if not is_uri(v)}
-    stores = {key: value for key, value in given.items() if is_uri(value)}
-    if is_uri(run_dir):
-        stores["run_dir"] = run_dir
+    named["run_dir"] = run_dir
+    given = {key: path_or_uri(value).absolute() for key, value in named.items() if value}
+    stores = {key: str(value) for key, value in given.items() if isinstance(value, Uri)}
+    models = {k: str(v) for k, v in given.items() if k != "run_dir" and k not in stores}
     policy = models.get("policy.path", "")
     return Needs(
         models=models,
         stores=stores,
-        run_dir=run_dir and (run_dir if is_uri(run_dir) else str(Path(run_dir).absolute())),
+        run_dir=str(given.get("run_dir", "")),
         weight_bytes=_num_values(Path(policy)) * _BYTES[config.engine.dtype] if policy else 0,
     )
 
@@ -127,8 +126,8 @@ def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Clu
         RunDirectoryError: nothing can be written where the run's directory is to be.
     """
     nodes, num_dead = _nodes()
-    place = "" if len(nodes) == 1 or is_uri(needs.run_dir) else needs.run_dir
-    with _beacon(place) as beacon:
+    is_visible = len(nodes) == 1 or "run_dir" in needs.stores
+    with _beacon("" if is_visible else needs.run_dir) as beacon:
         question = {
             "models": dict(needs.models),
             "stores": dict(needs.stores),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 
 from cast_ray.cluster.code_version import code_version, ray_version
 from cast_ray.errors import ConfigError
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import path_or_uri
 
 SUBMITTED_BY = "CAST_RAY_SUBMITTED_BY"
 """Environment variable: ``code_version`` of the machine that submitted the job."""
@@ -38,7 +37,7 @@ def greeting() -> list[str]:
 
 def require_run_dir(run_dir: str) -> None:
     """Raise ConfigError unless a run directory outlives the job that makes it."""
-    if not is_uri(run_dir) and not Path(run_dir).is_absolute():
+    if not path_or_uri(run_dir).is_absolute():
         raise ConfigError(
             "in a job of Ray run_dir must be an absolute path, on storage that every node sees, or "
             f"a URI, because Ray deletes the job's own directory: got {run_dir!r}, give "

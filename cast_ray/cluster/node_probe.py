@@ -116,10 +116,11 @@ def _store_fault(uri: str, timeout_s: float) -> str:
     try:  # here, because the rest must be answered where cast_ray is missing or old
         from cast_ray.errors import CastRayError
         from cast_ray.runs.object_store import check_reachable
+        from cast_ray.runs.uris import Uri
     except ImportError as error:
         return f"cannot be asked: {error}"
     try:
-        check_reachable(uri, timeout_s=timeout_s)
+        check_reachable(Uri(uri), timeout_s=timeout_s)
     except CastRayError as error:
         return str(error)
     return ""

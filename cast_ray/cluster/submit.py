@@ -25,7 +25,7 @@ from cast_ray.cluster.inside_job import SUBMITTED_BY, require_run_dir
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError, EnvironmentSetupError
 from cast_ray.files import refusals_named
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import path_or_uri
 
 _MADE_ANEW = ("__pycache__", "*.pyc", "*.nbi", "*.nbc")
 """Caches: numba's and Python's are bound to a path and a machine."""
@@ -176,7 +176,7 @@ def _require_cluster_paths(config: TrainConfig) -> None:
         "objective.reference": "" if reference in ("start", "none") else reference,
     }
     for key, path in paths.items():
-        if path and not is_uri(path) and not Path(path).is_absolute():
+        if path and not path_or_uri(path).is_absolute():
             raise ConfigError(
                 f"{key} must be an absolute path on the cluster, where no file of this machine "
                 f"is, or a URI: got {path!r}"

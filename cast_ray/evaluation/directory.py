@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import lock_directory, refusals_named, written_aside
+from cast_ray.files import hold_lock, refusals_named, written_aside
 
 _FORMAT = 1
 
@@ -86,8 +86,8 @@ class EvaluationDirectory:
             )
 
     def _keep_others_out(self) -> None:
-        self._lock = lock_directory(
-            self.path,
+        self._lock = hold_lock(
+            self.path / ".lock",
             f"another process evaluates in {self.path}: wait for its end, or give another --out",
         )
 

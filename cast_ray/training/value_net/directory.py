@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from cast_ray.config.load import load_value_net_config, save_config
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import lock_directory, refusals_named, written_aside
+from cast_ray.files import hold_lock, refusals_named, written_aside
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 from solver_actors.value_net.network import SHAPE_FILE
 
@@ -55,8 +55,8 @@ class ValueNetDirectory:
             )
         with refusals_named(path):
             path.mkdir(parents=True, exist_ok=True)
-        run._lock = lock_directory(
-            path,
+        run._lock = hold_lock(
+            path / ".lock",
             f"another process trains in {path}: wait for its end, or give another run_dir=PATH",
         )
         save_config(config, run.config)
