@@ -200,7 +200,7 @@ def test_run_is_refused_with_all_that_a_node_lacks(
         assert " cast_ray is 0." in problems[0] and "--with-code" in problems[0]
         assert f"policy.path={model} has no config.json" in problems[1]
         assert f"run_dir={runs / 'mine'} is not the driver's" in problems[2]
-        assert "differ: cast_ray\n" in output and output.endswith("3 to be mended.\n")
+        assert "differ: cast_ray\n" in output and output.endswith("3 to fix.\n")
 
         few = [f"puzzles.num_{which}=4" for which in ("train", "validation", "held_out")]
         code, output = cluster.run(["-m", "cast_ray.cli", "train", words[1], *few])
