@@ -1,4 +1,4 @@
-"""An answer within a time from a call that knows no limit of its own."""
+"""A time-out for calls that have none."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def answer_within(limit_s: float, question: Callable[[], T], *, name: str) -> T:
-    """Return the answer to a question that may never come, or raise what it raises.
+def answer_within(limit_s: float, call: Callable[[], T], *, name: str) -> T:
+    """Return what a call returns, or raise what it raises, if it ends in time.
 
     Args:
         limit_s: seconds to wait.
-        question: asked on a thread of its own.
+        call: runs on a separate thread.
         name: of that thread.
 
     Raises:
-        TimeoutError: no answer came; the thread is left behind and ends with this process.
+        TimeoutError: it did not end in time; the thread is abandoned and ends with this process.
     """
     answer: Future[T] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(question())
-        except BaseException as error:  # whatever it is, it is raised where the answer is awaited
+            answer.set_result(call())
+        except BaseException as error:  # raised below
             answer.set_exception(error)
 
     threading.Thread(target=ask, name=name, daemon=True).start()
