@@ -25,9 +25,8 @@ from rich.text import Text
 from safetensors import SafetensorError, safe_open
 
 from cast_ray.cluster import code_version, node_probe
-from cast_ray.cluster.placement import HEAD
+from cast_ray.cluster.placement import Node, cluster_nodes
 from cast_ray.cluster.problems import (
-    ClusterNode,
     Needs,
     NodeReport,
     clock_ahead_s,
@@ -125,9 +124,7 @@ def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Clu
     Raises:
         RunDirectoryError: the driver cannot write to the run's directory.
     """
-    rows = ray.nodes()
-    alive = [_node(row) for row in rows if row["Alive"]]
-    nodes = sorted(alive, key=lambda node: (not node.is_head, node.ip))
+    nodes = sorted(cluster_nodes(), key=lambda node: (not node.is_head, node.address))
     is_visible = len(nodes) == 1 or "run_dir" in needs.stores
     with _beacon("" if is_visible else needs.run_dir) as beacon:
         question = {
@@ -142,25 +139,11 @@ def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Clu
         driver=driver,
         reports=reports,
         problems=problems_of(driver, reports, needs),
-        notes=notes_of(reports, needs, num_dead=len(rows) - len(alive)),
+        notes=notes_of(reports, needs, num_dead=sum(not row["Alive"] for row in ray.nodes())),
     )
 
 
-def _node(row: dict[str, Any]) -> ClusterNode:  # Any: a row of Ray's
-    resources = row["Resources"]
-    return ClusterNode(
-        node_id=row["NodeID"],
-        ip=row["NodeManagerAddress"],
-        is_head=HEAD in resources,
-        num_cpus=resources.get("CPU", 0.0),
-        num_gpus=resources.get("GPU", 0.0),
-        memory_bytes=resources.get("memory", 0.0),
-    )
-
-
-def _ask(
-    nodes: Sequence[ClusterNode], question: dict[str, Any], *, timeout_s: float
-) -> list[NodeReport]:
+def _ask(nodes: Sequence[Node], question: dict[str, Any], *, timeout_s: float) -> list[NodeReport]:
     """Return every node's answer, or why there is none."""
     for module in (node_probe, code_version):
         cloudpickle.register_pickle_by_value(module)
@@ -173,7 +156,7 @@ def _ask(
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _report(node: ClusterNode, answer: Any, timeout_s: float) -> NodeReport:  # Any: Ray's reference
+def _report(node: Node, answer: Any, timeout_s: float) -> NodeReport:  # Any: Ray's reference
     now: Any = _on(node, node_probe.clock)  # Any: Ray's remote function
     try:
         found: node_probe.Found = ray.get(answer, timeout=0)
@@ -192,11 +175,11 @@ def _report(node: ClusterNode, answer: Any, timeout_s: float) -> NodeReport:  # 
     return NodeReport(node=node, facts=found, clock_ahead_s=ahead_s)
 
 
-def _silent(node: ClusterNode, why: str) -> NodeReport:
+def _silent(node: Node, why: str) -> NodeReport:
     return NodeReport(node=node, facts=None, silence=why)
 
 
-def _on(node: ClusterNode, function: Callable[..., Any]) -> Any:  # Any: Ray's remote function
+def _on(node: Node, function: Callable[..., Any]) -> Any:  # Any: Ray's remote function
     return ray.remote(function).options(
         num_cpus=0,
         max_retries=0,
@@ -264,8 +247,8 @@ def _table(state: ClusterState) -> Table:
         table.add_row(
             label,
             "head" if node.is_head else "worker",
-            f"{node.num_cpus:g}",
-            f"{node.num_gpus:g}",
+            f"{node.bundle['CPU']:g}",
+            f"{node.bundle['GPU']:g}",
             gib(node.memory_bytes),
             _UNKNOWN if facts is None else gib(facts["shared_memory_free"]),
             _UNKNOWN if facts is None else f"{report.clock_ahead_s:+.1f} s",

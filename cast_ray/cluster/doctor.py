@@ -26,7 +26,7 @@ from cast_ray.cluster.machine import (
     is_compiled,
     is_for_training,
     is_writable,
-    kernel_caches,
+    kernel_cache,
     operator_path,
     orphaned_engines,
     pinned_versions,
@@ -85,7 +85,7 @@ def diagnose() -> list[Finding]:
     core = [
         check_python(sys.version_info[:2], for_training=is_for_training(installed)),
         *check_packages(pinned_versions(installed), installed),
-        check_kernels(solver_sources(), kernel_caches()),
+        check_kernels(solver_sources(), kernel_cache()),
         *map(check_disk, (Path.cwd(), Path(tempfile.gettempdir()))),
     ]
     if not is_for_training(installed):
@@ -120,7 +120,7 @@ def fix() -> list[str]:
     if is_for_training(installed) and not operator.ok:
         _run("-c", _BUILD_OP)
         done.append("Built DeepSpeed's operator for communication between ranks.")
-    if not check_kernels(solver_sources(), kernel_caches()).ok:
+    if not check_kernels(solver_sources(), kernel_cache()).ok:
         _run("-c", _WARM_KERNELS)
         done.append("Compiled the solver's kernels.")
     for folder in dead_folders(_SHARED_MEMORY):
@@ -248,16 +248,16 @@ def check_learner_operator(path: Path, *, is_cpu_torch: bool) -> Finding:
     return _finding(name, path.is_file(), detail, f"{_FIX} (takes half a minute)")
 
 
-def check_kernels(sources: list[Path], caches: list[Path]) -> Finding:
+def check_kernels(sources: list[Path], cache: Path) -> Finding:
     """Check whether numba has compiled the solvers since their last change."""
-    name, folders = "solver kernels", " or ".join(map(str, caches))
-    cold = [source.stem for source in sources if not is_compiled(source, caches)]
+    name = "solver kernels"
+    cold = [source.stem for source in sources if not is_compiled(source, cache)]
     if not cold:
         solvers = sorted({source.parent.name for source in sources})
         return _finding(name, True, f"compiled for {', '.join(solvers)}")
-    if not any(is_writable(cache) for cache in caches):
+    if not is_writable(cache):
         remedy = "set NUMBA_CACHE_DIR to a folder that can be written"
-        return _finding(name, False, f"not compiled, and {folders} cannot be written", remedy)
+        return _finding(name, False, f"not compiled, and {cache} cannot be written", remedy)
     return _finding(name, False, f"not compiled yet for {', '.join(cold)}", _FIX)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Protocol
 
 import aiohttp
-from ray.job_submission import JobDetails, JobStatus
+from ray.job_submission import JobStatus
 
+from cast_ray.cluster.jobs_api import JobServer
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout, RunInterrupted
 
 _LOST = (EnvironmentSetupError, RemoteTimeout)
@@ -20,20 +20,8 @@ _LAST_ATTEMPTS = 3
 """To read the last lines of a job that has ended."""
 
 
-class Followed(Protocol):
-    """The part of ``JobServer`` that ``follow`` needs."""
-
-    def job(self, name: str) -> JobDetails:
-        """Return what is known about a job."""
-        ...
-
-    def tail(self, name: str) -> AsyncGenerator[str, None]:
-        """Iterate over what a job writes, from its first line on."""
-        ...
-
-
 def follow(
-    server: Followed,
+    server: JobServer,
     name: str,
     write: Callable[[str], None],
     *,
@@ -64,7 +52,7 @@ class _Follower:
     """Remembers how much of a job's output was written."""
 
     def __init__(
-        self, server: Followed, name: str, write: Callable[[str], None], *, silence_s: float
+        self, server: JobServer, name: str, write: Callable[[str], None], *, silence_s: float
     ) -> None:
         self._server, self._name, self._write = server, name, write
         self._silence_s = silence_s

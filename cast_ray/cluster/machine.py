@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from cast_ray.numba_cache import user_cache
+from cast_ray.numba_cache import kernel_cache_dir, user_cache
 
 _DISTRIBUTION = "cast-ray"
 _TRAINING_EXTRAS = ("train", "cpu", "gpu")
@@ -90,21 +90,17 @@ def solver_sources() -> list[Path]:
     return [module for module in modules if "njit(cache=True)" in module.read_text()]
 
 
-def kernel_caches() -> list[Path]:
-    """Return where numba looks for compiled kernels, in the order it searches."""
-    if os.environ.get("NUMBA_CACHE_DIR"):
-        return [Path(os.environ["NUMBA_CACHE_DIR"])]
-    return [*{s.parent / "__pycache__" for s in solver_sources()}, user_cache() / "numba"]
+def kernel_cache() -> Path:
+    """Return where numba looks for compiled kernels."""
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or kernel_cache_dir())
 
 
-def is_compiled(source: Path, caches: list[Path]) -> bool:
+def is_compiled(source: Path, cache: Path) -> bool:
     """Return whether numba has kernels of a module that are not older than the module."""
     changed = source.stat().st_mtime
-    indexes = [index for cache in caches for index in cache.rglob(f"{source.stem}.*.nbi")]
     # numba names a folder by the package and a digest: two packages have a module `search`.
-    folders = (f"{source.parent.name}_", "__pycache__")
-    own = [index for index in indexes if index.parent.name.startswith(folders)]
-    return any(index.stat().st_mtime >= changed for index in own)
+    indexes = cache.glob(f"{source.parent.name}_*/{source.stem}.*.nbi")
+    return any(index.stat().st_mtime >= changed for index in indexes)
 
 
 def is_writable(folder: Path) -> bool:

@@ -22,7 +22,7 @@ from cast_ray.errors import EnvironmentSetupError
 _LOOK_EVERY_S = 1.0
 _RAY_UP_CONFIG = "ray_bootstrap_config.yaml"
 """In the home folder of a head that ``ray up`` made; jobs start there."""
-HEAD = "node:__internal_head__"
+_HEAD = "node:__internal_head__"
 """The resource that only the head has."""
 
 Bundle = Mapping[str, float]
@@ -50,6 +50,9 @@ class Node:
     bundle: Bundle
     """All of its resources."""
     is_head: bool = False
+    node_id: str = ""
+    memory_bytes: float = 0.0
+    """What Ray gives to tasks."""
 
 
 def parts_of(resources: ResourcesConfig, *, with_learner: bool = True) -> list[Part]:
@@ -105,7 +108,9 @@ def cluster_nodes() -> list[Node]:
         Node(
             address=node["NodeManagerAddress"],
             bundle={name: node["Resources"].get(name, 0.0) for name in ("CPU", "GPU")},
-            is_head=HEAD in node["Resources"],
+            is_head=_HEAD in node["Resources"],
+            node_id=node["NodeID"],
+            memory_bytes=node["Resources"].get("memory", 0.0),
         )
         for node in ray.nodes()
         if node["Alive"]
@@ -161,7 +166,7 @@ def wait_for_places(
     parts = parts_of(config.resources, with_learner=with_learner)
     nodes = nodes_now()
     wait_s = wait_for_nodes_s(config.resources)
-    if _missing(parts, found_places(parts, nodes)) == 0:
+    if not _pending(parts, found_places(parts, nodes)):
         if wait_s:  # withdraws what a driver that was killed while waiting had requested
             request_resources(bundles=[])
         return
@@ -207,10 +212,9 @@ def _ask_and_wait(
             # Repeated: a cluster keeps only one such request, and another run may replace it.
             request_resources(bundles=wanted)
             nodes = nodes_now()
-            found = found_places(parts, nodes)
-            if _missing(parts, found) == 0:
+            pending = _pending(parts, found_places(parts, nodes))
+            if not pending:
                 return
-            pending = _pending(parts, found)
             if time.monotonic() - started > wait_s:
                 raise EnvironmentSetupError(
                     f"the cluster has not grown enough within {wait_s:g} s; still missing: "
@@ -254,10 +258,6 @@ def _placed_in_order(
 def _holds(free: Bundle, bundle: Bundle) -> bool:
     # Ray counts in ten-thousandths; sums of decimals miss by less.
     return all(free.get(name, 0) >= value - 1e-6 for name, value in bundle.items())
-
-
-def _missing(parts: Sequence[Part], found: Sequence[int]) -> int:
-    return sum(part.count for part in parts) - sum(found)
 
 
 def _pending(parts: Sequence[Part], found: Sequence[int]) -> str:

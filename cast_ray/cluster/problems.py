@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cast_ray.cluster.node_probe import CODE, Found
+from cast_ray.cluster.placement import Node
 
 WEIGHT_FILES = 3
 """In each host's shared memory: two versions, and a file for the next one."""
@@ -19,28 +20,10 @@ _GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterNode:
-    """A node as Ray describes it."""
-
-    node_id: str
-    ip: str
-    is_head: bool
-    num_cpus: float
-    num_gpus: float
-    memory_bytes: float
-    """What Ray gives to tasks."""
-
-    @property
-    def can_compute(self) -> bool:
-        """Whether engines and learner ranks may be placed here."""
-        return self.num_cpus > 0 or self.num_gpus > 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
     """A node and its answer to the driver's question."""
 
-    node: ClusterNode
+    node: Node
     facts: Found | None
     """None = no answer."""
     silence: str = ""
@@ -65,11 +48,11 @@ class Needs:
 
 def labels(reports: Sequence[NodeReport]) -> list[str]:
     """Return a name for each node: its address, plus its id if two nodes share the address."""
-    addresses = [report.node.ip for report in reports]
+    addresses = [report.node.address for report in reports]
     return [
-        report.node.ip
-        if addresses.count(report.node.ip) == 1
-        else f"{report.node.ip} (node {report.node.node_id[:8]})"
+        report.node.address
+        if addresses.count(report.node.address) == 1
+        else f"{report.node.address} (node {report.node.node_id[:8]})"
         for report in reports
     ]
 
@@ -135,7 +118,8 @@ def _problems(driver: Found, report: NodeReport, needs: Needs) -> Iterator[str]:
         if fault:
             yield f"{key}={needs.stores[key]}: {fault}"
     wanted = WEIGHT_FILES * needs.weight_bytes
-    if report.node.can_compute and facts["shared_memory_free"] < wanted:
+    can_compute = any(report.node.bundle.values())  # engines and learner ranks may run there
+    if can_compute and facts["shared_memory_free"] < wanted:
         yield (
             f"/dev/shm has {gib(facts['shared_memory_free'])} free, and weights in transfer to the "
             f"engines take {gib(wanted)}: give it more (docker run --shm-size)"

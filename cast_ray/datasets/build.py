@@ -13,11 +13,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cast_ray.datasets.chunks import Chunk, ChunkStore, ChunkWorkers, differences
 from cast_ray.errors import ConfigError, PuzzleError, RemoteTimeout
@@ -34,55 +33,40 @@ from cast_ray.games.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, w
 from solver_actors.registry import StartSolver
 
 
-class BuildProgress:
+class BuildProgress(Progress):
     """Shows the progress of a build in a ``with`` block; without a terminal, only its lines."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Show nothing yet. ``console`` None = standard output."""
-        self._console = console or Console(
+        console = console or Console(
             force_terminal=sys.stdout.isatty(), soft_wrap=True, highlight=False, emoji=False
         )
-        self._bar = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:,}/{task.total:,} puzzles"),
             TextColumn("{task.fields[attempts]:,} attempts, {task.fields[rate]:,.0f}/s"),
             TimeRemainingColumn(),
-            console=self._console,
+            console=console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not console.is_terminal,
         )
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> BuildProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def begin(self, name: str, num_wanted: int) -> None:
         """Show a new set in place of the last one."""
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(name, total=num_wanted, attempts=0, rate=0.0)
+        for task in self.task_ids:
+            self.remove_task(task)
+        self.add_task(name, total=num_wanted, attempts=0, rate=0.0)
 
-    def advance(self, num_attempts: int, num_kept: int) -> None:
-        """Update the bar."""
-        if self._task is None:
-            return
-        seconds = next(t.elapsed for t in self._bar.tasks if t.id == self._task) or 0.0
-        rate = num_attempts / seconds if seconds else 0.0
-        self._bar.update(self._task, completed=num_kept, attempts=num_attempts, rate=rate)
+    def show(self, num_attempts: int, num_kept: int) -> None:
+        """Update the bar of the set."""
+        (task,) = self.tasks
+        rate = num_attempts / task.elapsed if task.elapsed else 0.0
+        self.update(task.id, completed=num_kept, attempts=num_attempts, rate=rate)
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        self._bar.console.print(text, markup=False, emoji=False)
+        self.console.print(text, markup=False, emoji=False)
 
 
 SETTINGS, SPLIT, VERSION, ROLE = (
@@ -142,17 +126,11 @@ def available_tiers(game: str | None = None, tier: str | None = None) -> list[tu
     Raises:
         ConfigError: there is no such game or tier, or a tier is given without its game.
     """
-    if game is None:
-        if tier is not None:
-            raise ConfigError(f"--tier {tier} needs --game")
-        games = list(GAMES)
-    else:
-        get_game(game)
-        games = [game]
-    pairs = [(name, each) for name in games for each in get_game(name).tiers]
     if tier is None:
-        return pairs
-    assert game is not None
+        games = list(GAMES) if game is None else [game]
+        return [(name, each) for name in games for each in get_game(name).tiers]
+    if game is None:
+        raise ConfigError(f"--tier {tier} needs --game")
     return [(game, PuzzleSource(game=game, tier=tier, seed=0).level.name)]
 
 
@@ -178,7 +156,7 @@ def build_data_set(
         for outcome in chunk.outcomes():
             if not collector.is_finished:
                 collector.offer(outcome)
-        progress.advance(collector.num_attempts, collector.num_kept)
+        progress.show(collector.num_attempts, collector.num_kept)
         if collector.is_finished:
             break
     split = collector.split()

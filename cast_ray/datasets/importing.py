@@ -87,7 +87,7 @@ def import_puzzles(
     progress.begin(file.name, len(given))
     for number, board in enumerate(given, start=1):
         importer.take(board)
-        progress.advance(number, number)
+        progress.show(number, number)
     is_written = bool(importer.puzzles) and (skip_broken or not importer.faults)
     if is_written:
         with refusals_named(out):

@@ -46,22 +46,13 @@ class PuzzleFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """A puzzle in both a training and a test file."""
-
-    train_file: Path
-    train_row: int
-    test_file: Path
-    test_row: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """The result of comparing a training file with a test file."""
 
     train_file: Path
     test_file: Path
-    overlaps: list[Overlap]
+    overlaps: list[tuple[int, int]]
+    """Rows of the shared puzzles in the training and the test file."""
 
 
 def read_puzzle_files(paths: Sequence[Path]) -> list[PuzzleFile]:
@@ -93,13 +84,7 @@ def certify(files: Sequence[PuzzleFile]) -> list[Certificate]:
         for test in files:
             if test.is_training or games.isdisjoint(puzzle.game for puzzle in test.puzzles):
                 continue
-            overlaps = [
-                Overlap(
-                    train_file=train.path, train_row=rows[key], test_file=test.path, test_row=row
-                )
-                for row, key in enumerate(_keys(test))
-                if key in rows
-            ]
+            overlaps = [(rows[key], row) for row, key in enumerate(_keys(test)) if key in rows]
             certificates.append(
                 Certificate(train_file=train.path, test_file=test.path, overlaps=overlaps)
             )
@@ -193,8 +178,8 @@ def _verdict(test_file: Path, certificates: Sequence[Certificate]) -> list[Text]
             verdict = f"{test_file} and {each.train_file} share {len(each.overlaps):,}"
             lines.append(Text.assemble(("NOT DISJOINT ", "bold red"), f"up to symmetry: {verdict}"))
         lines += [
-            Text(f"  test row {overlap.test_row} = training row {overlap.train_row}")
-            for overlap in each.overlaps[:_NUM_LISTED]
+            Text(f"  test row {test_row} = training row {train_row}")
+            for train_row, test_row in each.overlaps[:_NUM_LISTED]
         ]
         if len(each.overlaps) > _NUM_LISTED:
             lines.append(Text(f"  … and {len(each.overlaps) - _NUM_LISTED:,} more"))

@@ -204,15 +204,6 @@ def forget(copy: Path) -> None:
     shutil.rmtree(copy, ignore_errors=True)
 
 
-def download_directory(uri: Uri, directory: Path) -> None:
-    """Copy a directory at a URI to a local one, which is complete or absent.
-
-    Raises:
-        StorageError, RunDirectoryError: as in ``localized``.
-    """
-    _download(_files_of(uri), uri, directory)
-
-
 def _files_of(uri: Uri) -> list[StoredFile]:
     """Return the files of a directory: those that its marker names, or all without a marker."""
     files = list_files(uri)

@@ -55,7 +55,7 @@ def replaced(key: str, old: str, new: str) -> Mistake:
 GPU = ("available_node_types", "gpu")
 CLOUD_MISTAKES: list[tuple[Mistake, str]] = [
     (typo("max_workers", wrong="max_worker"), "'max_worker' was unexpected"),
-    (typo("provider", "region", wrong="regoin"), "provider.regoin is not known: did you mean regi"),
+    (typo("provider", "region", wrong="regoin"), "provider.regoin is unknown: did you mean regi"),
     (put("provider", "region", value=""), "provider.region is missing"),
     (put("auth", value={}), "auth.ssh_user is missing"),
     (put("head_node_type", value="haed"), "head_node_type is 'haed'"),
@@ -136,8 +136,8 @@ def test_a_mistake_is_named(path: Path, mistake: Mistake, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [1", "line 1 is no YAML"),
-        ("- a\n- b\n", "is no cluster file"),
+        ("a: [1", "line 1 is not YAML"),
+        ("- a\n- b\n", "is not a cluster file"),
         (None, "cannot be read"),
     ],
 )

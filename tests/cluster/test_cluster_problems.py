@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cast_ray.cluster.node_probe import Found, look, model_fault
+from cast_ray.cluster.placement import Node
 from cast_ray.cluster.problems import (
-    ClusterNode,
     Needs,
     NodeReport,
     clock_ahead_s,
@@ -40,13 +40,12 @@ NEEDS = Needs(
 )
 
 
-def node(number: int, *, cpus: float = 4.0, ip: str = "") -> ClusterNode:
-    return ClusterNode(
-        node_id=f"{number:056x}"[::-1],
-        ip=ip or f"10.0.0.{number}",
+def node(number: int, *, cpus: float = 4.0, address: str = "") -> Node:
+    return Node(
+        address=address or f"10.0.0.{number}",
+        bundle={"CPU": cpus, "GPU": 0.0},
         is_head=number == 0,
-        num_cpus=cpus,
-        num_gpus=0.0,
+        node_id=f"{number:056x}"[::-1],
         memory_bytes=GIB,
     )
 
@@ -167,7 +166,7 @@ def test_full_disk_and_dead_nodes_are_noted() -> None:
 
 
 def test_nodes_of_one_address_are_told_apart() -> None:
-    one, two = (NodeReport(node=node(n, ip="10.0.0.9"), facts=GOOD) for n in (1, 2))
+    one, two = (NodeReport(node=node(n, address="10.0.0.9"), facts=GOOD) for n in (1, 2))
     assert labels([one, two, report(3)]) == [
         "10.0.0.9 (node 10000000)",
         "10.0.0.9 (node 20000000)",
@@ -205,7 +204,7 @@ def test_model_directory_is_judged_by_what_is_in_it(tmp_path: Path) -> None:
     model = tmp_path / "model"
     assert model_fault(str(model)) == "is not a directory"
     model.mkdir()
-    assert "has no config.json that can be read (No such file" in model_fault(str(model))
+    assert "no readable config.json (No such file" in model_fault(str(model))
     (model / "config.json").write_text("{}")
     assert model_fault(str(model)) == "has no safetensors weights"
     (model / "model.safetensors").touch()

@@ -17,7 +17,7 @@ from cast_ray.cluster.machine import (
     has_cpu_torch,
     installed_versions,
     is_compiled,
-    kernel_caches,
+    kernel_cache,
     pinned_versions,
     solver_sources,
 )
@@ -222,18 +222,18 @@ def test_kernels_older_than_their_source_are_cold(
     index.parent.mkdir(parents=True)
     index.touch()
     os.utime(index, (compiled_at, compiled_at))
-    assert is_compiled(source, [tmp_path / "cache"]) == ok
-    assert doctor.check_kernels([source], [tmp_path / "cache"]).ok == ok
+    assert is_compiled(source, tmp_path / "cache") == ok
+    assert doctor.check_kernels([source], tmp_path / "cache").ok == ok
 
 
 def test_cold_kernels_can_be_fixed(source: Path, tmp_path: Path) -> None:
-    finding = doctor.check_kernels([source], [tmp_path / "cache"])
+    finding = doctor.check_kernels([source], tmp_path / "cache")
     assert (finding.ok, finding.detail) == (False, "not compiled yet for chess")
     assert "--fix" in finding.remedy
 
 
 def test_cache_that_cannot_be_written_is_named(source: Path) -> None:
-    finding = doctor.check_kernels([source], [Path("/proc/1/numba")])
+    finding = doctor.check_kernels([source], Path("/proc/1/numba"))
     assert not finding.ok
     assert os.geteuid() == 0 or "set NUMBA_CACHE_DIR" in finding.remedy
 
@@ -244,7 +244,7 @@ def test_every_solver_with_kernels_is_looked_at() -> None:
 
 def test_named_cache_is_the_only_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert kernel_caches() == [tmp_path]
+    assert kernel_cache() == tmp_path
 
 
 def test_weight_receiver_is_announced_to_vllm() -> None:
@@ -286,7 +286,7 @@ def test_nonsense_in_a_pid_file_is_no_death(shared_memory: Path) -> None:
 
 def test_the_kernels_of_every_solver_are_compiled_by_solving_built_in_games() -> None:
     compile_kernels(GAMES)
-    cold = [source.stem for source in solver_sources() if not is_compiled(source, kernel_caches())]
+    cold = [source.stem for source in solver_sources() if not is_compiled(source, kernel_cache())]
     assert cold == []
 
 

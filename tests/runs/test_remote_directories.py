@@ -20,7 +20,6 @@ from cast_ray.runs.object_store import check_reachable, list_files, read_bytes, 
 from cast_ray.runs.remote_directories import (
     check_whole_at,
     delete_directory,
-    download_directory,
     is_whole,
     localized,
     upload_directory,
@@ -80,8 +79,6 @@ def test_a_directory_comes_back_as_it_went(
     upload_directory(model, uri)
     assert is_whole(uri)
     check_whole_at(uri)
-    download_directory(uri, tmp_path / "again")
-    assert _content(tmp_path / "again") == _content(model)
     assert _content(localized(uri)) == _content(model)
 
 
@@ -237,6 +234,6 @@ def test_an_upload_waits_for_a_store_that_comes_back(
 
 def test_patience_ends_with_the_stores_own_words(server: S3Server) -> None:
     started = time.monotonic()
-    with pytest.raises(StorageError, match="is not there"):
+    with pytest.raises(StorageError, match="does not exist"):
         with_retries(lambda: read_bytes(server.uri("no-bucket/x")), patience_s=2)
     assert 0.5 < time.monotonic() - started < 10

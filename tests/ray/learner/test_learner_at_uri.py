@@ -14,7 +14,7 @@ import torch
 
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.runs.object_store import check_reachable, list_files
-from cast_ray.runs.remote_directories import download_directory, is_whole, upload_directory
+from cast_ray.runs.remote_directories import is_whole, localized, upload_directory
 from cast_ray.runs.uris import Uri
 from tests.support.learner_double import (
     DAPO,
@@ -82,11 +82,11 @@ def test_a_checkpoint_at_a_uri_is_the_local_one_and_goes_on_bit_for_bit(
     processes.call("update", TABLE, ROWS, DAPO, START_LOGPROBS)
     processes.call("save_checkpoint", tmp_path / "straight", {"step": 2})
 
-    download_directory(place, tmp_path / "brought")
+    brought = localized(place)
     names = {path.name for path in (tmp_path / "local").iterdir()}
-    assert {path.name for path in (tmp_path / "brought").iterdir()} == names
+    assert {path.name for path in brought.iterdir()} == names
     assert "random_states-00001.safetensors" in names
-    _assert_equal(tensors_of(tmp_path / "brought"), tensors_of(tmp_path / "local"))
+    _assert_equal(tensors_of(brought), tensors_of(tmp_path / "local"))
 
     processes.begin(settings, num_ranks=2)
     assert processes.call("load_checkpoint", place) == {"step": 1}
@@ -101,10 +101,10 @@ def test_a_model_at_a_uri_is_the_local_one(
     processes.begin(settings, num_ranks=2)
     processes.call("save_model", tmp_path / "local")
     processes.call("save_model", uri / "model")
-    download_directory(uri / "model", tmp_path / "brought")
+    brought = localized(uri / "model")
     for path in (tmp_path / "local").iterdir():
         if path.name != "complete.json":
-            assert (tmp_path / "brought" / path.name).read_bytes() == path.read_bytes()
+            assert (brought / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_checkpoint_is_whole_only_when_every_rank_has_sent_its_files(
