@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -39,6 +40,7 @@ from cast_ray.runs.object_store import (
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 _FILES_AT_ONCE = 4
 _PATIENCE_S = 120.0
@@ -65,8 +67,18 @@ def local_name(uri: Uri) -> str:
     return f"{uri.name}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
 
 
-def with_retries(work: Callable[[], T], *, patience_s: float = _PATIENCE_S) -> T:
+def with_retries(
+    work: Callable[[], T],
+    *,
+    patience_s: float = _PATIENCE_S,
+    rest: Callable[[float], None] = time.sleep,
+) -> T:
     """Return what ``work`` returns, retried with growing delays while a store is unreachable.
+
+    Args:
+        work: raises StorageError while it is.
+        patience_s: how long to retry.
+        rest: waits for the given seconds between two attempts.
 
     Raises:
         StorageError: the last one, after ``patience_s``.
@@ -75,10 +87,11 @@ def with_retries(work: Callable[[], T], *, patience_s: float = _PATIENCE_S) -> T
     while True:
         try:
             return work()
-        except StorageError:
+        except StorageError as error:
             if time.monotonic() + delay > deadline:
                 raise
-        time.sleep(delay)
+            logger.warning("%s; trying again in %.1f s", error, delay)
+        rest(delay)
         delay = min(2 * delay, _MAX_DELAY_S)
 
 

@@ -8,23 +8,19 @@ the same seeds. A checkpoint is written only after everything before it has been
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from cast_ray.errors import StorageError
 from cast_ray.runs.object_store import delete_file, upload_file
+from cast_ray.runs.remote_directories import with_retries
 from cast_ray.runs.remote_run import WEIGHTS
 from cast_ray.runs.uris import Uri
 
-logger = logging.getLogger(__name__)
-
 _LOOK_EVERY_S = 1.0
 _PATIENCE_S = 300.0
-_FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0
 
 _Stamp: TypeAlias = tuple[int, int]
 """Size of a file in bytes, and time of its last change in ns."""
@@ -114,56 +110,50 @@ class RunPublisher:
             raise self._failure
 
     def _run(self) -> None:
-        away_since, delay = None, _FIRST_DELAY_S
-        while not self._is_closed:
-            asked = self._asked
-            try:
-                self._pass(everything=asked > self._done)
-                away_since, delay = None, _FIRST_DELAY_S
+        try:
+            while not self._is_closed:
+                done = with_retries(self._pass, patience_s=self._patience_s, rest=self._rest)
                 with self._changed:
-                    self._done = asked
+                    self._done = done
                     self._changed.notify_all()
-                    if self._asked == asked and not self._is_closed:
+                    if self._asked == done and not self._is_closed:
                         self._changed.wait(_LOOK_EVERY_S)
-            except StorageError as error:
-                away_since = away_since or time.monotonic()
-                logger.warning("%s; trying again in %.0f s", error, delay)
-                if time.monotonic() + delay - away_since > self._patience_s:
-                    self._fail(error)
-                    return
-                self._rest(delay)
-                delay = min(2 * delay, _MAX_DELAY_S)
-            except BaseException as error:  # raised by the next call of send
-                self._fail(error)
-                return
+        except BaseException as error:  # raised by the next call of send
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
 
     def _rest(self, delay_s: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed, timeout=delay_s)
 
-    def _fail(self, error: BaseException) -> None:
-        with self._changed:
-            self._failure = error
-            self._changed.notify_all()
+    def _pass(self) -> int:
+        """Upload what has changed, delete what is gone, and return the request that this answers.
 
-    def _pass(self, *, everything: bool) -> None:
-        """Upload what has changed, then delete what is gone."""
+        Once the publisher is closed, nothing more is written.
+        """
+        asked = self._asked
+        everything = asked > self._done
         found = dict(self._found())
-        changed = [name for name, stamp in found.items() if self._sent.get(name) != stamp]
-        for name in changed:
-            if not (everything or _is_trajectory(name)) or self._is_closed:
+        for name, stamp in found.items():
+            if self._is_closed:
+                return asked
+            if self._sent.get(name) == stamp or not (everything or _is_trajectory(name)):
                 continue
             self._may_write()
             try:
                 upload_file(self._directory / name, self._uri / name)
             except FileNotFoundError:  # a group whose step was written in the meantime
                 continue
-            self._sent[name] = found[name]
+            self._sent[name] = stamp
         # Only trajectories are ever deleted or moved, and a step is uploaded before its groups go.
         for name in [name for name in self._sent if _is_trajectory(name) and name not in found]:
+            if self._is_closed:
+                break
             self._may_write()
             delete_file(self._uri / name)
             del self._sent[name]
+        return asked
 
     def _found(self) -> Iterator[tuple[str, _Stamp]]:
         """Yield the working copy's files: groups, then steps that replace them, then others."""
