@@ -116,7 +116,7 @@ import sys, time
 from pathlib import Path
 import torch
 from cast_ray.runs.directories import make_partial, publish
-from cast_ray.learner.state import write_shards
+from cast_ray.learner.state_shards import write_shards
 
 def tensors():
     for number in range(5):
