@@ -11,7 +11,9 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from filelock import FileLock
 
 from cast_ray.config.load import load_value_net_config, save_config
 from cast_ray.config.value_net import ValueNetConfig
@@ -35,7 +37,7 @@ class ValueNetDirectory:
         self.metrics = path / "metrics.jsonl"
         self.summary = path / "summary.json"
         self.value_net = path / "value_net"
-        self._lock: TextIO | None = None
+        self._lock: FileLock | None = None
 
     @classmethod
     def open(cls, path: Path, config: ValueNetConfig, *, resume: bool) -> ValueNetDirectory:
