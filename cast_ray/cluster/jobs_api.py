@@ -67,17 +67,18 @@ def _get(url: str, request: Request, timeout_s: float) -> dict[str, object]:
     try:
         with urlopen(request, timeout=timeout_s) as response:
             answer = json.load(response)
+        if isinstance(answer, dict):
+            return answer
+        found = type(answer).__name__
     except HTTPError as error:
         if error.code in (401, 403):
             raise EnvironmentSetupError(REFUSED.format(url=url)) from None
-        raise EnvironmentSetupError(f"{url} is no Ray dashboard: {path} is {error.code}") from None
+        found = str(error.code)
     except (HTTPException, ValueError):
-        raise EnvironmentSetupError(f"{url} is no Ray dashboard: {path} is no JSON") from None
+        found = "not JSON"
     except OSError as error:
         raise unreachable(url, error) from None
-    if not isinstance(answer, dict):
-        raise EnvironmentSetupError(f"{url} is no Ray dashboard: {path} is no JSON object")
-    return answer
+    raise EnvironmentSetupError(f"{url} is not a Ray dashboard: {path} is {found}; check --address")
 
 
 def _token(url: str) -> str:

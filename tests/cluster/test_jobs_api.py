@@ -139,7 +139,7 @@ def test_other_ray_is_named_with_both_versions() -> None:
 def test_server_of_something_else_is_no_dashboard(answer: Answer) -> None:
     with (
         dashboard(lambda path, authorization: answer) as url,
-        pytest.raises(EnvironmentSetupError, match="is no Ray dashboard"),
+        pytest.raises(EnvironmentSetupError, match="is not a Ray dashboard"),
     ):
         probe(url, timeout_s=5)
 
