@@ -29,8 +29,9 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import CastRayError, RunInterrupted
 from cast_ray.numba_cache import use_kernel_cache
-from cast_ray.runs.remote_session import local_run_dir, readable, stored_config
-from cast_ray.runs.uris import child_uri, is_uri
+from cast_ray.runs.remote_run import readable_copy, working_copy
+from cast_ray.runs.remote_session import stored_config
+from cast_ray.runs.uris import Uri, path_or_uri
 
 app = typer.Typer(
     name="cast-ray",
@@ -79,7 +80,7 @@ def train(
     given = list(overrides or [])
     resolved = load_config(config, given)
     if resume and config is None and resolved.run_dir:
-        stored = stored_config(resolved.run_dir)
+        stored = stored_config(path_or_uri(resolved.run_dir))
         # A resumed run keeps the values that it was started with.
         resolved = load_config(stored, given) if stored else resolved
     if not unsupervised and is_ray_job():
@@ -96,7 +97,7 @@ def train(
         options = [] if config is None else ["--config", str(config)]
         code = supervise(
             driver_command([*options, *given]),
-            run_dir=local_run_dir(resolved.run_dir),
+            run_dir=working_copy(path_or_uri(resolved.run_dir)),
             resume=resume,
             max_restarts=resolved.driver_restarts,
         )
@@ -159,7 +160,7 @@ def replay(
     """
     from cast_ray.training.replay.replay import format_replay, replay_run
 
-    run_dir = readable(run, with_weights=True)
+    run_dir = readable_copy(path_or_uri(run), with_weights=True)
     result = replay_run(run_dir)
     typer.echo(format_replay(result))
     differs = bool(result.differences)
@@ -179,12 +180,13 @@ def report(run: Annotated[str, typer.Argument(help="Run directory, or its URI.")
     from cast_ray.runs.report import write_report
     from cast_ray.runs.run_directory import RunDirectory
 
-    page = write_report(RunDirectory.existing(readable(run)))
-    if is_uri(run):
+    location = path_or_uri(run)
+    page = write_report(RunDirectory.existing(readable_copy(location)))
+    if isinstance(location, Uri):
         from cast_ray.runs.object_store import upload_file
 
-        upload_file(page, child_uri(run, page.name))
-        typer.echo(child_uri(run, page.name))
+        upload_file(page, location / page.name)
+        typer.echo(location / page.name)
         return
     typer.echo(page)
 

@@ -13,7 +13,7 @@ from cast_ray.cli.options import Host, Overrides, Port
 from cast_ray.config.load import load_config
 from cast_ray.errors import ModelError
 from cast_ray.runs.remote_session import stored_config
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import path_or_uri
 
 _ANSWER_TOKENS = "rollout.max_answer_tokens=1024"
 """For a model that is not a run of ours: the default of 8 suits the small policy only."""
@@ -56,14 +56,15 @@ def serve(
         given.insert(0, model)
         model = ""
     model = model or str(newest_trained(Path("runs")))
-    stored = stored_config(model)
+    location = path_or_uri(model)
+    stored = stored_config(location)
     if stored is None and not any(item.startswith("rollout.max_answer_tokens=") for item in given):
         given.insert(0, _ANSWER_TOKENS)
     until = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: until.set())
     serve_model(
-        model if is_uri(model) else Path(model),
+        location,
         load_config(stored, given),
         ServiceOptions(host=host, port=port, name=name, max_replicas=max_replicas, runs=runs),
         say=lambda text: typer.echo(text, err=True),

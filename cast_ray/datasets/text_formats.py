@@ -1,6 +1,6 @@
-"""Boards of other people's files, as text that ``Game.decode`` reads: what an import starts from.
+"""Read boards from files of other programs, as text for ``Game.decode``.
 
-A fault of one board is a value, so that all faults of a file can be shown together.
+A board's fault is returned as a value, so that all faults of a file can be shown together.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _BOARD_COLUMNS = ("board", "board_config")
 _MINE_COLUMNS = ("mines", "mine_positions")
 _COST_COLUMNS = ("cost_to_go", "optimal_moves", "min_moves_optimal")
 _FROM_XSB = str.maketrans("@+$. -", "PSXO__")
-"""The usual Sokoban symbols in ours; ``#`` and ``*`` mean the same in both, no other is in both."""
-
-
+"""The usual Sokoban symbols to ours; only ``#`` and ``*`` are in both, with the same meaning."""
 _SHOWN_CHARACTERS = 40
 
 
@@ -37,13 +35,13 @@ class BoardText:
     """One board of a file."""
 
     place: str
-    """Where it stands: ``row 3`` from zero, or ``line 17`` of a text, from one."""
+    """Where it is in the file: ``row 3``, from zero, or ``line 17`` of a text, from one."""
     text: str = ""
     """For ``Game.decode``."""
     fault: str = ""
-    """Why there is no text; empty if there is one."""
+    """Why there is no text; empty if there is."""
     cost: float | None = None
-    """The cost that the file gives; ``inf`` = infinite, NaN = unknown, None = no cost given."""
+    """The cost given in the file; ``inf`` = infinite, NaN = unknown, None = not given."""
 
 
 def read_boards(path: Path, game: str, tier: Tier) -> list[BoardText]:
@@ -51,9 +49,9 @@ def read_boards(path: Path, game: str, tier: Tier) -> list[BoardText]:
 
     Args:
         path: a Parquet file with a column of boards, or of mines and first clicks; or boards as
-            text, separated by empty lines or lines that begin with ``;``, in Rush Hour one a line.
+            text, separated by empty lines or lines that start with ``;`` (Rush Hour: one per line).
         game: name of the game.
-        tier: gives the size of Minesweeper boards of which a file gives the mines only.
+        tier: the size of Minesweeper boards if the file only has mines.
 
     Raises:
         PuzzleError: the file cannot be read, or has no column of boards.
@@ -83,12 +81,12 @@ def _parquet_boards(path: Path, table: pa.Table, game: str, tier: Tier) -> list[
         to_text = partial(_mine_text, column=mine_column, tier=tier)
     elif any("seed" in name for name in names):
         raise PuzzleError(
-            f"{path} holds seeds of another generator and no boards, so there is nothing to "
-            "import: build boards with cast-ray data build, or export the boards themselves"
+            f"{path} has seeds of another generator and no boards: build boards with cast-ray data "
+            "build, or export the boards themselves"
         )
     else:
         raise PuzzleError(
-            f"{path} has the columns {', '.join(names)}, and none of them holds boards: name that "
+            f"{path} has the columns {', '.join(names)}, and none of them has boards: call that "
             "column board, or for Minesweeper give mines and first_click"
         )
     return [
@@ -110,15 +108,15 @@ def _given(
 
 
 def _given_cost(row: Mapping[str, Any], column: str | None, game: str) -> float | None:
-    """Return the cost of a row; None if the file gives none."""
+    """Return the cost of a row; None if it has none."""
     if column is None:
         return None
     cost = row[column]
-    if "cost_status" in row and isinstance(cost, int | None):  # a file of ours
+    if "cost_status" in row and isinstance(cost, int | None):  # one of our files
         return cost_as_float(cost, row["cost_status"])
     if isinstance(cost, int | float) and not math.isnan(cost):
         return float(cost)
-    # The reference writes null for Minesweeper boards that its solver loses.
+    # The reference implementation writes null for Minesweeper boards that its solver loses.
     return math.inf if game == "minesweeper" else None
 
 
@@ -152,7 +150,7 @@ def _text_boards(text: str, game: str) -> Iterator[BoardText]:
 
 
 def _rush_hour_lines(text: str, game: str) -> Iterator[BoardText]:
-    """Yield one board a line: ``[moves] board [states]``, as public lists have it."""
+    """Yield one board per line: ``[moves] board [states]``, as in public lists."""
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
         if not words or line.startswith((";", "#")):
@@ -160,7 +158,7 @@ def _rush_hour_lines(text: str, game: str) -> Iterator[BoardText]:
         place = f"line {number}"
         cost = float(words.pop(0)) if len(words) > 1 and words[0].isdecimal() else None
         if len(words) == 2 and words[1].isdecimal():
-            words.pop()  # the number of states in reach
+            words.pop()  # the number of reachable states
         if len(words) == 1:
             yield BoardText(place=place, text=words[0], cost=cost)
         else:
@@ -169,10 +167,10 @@ def _rush_hour_lines(text: str, game: str) -> Iterator[BoardText]:
 
 
 def _from_xsb(lines: list[str]) -> list[str]:
-    """Return Sokoban lines in our symbols, with wall for what is outside of the room.
+    """Return Sokoban lines in our symbols, with walls outside the room.
 
-    A space may be floor or no part of the room, and lines may end early: what the player could not
-    walk to if there were no boxes becomes wall. Floor written as ``_`` stays what it is.
+    A space may be floor or outside, and lines may end early: what the player could not reach
+    without boxes becomes wall. Floor written as ``_`` stays floor.
     """
     cols = max(len(line) for line in lines)
     given = [line.ljust(cols) for line in lines]
@@ -181,7 +179,7 @@ def _from_xsb(lines: list[str]) -> list[str]:
         (r, c) for r, line in enumerate(board) for c, symbol in enumerate(line) if symbol in "PS"
     }
     if not inside:
-        return board  # has a fault of its own, to be named with these rows and columns
+        return board  # decoding it names its fault with these rows and columns
     unvisited = list(inside)
     while unvisited:
         row, col = unvisited.pop()
@@ -202,22 +200,22 @@ def _from_xsb(lines: list[str]) -> list[str]:
 def _opened_board(
     rows: object, cols: object, *, mines: Iterable[tuple[int, int]], first_click: tuple[int, int]
 ) -> str:
-    """Return a Minesweeper board as text, its first click opened by the rules of the game."""
+    """Return a Minesweeper board as text, with its first click opened by the rules."""
     if not (isinstance(rows, int) and isinstance(cols, int) and rows > 0 and cols > 0):
         raise PuzzleError(f"rows and cols must be positive numbers, got {rows!r} and {cols!r}")
     state = start_state(rows, cols, mines=mines, first_click=first_click)
     return get_game("minesweeper").encode(state)
 
 
-def _plain(value: object, column: str) -> Any:  # Any: lists of somebody's file, checked by _pair
-    """Return a list, also one that is written as JSON text."""
+def _plain(value: object, column: str) -> Any:  # Any: checked by _pair
+    """Return a list, which may be written as JSON text."""
     if not isinstance(value, str):
         return value
     try:
         return json.loads(value)
-    except (ValueError, RecursionError):  # no JSON, thousands of digits, thousands of brackets
+    except (ValueError, RecursionError):  # not JSON, or too many digits or brackets
         raise PuzzleError(
-            f"{column} is {value[:_SHOWN_CHARACTERS]!r}, which is no list: give [row, column]"
+            f"{column} is {value[:_SHOWN_CHARACTERS]!r}, which is not a list: give [row, column]"
         ) from None
 
 

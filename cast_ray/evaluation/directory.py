@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import lock_directory, refusals_named, written_aside
+from cast_ray.files import hold_lock, refusals_named, written_aside
 
 
 class EvaluationDirectory:
@@ -46,8 +46,8 @@ class EvaluationDirectory:
             raise RunDirectoryError(
                 f"{path} exists and holds no evaluation: give another --out; nothing was changed"
             )
-        directory._lock = lock_directory(
-            _made(path),
+        directory._lock = hold_lock(
+            _made(path) / ".lock",
             f"another process uses {path}: wait until it ends, or give another --out",
         )
         if not directory.description.is_file():

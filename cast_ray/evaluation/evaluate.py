@@ -22,8 +22,8 @@ from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles, seen_in_trai
 from cast_ray.evaluation.with_players import play_with_player
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.runs.uris import PathOrUri
 from solver_actors.oracle import Oracle
 from solver_actors.players import is_privileged
 from solver_actors.scoring import Scorer
@@ -155,7 +155,7 @@ def _play_with_engines(
     model = plan.models[number]
     scorer = Scorer(Oracle(max_bytes=_ORACLE_BYTES))
     found: list[Attempt] = []
-    for run, (place, config) in enumerate(zip(model.places, model.configs, strict=True)):
+    for run, (location, config) in enumerate(zip(model.locations, model.configs, strict=True)):
         plays = [
             Play.of(
                 which,
@@ -168,7 +168,7 @@ def _play_with_engines(
         ]
         label = model.label if len(model.sources) == 1 else f"{model.label}, run {run + 1}"
         tables = play_with_engines(
-            model_directory(place), plays, config, label=label, progress=progress
+            model_directory(location), plays, config, label=label, progress=progress
         )
         for table in tables.values():
             found += attempts_of_trajectories(table, scorer, model=model.label, run=run)
@@ -179,7 +179,7 @@ def _puzzles(plan: Evaluation) -> dict[GameTier, list[Puzzle]]:
     """Return the puzzles for all models; none of the models was trained on any of them."""
     trained = [model for model in plan.models if model.kind is Kind.ENGINE]
     seen = {
-        puzzle for model in trained for place in model.places for puzzle in seen_in_training(place)
+        puzzle for model in trained for at in model.locations for puzzle in seen_in_training(at)
     }
     config = (trained or plan.models)[0].configs[0]
     found = {
@@ -203,7 +203,7 @@ def _description(plan: Evaluation, puzzles: Mapping[GameTier, list[Puzzle]]) -> 
             {
                 "label": model.label,
                 "sources": list(model.sources),
-                "weights": [_digest_of_weights(place) for place in model.places]
+                "weights": [_digest_of_weights(location) for location in model.locations]
                 if model.kind is Kind.ENGINE
                 else [],
                 "values": [_values(config) for config in model.configs],
@@ -236,9 +236,9 @@ def _values(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def _digest_of_weights(place: PathOrUri) -> str:
+def _digest_of_weights(location: PathOrUri) -> str:
     """Return what identifies the weights of a local model; empty for one at a URI."""
-    directory = model_directory(place)
+    directory = model_directory(location)
     if not isinstance(directory, Path):
         return ""
     files = sorted(directory.glob("*.safetensors"))

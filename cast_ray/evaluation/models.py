@@ -13,10 +13,10 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
 from cast_ray.rollout.chat import read_chat_pieces
-from cast_ray.runs.remote_directories import PathOrUri, below, has_file, is_whole, localized
+from cast_ray.runs.remote_directories import has_file, is_whole, localized
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
-from cast_ray.runs.uris import is_uri, name_of
+from cast_ray.runs.uris import PathOrUri, path_or_uri
 from serve.engine.vllm_args import check_vllm_options
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player, is_player
@@ -59,9 +59,9 @@ class EvaluatedModel:
         return self.sources[0].removeprefix(_ENDPOINT)
 
     @property
-    def places(self) -> tuple[PathOrUri, ...]:
-        """Run or model directories, for ``Kind.ENGINE``."""
-        return tuple(source if is_uri(source) else Path(source) for source in self.sources)
+    def locations(self) -> tuple[PathOrUri, ...]:
+        """Run or model directories, if our engines load it."""
+        return tuple(map(path_or_uri, self.sources))
 
 
 def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> EvaluatedModel:
@@ -92,7 +92,7 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         base = ()
     configs = []
     for source in sources:
-        stored = stored_config(source) if kind is Kind.ENGINE else None
+        stored = stored_config(path_or_uri(source)) if kind is Kind.ENGINE else None
         if kind is Kind.ENGINE and stored is None:
             base = _limits(_longest_conversation(source))
         config = load_config(stored, [*(() if stored else base), *overrides])
@@ -146,7 +146,7 @@ def model_directory(model: PathOrUri) -> PathOrUri:
         ModelError: there is none.
     """
     if is_run(model):
-        trained = below(model, "model")
+        trained = model / "model"
         if not is_whole(trained):
             raise ModelError(f"{model} has no trained model yet; finish it with cast-ray train")
         return trained
@@ -189,8 +189,7 @@ def _most_positions(source: str) -> int | None:
 
 def _files_of(source: str) -> Path:
     """Return a local directory with a model's files except its weights."""
-    place = model_directory(source if is_uri(source) else Path(source))
-    return localized(place, with_weights=False)
+    return localized(model_directory(path_or_uri(source)), with_weights=False)
 
 
 def _longest_conversation(source: str) -> int:
@@ -209,4 +208,4 @@ def _longest_conversation(source: str) -> int:
 
 
 def _short(source: str) -> str:
-    return source if source.startswith(_ENDPOINT) or is_player(source) else name_of(source)
+    return source if source.startswith(_ENDPOINT) or is_player(source) else path_or_uri(source).name

@@ -13,9 +13,9 @@ from cast_ray.errors import ConfigError
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec
-from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.runs.remote_run import is_run, readable_copy
 from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.runs.uris import PathOrUri
 from solver_actors.oracle import Oracle
 from solver_actors.registry import StartSolver
 
@@ -132,5 +132,5 @@ def seen_in_training(model: PathOrUri) -> set[str]:
     """Return the ids of a run's training and validation puzzles; none for a model directory."""
     if not is_run(model):
         return set()
-    boards = read_boards(RunDirectory.existing(readable_copy(model, rooms=["puzzles"])).puzzles)
+    boards = read_boards(RunDirectory.existing(readable_copy(model, folders=["puzzles"])).puzzles)
     return {puzzle.puzzle_id for puzzle in (*boards.train, *boards.validation)}

@@ -20,9 +20,9 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.rollout.specs import episode_groups, evaluation_sampling
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
-from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import read_table
+from cast_ray.runs.uris import PathOrUri
 from cast_ray.training.workers import Workers
 
 

@@ -14,7 +14,8 @@ import ray
 from cast_ray.algorithms.objective import Objective
 from cast_ray.errors import WeightSyncError
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import PathOrUri, localized
+from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.uris import PathOrUri
 from cast_ray.weights.broadcast import WeightSender
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest, publish_weights

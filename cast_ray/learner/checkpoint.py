@@ -37,7 +37,6 @@ from cast_ray.runs.directories import (
     save_refusals_named,
 )
 from cast_ray.runs.remote_directories import (
-    PathOrUri,
     forget,
     localized,
     scratch_directory,
@@ -45,7 +44,7 @@ from cast_ray.runs.remote_directories import (
     withdraw,
     write_marker,
 )
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import PathOrUri, Uri
 
 _STATE = "learner.json"
 
@@ -80,10 +79,9 @@ def save_checkpoint(
             "num_updates": num_updates(engine),
             "client_state": client_state,
         }
-    if is_uri(directory):
-        _save_at_uri(engine, model, str(directory), state)
+    if isinstance(directory, Uri):
+        _save_at_uri(engine, model, directory, state)
         return
-    directory = Path(directory)
     partial = partial_path(directory)
     with save_refusals_named(directory):
         if is_first:
@@ -98,7 +96,7 @@ def save_checkpoint(
         comm.barrier()
 
 
-def _save_at_uri(engine: Any, model: torch.nn.Module, uri: str, state: Mapping[str, Any]) -> None:
+def _save_at_uri(engine: Any, model: torch.nn.Module, uri: Uri, state: Mapping[str, Any]) -> None:
     """Write a checkpoint on each rank's own host and send it; the marker when all have.
 
     ``state`` is that of rank 0.
@@ -150,7 +148,7 @@ def load_checkpoint(
     state = _state(copy)
     read_state(engine, model, copy, num_updates=state["num_updates"])
     read_random_states(copy, seed=settings.seed)
-    if is_uri(directory):
+    if isinstance(directory, Uri):
         comm.barrier()  # another rank of this host may still read
         forget(copy)
     return state["client_state"]

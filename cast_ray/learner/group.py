@@ -18,7 +18,7 @@ from cast_ray.algorithms.objective import Objective
 from cast_ray.errors import CastRayError, LearnerError, LearnerLost, RemoteTimeout, WeightSyncError
 from cast_ray.learner.actor import LearnerActor, as_actor_class
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import PathOrUri
+from cast_ray.runs.uris import PathOrUri
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest
 

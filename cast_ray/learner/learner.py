@@ -49,7 +49,8 @@ from cast_ray.learner.deepspeed_setup import (
 from cast_ray.learner.lora import merged_weights, without_adapters
 from cast_ray.learner.policy import save_policy
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import PathOrUri, written_at
+from cast_ray.runs.remote_directories import written_at
+from cast_ray.runs.uris import PathOrUri
 
 _LossShareOf: TypeAlias = Callable[[PackedBatch, Tensor, Tensor], LossShare]
 """From a micro-batch, its ``[n]`` learner_logprobs and its ``[n]`` entropies."""

@@ -171,8 +171,8 @@ class TrainingLoop:
             healthy=self._alarm.healthy,
             skipped_updates=self._skipped.in_a_row,
         ).to_json()
-        place = directory.place(directory.checkpoint(step))
-        self._learner.call(lambda group: group.save_checkpoint(place, state))
+        location = directory.location(directory.checkpoint(step))
+        self._learner.call(lambda group: group.save_checkpoint(location, state))
         directory.drop_old_checkpoints(step, kept=self._run.config.checkpoints_kept)
         self._amend(step, seconds_checkpoint=time.perf_counter() - started)
 

@@ -25,8 +25,8 @@ from cast_ray.learner.small_policy import build_small_policy
 from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.runs.directories import make_partial, publish
-from cast_ray.runs.remote_directories import PathOrUri, is_whole, localized, written_at
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.remote_directories import is_whole, localized, written_at
+from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.run import Run
 from cast_ray.training.value_net.oracle import estimator_of
@@ -199,7 +199,7 @@ def engine_model(run: Run) -> PathOrUri:
         ConfigError: its tokenizer writes an action of the game in more tokens than an answer has.
     """
     path = run.config.policy.path
-    model_dir = (path if is_uri(path) else Path(path)) if path else _initial_model(run)
+    model_dir = path_or_uri(path) if path else _initial_model(run)
     check_answers_fit(
         run.boards.train[0],
         tokenizer=_tokenizer(model_dir),
@@ -211,12 +211,12 @@ def engine_model(run: Run) -> PathOrUri:
 def _initial_model(run: Run) -> PathOrUri:
     """Return the untrained small policy of the run, built on first use."""
     config = run.config
-    place = run.directory.place(run.directory.initial_model)
-    if is_whole(place):
-        return place
+    location = run.directory.location(run.directory.initial_model)
+    if is_whole(location):
+        return location
     turn_budget = get_game(config.game).tiers[config.tier].turn_budget
     run.progress.phase("building the small policy")
-    with written_at(place) as here:
+    with written_at(location) as here:
         unfinished = make_partial(here)
         build_initial_model(
             unfinished,
@@ -228,7 +228,7 @@ def _initial_model(run: Run) -> PathOrUri:
             seed=config.seed,
         )
         publish(unfinished, here)
-    return place
+    return location
 
 
 def _tokenizer(model_dir: PathOrUri) -> ChatTokenizer:
@@ -245,9 +245,9 @@ def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) 
         ranks_place: where the learner's ranks run.
     """
     config, directory, progress = run.config, run.directory, run.progress
-    place = directory.place(directory.start_model)
-    if is_whole(place):
-        return place
+    location = directory.location(directory.start_model)
+    if is_whole(location):
+        return location
     if config.warm_start.steps == 0:
         return engine_model
     progress.phase("writing demonstrations")
@@ -272,7 +272,7 @@ def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) 
             max_skipped=config.learner.max_skipped_updates,
             on_step=lambda step, loss: progress.warm_start(step, config.warm_start.steps, loss),
         )
-        learner.save_model(place)
+        learner.save_model(location)
     finally:
         learner.close()
-    return place
+    return location

@@ -20,7 +20,8 @@ from cast_ray.learner.group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.generate import Generate
-from cast_ray.runs.remote_directories import PathOrUri, as_path_or_uri, localized
+from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.collector import RolloutCollector
 from cast_ray.weights.manifest import WeightManifest
@@ -220,7 +221,7 @@ def _start_engines(
         run_id,
         EngineOptions(
             engine=config.engine,
-            model_dir=str(as_path_or_uri(model_dir)),
+            model_dir=str(model_dir.absolute()),
             max_model_len=conversation_limit(config),
             seed=derive_seed(config.seed, "engine") % 2**31,
             stall_timeout_s=_STALL_TIMEOUT_S,
@@ -268,7 +269,7 @@ def start_pool(
         ),
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
-        model_dir=str(as_path_or_uri(model_dir)),
+        model_dir=str(model_dir.absolute()),
         pieces=read_chat_pieces(localized(model_dir, with_weights=False)),
         make_generate=functools.partial(
             connect,
@@ -289,7 +290,7 @@ def learner_settings(config: TrainConfig, *, model_dir: PathOrUri) -> LearnerSet
     """Return what every rank of a run's learner is told."""
     learner, reference = config.learner, config.objective.reference
     return LearnerSettings(
-        model_dir=str(as_path_or_uri(model_dir)),
+        model_dir=str(model_dir.absolute()),
         lr=learner.lr,
         betas=learner.betas,
         weight_decay=learner.weight_decay,
@@ -305,7 +306,7 @@ def learner_settings(config: TrainConfig, *, model_dir: PathOrUri) -> LearnerSet
         lora_alpha=learner.lora_alpha,
         gradient_checkpointing=learner.gradient_checkpointing,
         offload_optimizer=learner.offload_optimizer,
-        reference_dir="" if reference == "start" else str(as_path_or_uri(reference)),
+        reference_dir="" if reference == "start" else str(path_or_uri(reference).absolute()),
     )
 
 

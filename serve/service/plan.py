@@ -24,9 +24,9 @@ from cast_ray.evaluation.models import model_directory
 from cast_ray.games import game_names
 from cast_ray.games.analysis import Analyst
 from cast_ray.rollout.chat import ChatPieces, read_chat_pieces
-from cast_ray.runs.remote_directories import PathOrUri, localized
+from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_session import stored_config
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.training.workers import conversation_limit
 from serve.engine.vllm_args import check_vllm_options
 from serve.service.access import api_keys, games_with_deadlocks, guard_settings
@@ -177,8 +177,7 @@ async def cluster_analyst() -> AsyncIterator[Analyst]:
 
 def _name_of(model: PathOrUri) -> str:
     """Return the directory's name; of a run's ``model/`` that of the run."""
-    path = Path(str(model).rstrip("/"))
-    return path.parent.name if path.name == "model" and path.parent.name else path.name
+    return model.parent.name if model.name == "model" and model.parent.name else model.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,9 +221,10 @@ def plan_of(args: dict[str, Any]) -> ServicePlan:
         given = ServeArguments(**args)
     except TypeError as error:
         raise ConfigError(f"args of the Serve file: {error}") from None
+    location = path_or_uri(given.model)
     return ServicePlan.of(
-        given.model if is_uri(given.model) else Path(given.model),
-        load_config(stored_config(given.model), given.overrides),
+        location,
+        load_config(stored_config(location), given.overrides),
         guard=guard_settings(given.host, api_keys()),
         name=given.name,
         min_replicas=given.min_replicas,

@@ -15,7 +15,7 @@ from ray.serve.exceptions import RayServeException
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EngineError
-from cast_ray.runs.remote_directories import PathOrUri
+from cast_ray.runs.uris import PathOrUri
 from serve.client.applications import start_serve
 from serve.engine.first_error import first_error
 from serve.service.access import api_keys, base_url, check_port, guard_settings

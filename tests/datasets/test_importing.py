@@ -84,7 +84,7 @@ def test_wrong_cost_is_listed_and_ours_is_kept(tmp_path: Path) -> None:
     report = imported(parquet(tmp_path, rows))
     assert [p.cost_to_go for p in written(report)] == [6, 2]
     assert report.num_compared == 1
-    assert "1 differ, ours is kept\n  row 0: given 5, ours 6\n" in format_import(report)
+    assert "1 differ, ours is used\n  row 0: given 5, ours 6\n" in format_import(report)
 
 
 def test_file_of_ours_is_imported_again(tmp_path: Path) -> None:
@@ -97,19 +97,19 @@ def test_file_of_ours_is_imported_again(tmp_path: Path) -> None:
 
 
 def test_seeds_alone_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PuzzleError, match="holds seeds of another generator and no boards"):
+    with pytest.raises(PuzzleError, match="seeds of another generator and no boards"):
         imported(parquet(tmp_path, [{"room_seed": 3, "index": 0}]))
 
 
 def test_columns_without_boards_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(PuzzleError, match="has the columns size, level, and none of them holds"):
+    with pytest.raises(PuzzleError, match="has the columns size, level, and none of them has"):
         imported(parquet(tmp_path, [{"size": 3, "level": 0}]))
 
 
 def test_missing_file_and_file_without_boards_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PuzzleError, match=r"none.txt cannot be read \(.*No such file"):
         imported(tmp_path / "none.txt")
-    with pytest.raises(PuzzleError, match=r"given.txt holds no board"):
+    with pytest.raises(PuzzleError, match=r"given.txt has no board"):
         imported(text(tmp_path, "; only a comment\n\n"))
 
 
@@ -142,7 +142,8 @@ def test_faults_are_named_by_row_and_place_and_nothing_is_written(tmp_path: Path
     assert lines[5].startswith("  row 4: 1 x 4 cells with 1 pieces, and mini has 6 x 6 with 1")
     assert lines[6] == "  row 5: the game is over before it starts"
     assert lines[7] == "  row 6: its cost is infinite, and mini has costs from 2 to 6"
-    assert lines[-1] == "nothing was written: mend them, or leave them out with --skip-broken"
+    assert "nothing was written" in lines[-1]
+    assert "--skip-broken" in lines[-1]
 
 
 def test_faults_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     file = parquet(tmp_path, [{"board": ROOM}])
     first = imported(file)
     before = first.out.read_bytes()
-    with pytest.raises(PuzzleError, match=r"out.parquet is there already: remove it or"):
+    with pytest.raises(PuzzleError, match=r"out.parquet exists already: delete it or"):
         imported(file)
     assert first.out.read_bytes() == before
 

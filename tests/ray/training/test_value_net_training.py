@@ -506,7 +506,7 @@ def test_a_base_network_goes_on_from_its_newest_whole_checkpoint(
     assert rounds[0] > steps
     assert rounds[0] < 2 * steps + 500
     assert rounds[-1] >= 4500
-    assert "is no complete checkpoint" in notes[0]
+    assert "is not a complete checkpoint" in notes[0]
     assert f"resumed after {steps:,} steps" in notes[1]
 
 
