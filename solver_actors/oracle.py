@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from cast_ray.games import get_game
 from cast_ray.rollout.trajectory import ROLLOUT_SCHEMA, TeacherTurns, check_schema, with_costs
-from solver_actors.registry import SolverEntry, get_solver_entry, has_deadlocks, has_solver
-from solver_actors.solver import ProvesLoss, Solver
+from solver_actors.registry import get_solver_entry, has_deadlocks, has_solver
+from solver_actors.solver import ProvesLoss, Solver, SolverEntry
 from solver_actors.teacher import PuzzleTeacher, SoftTeacher
-from solver_actors.value_net.scale import LossAtSight, sees_losses
+from solver_actors.value_net.scale import LossTest, has_loss_test
 
 
 @dataclass(slots=True)
@@ -73,12 +73,12 @@ class Oracle:
         return self.solver_of(game, get_game(game).decode(board))
 
     def prover(self, game: str, board: str) -> ProvesLoss[Any] | None:
-        """Return what proves states of a board's layout lost; None where nothing can or need.
+        """Return what proves states of a board's layout lost; None if nothing can or has to.
 
-        A value network proves nothing: with one, what is lost at sight is all that is known.
+        A value network proves nothing: with one, only the game's loss test does.
         """
         if self._estimator is not None:
-            return LossAtSight(game, board) if sees_losses(game) else None
+            return LossTest(game) if has_loss_test(game) else None
         return self.solver(game, board) if has_deadlocks(game) else None
 
     def solver_of(self, game: str, state: Any) -> Solver:

@@ -1,7 +1,7 @@
 """Players that are no language model: random, greedy, the solver, soft-optimal.
 
-They answer with an action alone. In Minesweeper ``greedy`` and ``soft-solver`` look at the true
-mines; ``solver`` is the peek-free one, and ``random`` knows what the rules know.
+They answer with an action alone. Where a game hides part of its state, ``greedy`` and
+``soft-solver`` use the costs of the true state; ``solver`` and ``random`` know what a player knows.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 
 from cast_ray.envs.environment import Environment
 from cast_ray.errors import ConfigError
-from cast_ray.games import get_game
-from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games import get_game, hides_state
 from cast_ray.seeds import derive_seed
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry, has_solver
@@ -61,7 +60,7 @@ class Player:
         self._choose = _chooser(name)
 
     def check_plays(self, game: str) -> None:
-        """Raise ConfigError where it needs a solver and there is none."""
+        """Raise ConfigError if the player needs a solver and the game has none."""
         if self._choose is not None and not has_solver(game):
             raise ConfigError(
                 f"{game} has no solver that the player {self.name} could follow: use random"
@@ -85,8 +84,8 @@ class Player:
 
 
 def is_privileged(name: str, game: str) -> bool:
-    """Return whether a player knows more of a game than who plays it may."""
-    return game == Minesweeper.name and name.partition(":")[0] in (GREEDY, SOFT_SOLVER)
+    """Return whether a player uses what a game hides from its players."""
+    return hides_state(game) and name.partition(":")[0] in (GREEDY, SOFT_SOLVER)
 
 
 def is_player(text: str) -> bool:

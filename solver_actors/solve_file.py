@@ -1,6 +1,6 @@
-"""Costs of states from a file of JSON lines, one answer a line, in the same order.
+"""Costs of states from a file of JSON lines, one answer per line, in the same order.
 
-A line is whatever somebody wrote: broken ones are answered with an error and never stop the rest.
+A broken line is answered with an error and does not stop the rest.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
+from cast_ray.games import get_game
 from cast_ray.games.costs import told_cost
-from cast_ray.games.json_state import MAX_LINE_BYTES, SolveRequest, read_request
+from cast_ray.games.json_state import MAX_LINE_BYTES, SolveRequest, parse_request
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
 
@@ -30,11 +31,10 @@ def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
     no ordinary file (a terminal, a pipe, a link) is written as the answers come, many at a time.
 
     Args:
-        input_path: one JSON object a line, in a form that ``read_request`` knows.
-        output_path: gets one object a line: ``cost``, ``best`` and, if wanted, ``q``; ``error``
+        input_path: one JSON object per line, in a form that ``parse_request`` knows.
+        output_path: gets one object per line: ``cost``, ``best`` and, if wanted, ``q``; ``error``
             for a bad line.
-        with_q: also answer with the cost after each scored action; in Minesweeper after reveals
-            only, not after the lifting of flags.
+        with_q: also answer with the cost after each scored action that is no ``Game.is_mark``.
 
     Raises:
         PuzzleError: the input cannot be read.
@@ -89,15 +89,15 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def _answers(lines: list[bytes], oracle: Oracle, *, with_q: bool) -> list[dict[str, Any]]:
-    """Return one answer a line, in their order. Any: goes into JSON.
+    """Return one answer per line, in their order. Any: goes into JSON.
 
-    Lines of one layout are solved together: a table of Rush Hour takes 2 ms and much of the cache.
+    Lines of one layout are solved together, because a table may take much of the cache.
     """
     answers: list[dict[str, Any]] = [{} for _ in lines]
     alike: dict[Hashable, list[tuple[int, SolveRequest]]] = {}
     for number, line in enumerate(lines):
         try:
-            request = read_request(line)
+            request = parse_request(line)
             key = (request.game, get_solver_entry(request.game).layout_key(request.state))
         except CastRayError as error:
             answers[number] = {"error": str(error)}
@@ -124,9 +124,10 @@ def _answer(request: SolveRequest, oracle: Oracle, *, with_q: bool) -> dict[str,
         "best": solver.best_action(state),
     }
     if with_q:
+        is_mark = get_game(request.game).is_mark
         answer["q"] = {
             action: told_cost(cost)
             for action, cost in solver.action_costs(state).items()
-            if not (request.game == "minesweeper" and action.startswith("flag"))
+            if not is_mark(action)
         }
     return answer

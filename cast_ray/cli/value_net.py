@@ -50,11 +50,11 @@ def train(
     # Imported late: RLlib takes seconds that --help and a typing error need not.
     from cast_ray.training.value_net.progress import ValueNetProgress
     from cast_ray.training.value_net.train import train_value_net
-    from solver_actors.value_net.scale import LossesAtSight, sees_losses
+    from solver_actors.value_net.scale import LossTest, has_loss_test
 
     try:
         with ValueNetProgress() as progress:
-            is_dead = LossesAtSight(resolved.game) if sees_losses(resolved.game) else None
+            is_dead = LossTest(resolved.game).is_dead if has_loss_test(resolved.game) else None
             train_value_net(resolved, resume=resume, progress=progress, is_dead=is_dead)
     except KeyboardInterrupt:
         typer.echo("cast-ray: stopped; go on with --resume and the same run_dir", err=True)

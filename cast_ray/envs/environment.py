@@ -12,6 +12,7 @@ from typing import Protocol
 
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.games.wording import GameWording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,7 @@ class Benchmark(Protocol):
 
     name: str
     tiers: Mapping[str, BenchmarkTier]
+    wording: GameWording
 
     def puzzles(self, tier: str) -> list[Puzzle]:
         """Return all tasks of a tier, in the benchmark's own order; their cost is unknown.

@@ -15,11 +15,11 @@ from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 
 from cast_ray.games.analysis import Analyst
-from serve.site.runs import routes
 from serve.site.agent import Agent
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import add_problem_handlers
 from serve.site.routes import Site, router
+from serve.site.runs.routes import router_of
 from serve.site.schemas import ProblemBody
 from serve.site.sessions import SessionLimits, Sessions
 
@@ -46,7 +46,7 @@ class SiteSettings:
 
     guard: GuardSettings = field(default_factory=GuardSettings)
     sessions: SessionLimits = field(default_factory=SessionLimits)
-    games_with_deadlocks: frozenset[str] = frozenset({"sokoban"})
+    games_with_deadlocks: frozenset[str] = frozenset()
     """Those that end where the solver proves them lost, as in training."""
     runs: Path | None = None
     """Directory of training runs to show; None = none are shown."""
@@ -98,7 +98,7 @@ def build_site(
     keyed = [Depends(HTTPBearer(auto_error=False))] if settings.guard.key_digests else []
     app.include_router(router, dependencies=keyed)
     if settings.runs is not None:
-        app.include_router(routes.router_of(settings.runs), dependencies=keyed)
+        app.include_router(router_of(settings.runs), dependencies=keyed)
     _add_pages(app)
     add_problem_handlers(app)
     app.add_middleware(Guard, settings=settings.guard)

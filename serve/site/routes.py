@@ -15,14 +15,19 @@ from cast_ray.errors import CastRayError
 from cast_ray.games import game_names, get_game
 from serve.site import schemas
 from serve.site.agent import Agent
-from serve.site.given_puzzle import PUZZLE_KEYS, given_puzzle, made_puzzle, turn_budget_of
-from serve.site.turn_values import HIDDEN_FROM_PLAYERS, shown_analysis, shown_board
+from serve.site.puzzle_fields import (
+    PUZZLE_KEYS,
+    check_game,
+    make_puzzle,
+    parse_puzzle,
+    turn_budget_of,
+)
+from serve.site.turn_values import shown_analysis, shown_board
 from serve.site.problems import ApiProblem, problem_of
 from serve.site.session import Session, SessionOptions
 from serve.site.sessions import Sessions
 
 PING_S = 15.0
-_TITLES = {"sokoban": "Sokoban", "minesweeper": "Minesweeper", "rush_hour": "Rush Hour"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +73,8 @@ async def games() -> schemas.Games:
         games=[
             schemas.GameInfo(
                 name=name,
-                title=_TITLES.get(name, name.replace("_", " ").capitalize()),
-                rules=get_game(name).rules,
+                title=game.title,
+                rules=game.rules,
                 tiers=[
                     schemas.TierInfo(
                         name=tier.name,
@@ -77,10 +82,10 @@ async def games() -> schemas.Games:
                         cols=tier.cols,
                         turn_budget=tier.turn_budget,
                     )
-                    for tier in get_game(name).tiers.values()
+                    for tier in game.tiers.values()
                 ],
             )
-            for name in game_names()
+            for name, game in ((name, get_game(name)) for name in game_names())
         ]
     )
 
@@ -88,7 +93,7 @@ async def games() -> schemas.Games:
 @router.post("/boards", tags=["games"])
 async def new_board(request: Request, body: schemas.BoardRequest) -> schemas.NewBoard:
     """Make a new board; game, tier and seed name it in every other call."""
-    puzzle = await made_puzzle(_site(request).analyst, body.game, body.tier, body.seed)
+    puzzle = await make_puzzle(_site(request).analyst, body.game, body.tier, body.seed)
     return schemas.NewBoard(
         game=body.game,
         tier=body.tier,
@@ -127,7 +132,7 @@ async def begin_episode(
     """Begin a game. Agent and solver play on their own: follow the events."""
     site = _site(request)
     agent = _agent(site) if body.player == "agent" else None
-    puzzle = await given_puzzle(site.analyst, body)
+    puzzle = await parse_puzzle(site.analyst, body)
     session = await site.sessions.begin(
         SessionOptions(
             puzzle=puzzle,
@@ -186,12 +191,13 @@ async def solve(request: Request, body: schemas.SolveRequest) -> schemas.Solved:
         raise ApiProblem(
             422, "field_invalid", "num_mines goes with visible: leave it out", field="num_mines"
         )
-    puzzle = await given_puzzle(analyst, body)
-    is_made = body.tier is not None and body.game in HIDDEN_FROM_PLAYERS
+    puzzle = await parse_puzzle(analyst, body)
+    hides = get_game(puzzle.game).has_hidden_state
+    is_made = body.tier is not None and hides
     found = await analyst.analyse(
         puzzle.game,
         [puzzle.board],
-        privileged=not is_made,  # whoever has not given the layout must not read it here
+        privileged=not is_made,  # who has not sent the layout must not read it here
         temperature=None if is_made else body.temperature,
         with_line=not is_made,
     )
@@ -199,14 +205,16 @@ async def solve(request: Request, body: schemas.SolveRequest) -> schemas.Solved:
         **shown_analysis(found[0]).model_dump(),
         game=puzzle.game,
         board=shown_board(get_game(puzzle.game), puzzle.board, is_over=False),
-        privileged=puzzle.game in HIDDEN_FROM_PLAYERS and not is_made,
+        privileged=hides and not is_made,
     )
 
 
 async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schemas.Solved:
-    if body.game != "minesweeper" or body.visible is None:
+    assert body.visible is not None
+    check_game(body.game)
+    if not get_game(body.game).has_hidden_state:
         raise ApiProblem(
-            422, "field_invalid", "visible is for minesweeper: use board", field="visible"
+            422, "field_invalid", f"{body.game} hides nothing: use board", field="visible"
         )
     given = [key for key in ("tier", *PUZZLE_KEYS) if getattr(body, key) is not None]
     if given:
@@ -227,10 +235,10 @@ async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schema
             "temperature needs the costs of a whole layout: leave it out with visible",
             field="temperature",
         )
-    found = await analyst.analyse_visible(body.visible, body.num_mines)
+    found = await analyst.analyse_visible(body.game, body.visible, body.num_mines)
     return schemas.Solved(
         **shown_analysis(found).model_dump(),
-        game="minesweeper",
+        game=body.game,
         board=schemas.Board(rows=body.visible, text="\n".join(body.visible), mines=None),
         privileged=False,
     )
@@ -238,7 +246,7 @@ async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schema
 
 async def _move(site: Site, fields: schemas.PuzzleFields, sampled: schemas.Sampled) -> schemas.Move:
     agent = _agent(site)
-    puzzle = await given_puzzle(site.analyst, fields)
+    puzzle = await parse_puzzle(site.analyst, fields)
     session = await site.sessions.move(
         SessionOptions(
             puzzle=puzzle,

@@ -22,7 +22,7 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import PlayedTurn
 from serve.site import schemas
 from serve.site.agent import Agent
-from serve.site.turn_values import HIDDEN_FROM_PLAYERS, judged_turn, shown_analysis, shown_board
+from serve.site.turn_values import scored_turn, shown_analysis, shown_board
 from serve.site.problems import ApiProblem, problem_of
 
 CANCELLED, FAILED, STOPPED = "cancelled", "failed", "stopped"
@@ -58,7 +58,7 @@ class Session:
         self._created = datetime.now(UTC)
         self._analyst = analyst
         self._game = get_game(options.puzzle.game)
-        self._is_hidden = options.puzzle.game in HIDDEN_FROM_PLAYERS
+        self._is_hidden = self._game.has_hidden_state
         self._played: list[PlayedTurn] = []
         self._board = options.puzzle.board
         self._analysis = self._analyse(self._board)
@@ -218,7 +218,7 @@ class Session:
             self._analysis = self._analyse(self._board)
         number = len(self.turns)
         cost_after = await self._cost_after(played, before)
-        turn = judged_turn(
+        turn = scored_turn(
             self._game, number, played, before=before, cost_after=cost_after, is_over=False
         )
         end_reason = played.end_reason
@@ -252,7 +252,7 @@ class Session:
             self._analysis.cancel()
             self._analysis = asyncio.ensure_future(_known(analyses[-1]))
             self.turns[:] = [
-                judged_turn(
+                scored_turn(
                     self._game,
                     number,
                     played,

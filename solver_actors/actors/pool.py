@@ -41,7 +41,7 @@ from solver_actors.actors.actors import EnvRunner, OracleActor
 from solver_actors.actors.membership import ActorCounters, Member, Membership
 from solver_actors.registry import has_deadlocks
 from solver_actors.teacher import SoftTeacher
-from solver_actors.value_net.scale import LossAtSight, ValueNetOracle, sees_losses
+from solver_actors.value_net.scale import LossTest, ValueNetOracle, has_loss_test
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,14 +376,14 @@ class RolloutPool:
         future.add_done_callback(lambda ended: self._events.put(_Event(member, ended, pending)))
 
     def _prover(self, puzzle: Puzzle, oracle: Any) -> object:  # Any: as above
-        """Return what proves states of a puzzle lost, or Ray's promise of it; None = nobody is to.
+        """Return what proves states of a puzzle lost, or Ray's reference to it; None = nothing.
 
-        A value network proves nothing: with one, what is lost at sight is all that is known.
+        A value network proves nothing: with one, only the game's loss test does.
         """
         if not self._deadlock_ends_episode:
             return None
         if self._value_net:
-            return LossAtSight(puzzle.game, puzzle.board) if sees_losses(puzzle.game) else None
+            return LossTest(puzzle.game) if has_loss_test(puzzle.game) else None
         if has_deadlocks(puzzle.game):
             return oracle.solver.remote(puzzle.game, puzzle.board)
         return None

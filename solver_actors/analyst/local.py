@@ -38,7 +38,7 @@ class LocalAnalyst:
         temperature: float | None = None,
         with_line: bool = False,
     ) -> Sequence[Analysis]:
-        """Return one analysis a board; see ``Analyst``."""
+        """Return one analysis per board; see ``Analyst``."""
         question = functools.partial(
             analyse,
             self._oracle,
@@ -50,10 +50,10 @@ class LocalAnalyst:
         )
         return await asyncio.get_running_loop().run_in_executor(self._worker, question)
 
-    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
-        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
+    async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
+        """Return what can be said from what a player sees; see ``Analyst``."""
         return await asyncio.get_running_loop().run_in_executor(
-            self._worker, analyse_visible, rows, num_mines
+            self._worker, analyse_visible, game, rows, num_hidden
         )
 
     async def new_board(self, game: str, tier: str, seed: int) -> str:

@@ -54,8 +54,9 @@ class BoardsQuestion:
 class ViewQuestion:
     """What ``Analyst.analyse_visible`` is asked."""
 
+    game: str
     rows: tuple[str, ...]
-    num_mines: int
+    num_hidden: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,7 @@ class RemoteAnalyst:
         temperature: float | None = None,
         with_line: bool = False,
     ) -> Sequence[Analysis]:
-        """Return one analysis a board; see ``Analyst``."""
+        """Return one analysis per board; see ``Analyst``."""
         key = get_solver_entry(game).layout_key(get_game(game).decode(boards[0]))
         question = BoardsQuestion(
             game=game,
@@ -164,9 +165,9 @@ class RemoteAnalyst:
         )
         return await self._ask(f"{game} {key!r}", question)
 
-    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
-        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
-        question = ViewQuestion(rows=tuple(rows), num_mines=num_mines)
+    async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
+        """Return what can be said from what a player sees; see ``Analyst``."""
+        question = ViewQuestion(game=game, rows=tuple(rows), num_hidden=num_hidden)
         [analysis] = await self._ask("\n".join(rows), question)
         return analysis
 
@@ -226,7 +227,7 @@ def _answered(oracle: Oracle, question: Question) -> Answer:
     """Return the answer to one question, or what is wrong with it."""
     try:
         if isinstance(question, ViewQuestion):
-            return [analyse_visible(question.rows, question.num_mines)]
+            return [analyse_visible(question.game, question.rows, question.num_hidden)]
         if isinstance(question, NewBoardQuestion):
             return new_board(oracle, question.game, question.tier, question.seed)
         return analyse(
@@ -241,8 +242,6 @@ def _answered(oracle: Oracle, question: Question) -> Answer:
         return error
 
 
-GAMES = frozenset({"sokoban", "rush_hour"})
-"""Whose states are entries of a table where the layout is small. Minesweeper searches each anew."""
 QUICK_S = 0.03
 """A first answer from an actor that took no longer, its journey included, was no search."""
 _MAX_LAYOUTS = 4096
@@ -273,9 +272,10 @@ class NearAnalyst:
         temperature: float | None = None,
         with_line: bool = False,
     ) -> Sequence[Analysis]:
-        """Return one analysis a board; see ``Analyst``."""
-        is_small = game in GAMES and not with_line and len(boards) <= _MAX_BOARDS
-        key = (game, get_solver_entry(game).layout_key(get_game(game).decode(boards[0])))
+        """Return one analysis per board; see ``Analyst``."""
+        entry = get_solver_entry(game)
+        is_small = entry.has_tables and not with_line and len(boards) <= _MAX_BOARDS
+        key = (game, entry.layout_key(get_game(game).decode(boards[0])))
         started = time.perf_counter()
         if is_small and key in self._quick:
             self._quick.move_to_end(key)
@@ -294,9 +294,9 @@ class NearAnalyst:
                 self._quick.popitem(last=False)
         return found
 
-    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
-        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
-        return await self._far.analyse_visible(rows, num_mines)
+    async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
+        """Return what can be said from what a player sees; see ``Analyst``."""
+        return await self._far.analyse_visible(game, rows, num_hidden)
 
     async def new_board(self, game: str, tier: str, seed: int) -> str:
         """Return a start state of a tier; see ``Analyst``."""

@@ -92,7 +92,7 @@ def survey(layout: SokobanLayout, *, with_distances: bool) -> Room:
     )
 
 
-def sokoban_loss_at_sight(state: SokobanState) -> Callable[[SokobanState], bool]:
+def sokoban_loss_test(state: SokobanState) -> Callable[[SokobanState], bool]:
     """Return a test that proves states of a layout lost by ``is_stuck`` alone."""
     layout = state.layout
     room, floor_numbers = survey(layout, with_distances=False), number_floor(layout)

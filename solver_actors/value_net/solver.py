@@ -148,7 +148,7 @@ class ValueNetSolver:
         return None if np.isneginf(q).all() else self._net.actions[int(q.argmax())]
 
     def is_dead(self, state: Any) -> bool:
-        """Return whether the state is lost by the rules or at sight: the network proves nothing."""
+        """Return whether the rules or the loss test prove the state lost; the network cannot."""
         return self._fixed(state) == self._scale.failure
 
     def _values(self, states: Sequence[Any]) -> np.ndarray:
@@ -180,13 +180,13 @@ def value_net_entry(oracle: ValueNetOracle) -> SolverEntry:
     net, scale = ValueNet(oracle.network, device=oracle.device), oracle.scale
     game = net.game.name
     own = get_solver_entry(game) if has_solver(game) else None
-    loss_at_sight = own.loss_at_sight if own else None
+    loss_test = own.loss_test if own else None
     return SolverEntry(
         build=lambda state: ValueNetSolver(
-            net, scale, is_lost=loss_at_sight(state) if loss_at_sight else None
+            net, scale, is_lost=loss_test(state) if loss_test else None
         ),
         layout_key=own.layout_key if own else lambda state: game,
-        has_deadlocks=loss_at_sight is not None,
+        has_deadlocks=loss_test is not None,
     )
 
 

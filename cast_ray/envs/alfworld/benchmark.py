@@ -18,6 +18,7 @@ from cast_ray.games.costs import UNKNOWN
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.text import last_fenced_block
+from cast_ray.games.wording import GameWording
 
 TURNS = 30
 """A game's turn budget, the paper's."""
@@ -44,6 +45,7 @@ class Alfworld:
         split: BenchmarkTier(name=split, turn_budget=TURNS)
         for split in ("valid_seen", "valid_unseen")
     }
+    wording = GameWording()
 
     def puzzles(self, tier: str) -> list[Puzzle]:
         """Return the games of a split that are not marked as unsolvable, sorted by path.

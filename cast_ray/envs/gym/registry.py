@@ -28,16 +28,10 @@ NUMERIC_RULES: dict[str, NumericRules[Any]] = {
     "rush_hour": RUSH_HOUR_RULES,
     "minesweeper": MINESWEEPER_RULES,
 }
-TEXT_IDS = {
-    "sokoban": "cast_ray/SokobanText-v0",
-    "rush_hour": "cast_ray/RushHourText-v0",
-    "minesweeper": "cast_ray/MinesweeperText-v0",
-}
 NUMERIC_IDS = {
-    "sokoban": "cast_ray/Sokoban-v0",
-    "rush_hour": "cast_ray/RushHour-v0",
-    "minesweeper": "cast_ray/Minesweeper-v0",
+    name: f"cast_ray/{get_game(name).title.replace(' ', '')}-v0" for name in NUMERIC_RULES
 }
+TEXT_IDS = {name: env_id.replace("-v0", "Text-v0") for name, env_id in NUMERIC_IDS.items()}
 
 
 def register_envs() -> None:

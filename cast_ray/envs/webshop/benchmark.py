@@ -20,6 +20,7 @@ from cast_ray.envs.webshop.products import json_object, member, text
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games.costs import UNKNOWN
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.games.wording import GameWording
 
 TURN_BUDGET = 30
 """The paper's; the original has no limit of its own."""
@@ -50,6 +51,7 @@ class Webshop:
     tiers: Mapping[str, BenchmarkTier] = {
         tier: BenchmarkTier(name=tier, turn_budget=TURN_BUDGET) for tier in GOAL_SETS
     }
+    wording = GameWording(lost="bought something else", failure="wrong_purchase")
 
     def puzzles(self, tier: str) -> list[Puzzle]:
         """See ``Benchmark``.

@@ -6,7 +6,8 @@ import numpy as np
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.game import Status, Tier
-from cast_ray.games.minesweeper import Minesweeper, MinesweeperState, start_state
+from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games.minesweeper_board import MinesweeperState, start_state
 
 MAX_BOARDS = 1_000
 _MINESWEEPER = Minesweeper()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report.bars import Part, stacked_bars
 from cast_ray.runs.report.read import GroupCounts
-from cast_ray.runs.report.wording import GameWording
+from cast_ray.games.wording import GameWording
 from cast_ray.runs.report.line_chart import line_chart
 from cast_ray.runs.report.wording import percent, signed
 
