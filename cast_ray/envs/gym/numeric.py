@@ -1,14 +1,11 @@
-"""A game as a Gymnasium environment of numbers, for value networks: one kernel call a turn.
+"""A game as a Gymnasium environment of numbers, for value networks.
 
-What the numeric environment knows of a game: states as arrays, and one kernel for a turn.
+``NumericRules`` are what the environment knows of a game: states as arrays, and one kernel call per
+turn. The kernels implement the rules a second time, for speed; a test plays both environments in
+parallel and compares every cell, mask, effect and end with ``Game``.
 
-The kernels say the rules a second time, for speed. A test plays both faces side by side and holds
-every cell, mask, effect and end of the kernels against ``Game``.
-
-The arrays of a game without a kernel: its own rules, asked in Python.
-
-Slow beside a kernel (16 µs a turn of Lights Out, where kernels take 1 to 2), and enough to train a
-value network: the network costs more than the turn.
+``plain_rules`` ask a game without kernels in Python. That is slower (16 µs per turn of Lights Out,
+where kernels take 1 to 2), but fast enough to train a value network, which costs more per turn.
 """
 
 from __future__ import annotations
@@ -56,6 +53,12 @@ class NumericRules(Generic[StateT]):
     effect + status."""
     board: Callable[[tuple[np.ndarray, ...]], str]
     """The state in the arrays, as ``Game.encode`` writes it."""
+    prior: Callable[[np.ndarray], np.ndarray] | None = None
+    """From ``[S, rows, cols]`` cells to ``[S]`` numbers >= 0 that count against each state in the
+    last stage of a value network (paper, app:dqn); None = there is no prior."""
+    rename: Callable[[str, Tier, np.random.Generator], str] | None = None
+    """Return a board with its pieces named at random, with the names of a tier; None = pieces have
+    no names."""
 
 
 Observation = dict[str, np.ndarray]
@@ -83,8 +86,8 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         """Set up an environment of one tier.
 
         Args:
-            game: the rules in words, for boards and ``is_dead``.
-            rules: the same in arrays.
+            game: the rules, for boards and ``is_dead``.
+            rules: the same for arrays.
             tier: gives the size of the board, the actions and the turn budget.
             puzzles: drawn from at random by ``reset``; without any, a board is generated from its
                 seed, which costs more than the episode.
