@@ -58,7 +58,7 @@ class Oracle:
 
         Args:
             max_bytes: most bytes of solvers that are kept; the one in use always is.
-            teacher: says how ``score`` is to judge every turn; None = not at all.
+            teacher: rates every turn in ``score``; None = no teacher.
             estimator: makes the solvers from a value network (``value_net.value_net_entry``), whose
                 costs are estimates; None = the games' own, exact ones.
         """
@@ -103,7 +103,7 @@ class Oracle:
 
         With a value network its estimates, which are finite.
 
-        A text that occurs more than once is read and solved once.
+        A text that occurs several times is read and solved once.
 
         Args:
             game: name of the game.
@@ -112,11 +112,11 @@ class Oracle:
         return self._costs(game, boards)[0]
 
     def score(self, rollout: pa.RecordBatch) -> pa.RecordBatch:
-        """Return one group's trajectories widened by the cost of every visited state.
+        """Return one group's trajectories with the cost of every visited state added.
 
-        A value network's are estimates and stored as such; the cost itself is then unknown.
-        With a teacher also by what it says about every turn.
-        Trajectories that begin in the same state go to its solver together.
+        Costs of a value network are stored as estimates; the cost itself is then unknown. With a
+        teacher, its rating of every turn is added, too. Trajectories that begin in the same state
+        go to its solver together.
 
         Args:
             rollout: ``ROLLOUT_SCHEMA``; every row may be of another puzzle.
@@ -178,7 +178,7 @@ class Oracle:
     def _keep_within_bound(self) -> None:
         """Drop the solvers not used for longest, after reading the size of the newest again.
 
-        Only that one can have grown since the last time: it is the one that was handed out.
+        Only that one can have grown since the last time: it was returned last.
         """
         if not self._kept:
             return

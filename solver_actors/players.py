@@ -25,7 +25,7 @@ from solver_actors.teacher import SoftTeacher, teacher_choice
 SOLVER, SOFT_SOLVER, GREEDY, RANDOM = "solver", "soft-solver", "greedy", "random"
 PLAYERS = (SOLVER, SOFT_SOLVER, GREEDY, RANDOM)
 _NO_ADVICE = ""
-"""The answer where a solver knows nothing: no action, so a turn without effect."""
+"""The answer without advice from the solver: no action, so the turn has no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ Choose = Callable[[_Situation], str]
 
 
 class Player:
-    """A built-in player. Plays any number of episodes, one turn after the other."""
+    """A built-in player, for any number of episodes."""
 
     def __init__(self, name: str, oracle: Oracle) -> None:
         """Set up a player.
@@ -94,14 +94,14 @@ def is_player(text: str) -> bool:
 
 
 def _chooser(name: str) -> Choose | None:
-    """Return how a player chooses; None = it draws among what may be done."""
+    """Return how a player chooses; None = at random among the possible actions."""
     kind, _, rest = name.partition(":")
     if kind == SOFT_SOLVER:
         return _soft(_temperature(name, rest))
     if rest or kind not in PLAYERS:
         raise ConfigError(
-            f"{name!r} is no player: use solver, soft-solver:TAU (e.g. soft-solver:0.5), greedy or "
-            "random"
+            f"there is no player {name!r}: use solver, soft-solver:TAU (e.g. soft-solver:0.5), "
+            "greedy or random"
         )
     return {SOLVER: _follow, GREEDY: _take_least, RANDOM: None}[kind]
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
-from cast_ray.games.costs import told_cost
+from cast_ray.games.costs import json_cost
 from cast_ray.games.json_state import MAX_LINE_BYTES, SolveRequest, parse_request
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
@@ -27,8 +27,8 @@ _BATCH_BYTES = 16 << 20
 def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
     """Answer every line of a file (DESIGN: command line) and return the number of bad lines.
 
-    The output appears by rename when it is whole; one that exists is replaced. An output that is
-    no ordinary file (a terminal, a pipe, a link) is written as the answers come, many at a time.
+    The output appears by rename when it is complete and replaces an existing file. An output that
+    is no ordinary file (a terminal, a pipe, a link) is written in batches.
 
     Args:
         input_path: one JSON object per line, in a form that ``parse_request`` knows.
@@ -52,7 +52,7 @@ def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
 
 
 def _is_ordinary(path: Path) -> bool:
-    """Return whether a rename may put a file there: over ``/dev/stdout`` it would take the link."""
+    """Return whether a rename may put a file there; it would replace the link ``/dev/stdout``."""
     return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
@@ -67,7 +67,7 @@ def _solve_lines(source: IO[bytes], output: IO[str], *, with_q: bool) -> int:
 
 
 def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines in lists: long enough that most states of a puzzle meet, yet bounded."""
+    """Yield the lines in bounded lists, long enough to hold most states of a puzzle together."""
     batch: list[bytes] = []
     num_bytes = 0
     for line in _lines(source):
@@ -80,7 +80,7 @@ def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
 
 
 def _lines(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines without their line break, a too long one cut off behind the limit."""
+    """Yield the lines without their line break, those that are too long cut off after the limit."""
     while line := source.readline(MAX_LINE_BYTES + 1):
         rest = line
         while rest and not rest.endswith(b"\n"):
@@ -120,13 +120,13 @@ def _answer(request: SolveRequest, oracle: Oracle, *, with_q: bool) -> dict[str,
     state = request.state
     solver = oracle.solver_of(request.game, state)
     answer: dict[str, Any] = {
-        "cost": told_cost(float(solver.cost_to_go([state])[0])),
+        "cost": json_cost(float(solver.cost_to_go([state])[0])),
         "best": solver.best_action(state),
     }
     if with_q:
         is_mark = get_game(request.game).is_mark
         answer["q"] = {
-            action: told_cost(cost)
+            action: json_cost(cost)
             for action, cost in solver.action_costs(state).items()
             if not is_mark(action)
         }

@@ -17,18 +17,18 @@ class Analysis:
     """What a solver says about one board.
 
     Where a game hides part of its state, ``cost``, ``action_costs``, ``line`` and ``teacher`` are
-    of the true state and so privileged: only finished episodes get them. None = not told, or not
+    of the true state and so privileged: only finished episodes get them. None = withheld, or not
     asked for.
     """
 
     cost: float | None
-    """In the game's moves; ``inf`` = infinite, NaN = unknown, None = not told."""
+    """In the game's moves; ``inf`` = infinite, NaN = unknown, None = withheld."""
     action_costs: Mapping[str, float] | None
-    """Cost after each scored action, in the game's canonical order; None = not told, or the board
-    is too large for the solver."""
+    """Cost after each scored action, in the game's canonical order; None = withheld, or the
+    board is too large for the solver."""
     best: str | None
     """The first action of least cost; None at cost 0, infinite or unknown. Where a game hides part
-    of its state and nothing privileged is told, what ``SolverEntry.next_action`` does, whatever the
+    of its state and costs are withheld, what ``SolverEntry.next_action`` does, whatever the
     cost, so that a missing action reveals nothing."""
     line: tuple[str, ...] | None
     """One way to the goal, as ``SolverEntry.next_action`` goes: an optimal one where each move
@@ -68,7 +68,7 @@ class Analyst(Protocol):
             PuzzleError: a board is broken, or of another layout than the first.
             ConfigError: there is no such game.
             RemoteTimeout: no answer in time.
-            ActorLostError: the process that answers is gone for good.
+            ActorLostError: the process that answers does not come back.
         """
         ...
 
@@ -78,7 +78,7 @@ class Analyst(Protocol):
         Args:
             game: name of a game that hides part of its state.
             rows: as ``Game.visible_rows`` returns them.
-            num_hidden: of ``Game.hidden_cells`` on the whole board.
+            num_hidden: how many ``Game.hidden_cells`` the board has.
 
         Raises:
             PuzzleError: the rows are no board, or no state looks like this.

@@ -35,7 +35,7 @@ def parse_request(line: bytes) -> SolveRequest:
         line: without its line break.
 
     Raises:
-        PuzzleError: the line is no JSON object, of no game, or its board is broken or too large.
+        PuzzleError: the line is no JSON object, names no game, or its board is broken or too large.
         ConfigError: the game was added by a package that is broken.
     """
     return parse_state(_read_object(line))
@@ -45,7 +45,7 @@ def parse_state(request: dict[str, Any]) -> SolveRequest:
     """Return the state that a JSON object asks about. Any: its values are not checked yet.
 
     Raises:
-        PuzzleError: it is of no game, or its board is broken or too large.
+        PuzzleError: it names no game, or its board is broken or too large.
         ConfigError: the game was added by a package that is broken.
     """
     name = request.get("game")
@@ -70,14 +70,14 @@ def _read_object(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE_BYTES:
         raise PuzzleError(f"the line is longer than {MAX_LINE_BYTES} bytes: use a smaller board")
     if not line.strip():
-        raise PuzzleError("the line is empty: give one JSON object a line")
+        raise PuzzleError("the line is empty: give one JSON object per line")
     try:
         found = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise PuzzleError(f"the line is not UTF-8 text at byte {error.start}: re-save it") from None
     except json.JSONDecodeError as error:
         raise PuzzleError(
-            f"the line is not JSON at column {error.colno}: {error.msg}; give one object a line"
+            f"the line is not JSON at column {error.colno}: {error.msg}; give one object per line"
         ) from None
     except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
         raise PuzzleError("the line is too deeply nested or holds too long a number") from None

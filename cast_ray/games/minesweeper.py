@@ -144,7 +144,7 @@ class Minesweeper(Game[MinesweeperState]):
         return "\n".join(_lines(state))
 
     def observe(self, state: MinesweeperState) -> str:
-        """Return the board as the policy may see it, under and beside the numbers of its cells."""
+        """Return the board as the policy may see it, with the numbers of its rows and columns."""
         layout = state.layout
         width = max(len(str(layout.rows - 1)), len(str(layout.cols - 1)))
         header = ["", *map(str, range(layout.cols))]

@@ -92,7 +92,7 @@ def _read_place(value: object, name: str) -> tuple[int, int]:
 
 
 def _read_cells(value: object, name: str, *, rows: int, cols: int) -> int:
-    """Return a set of cells from one text of 0 and 1 a row."""
+    """Return a set of cells from one text of 0 and 1 per row."""
     if not isinstance(value, list):
         raise PuzzleError(f'"{name}" is {shown(value)}: give a list of rows of 0 and 1')
     if len(value) != rows:

@@ -118,7 +118,7 @@ class Sokoban(Game[SokobanState]):
         return "\n".join(_lines(state))
 
     def observe(self, state: SokobanState) -> str:
-        """Return the listing of all coordinates, then the board, one row a line."""
+        """Return the listing of all coordinates, then the board, one row per line."""
         layout = state.layout
         off_target = [cell for cell in state.boxes if cell not in layout.targets]
         on_target = [cell for cell in state.boxes if cell in layout.targets]
@@ -152,12 +152,12 @@ class Sokoban(Game[SokobanState]):
         """
         if action not in _STEPS:
             raise ValueError(f"action must be one of {', '.join(ACTIONS)}, got {action!r}")
-        ahead = _beside(state.layout, state.player, action)
+        ahead = _neighbor(state.layout, state.player, action)
         if ahead is None:
             return _blocked(state, f"{action}: a wall is in the way.")
         if ahead not in state.boxes:
             return _changed(replace(state, player=ahead))
-        behind = _beside(state.layout, ahead, action)
+        behind = _neighbor(state.layout, ahead, action)
         if behind is None:
             return _blocked(state, f"{action}: a wall is behind the box.")
         if behind in state.boxes:
@@ -276,14 +276,14 @@ def _from_xsb(text: str) -> str:
     )
 
 
-def _beside(layout: SokobanLayout, cell: int, action: str) -> int | None:
+def _neighbor(layout: SokobanLayout, cell: int, action: str) -> int | None:
     """Return the cell next to ``cell``, or None if that is a wall or beyond the edge."""
     row_step, col_step = _STEPS[action]
     row, col = cell // layout.cols + row_step, cell % layout.cols + col_step
     if not (0 <= row < layout.rows and 0 <= col < layout.cols):
         return None
-    beside = row * layout.cols + col
-    return None if layout.walls[beside] else beside
+    neighbor = row * layout.cols + col
+    return None if layout.walls[neighbor] else neighbor
 
 
 def _changed(state: SokobanState) -> Transition[SokobanState]:

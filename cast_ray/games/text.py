@@ -67,7 +67,7 @@ def check_grid(lines: list[str], symbols: str) -> None:
     """Raise PuzzleError unless the lines are a filled rectangle of known symbols."""
     cols = len(lines[0])
     if cols == 0:
-        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols a row")
+        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols per row")
     for row, line in enumerate(lines):
         if len(line) != cols:
             raise PuzzleError(
@@ -130,7 +130,7 @@ def last_fenced_block(answer: str) -> str | None:
     """Return the content of the last pair of fences, stripped, or None where there is none.
 
     Fences are paired from the left without overlap, so an odd fence at the end is ignored. A
-    language tag in front (any case, a word of its own) is dropped if something remains. Linear in
+    language tag in front (any case, followed by space) is dropped if something remains. Linear in
     the length of the answer, and never raises.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cast_ray.games import get_game
 from cast_ray.games.analysis import Analysis, visible_board
-from cast_ray.games.costs import told_cost
+from cast_ray.games.costs import json_cost
 from cast_ray.games.game import Game
 from cast_ray.rollout.episode import PlayedTurn
 from serve.site import schemas
@@ -18,7 +18,7 @@ _KEPT_BOARDS = 2048
 
 def shown_cost(cost: float | None) -> schemas.Cost:
     """Return a cost as it is written: a number, ``dead``, ``unknown``; None = not told."""
-    return None if cost is None else told_cost(cost)
+    return None if cost is None else json_cost(cost)
 
 
 def shown_analysis(analysis: Analysis) -> schemas.Analysis:

@@ -1,14 +1,11 @@
-"""Analysts in processes of their own: the Ray shell, and the client that asks them.
+"""Analysts in Ray actors, the client that asks them, and one that answers quick questions itself.
 
 Boards of one layout always go to the same actor, where its solver is. Asking twice gives the same
 answer, so Ray repeats what a restart lost.
 
-An analyst that answers here what is quick, and lets actors answer the rest.
-
-A call of an actor costs more processor time than looking up a state in a table that is there. But a
-board that somebody sent may take a search of seconds, which would stop everything else in this
-process: so every layout is asked about in an actor first, and only one that was quick there is
-solved here from then on.
+A call of an actor costs more processor time than a look-up in a table. But an unknown board may
+take a search of seconds, which would block everything else in this process. ``NearAnalyst`` asks an
+actor about every layout first, and answers here only for layouts that were quick there.
 """
 
 from __future__ import annotations
@@ -17,8 +14,9 @@ import asyncio
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -34,43 +32,14 @@ from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
 
 _GATHERING_S = 0.002
-"""A question waits so long for others to the same actor: a call costs more than an answer."""
+"""How long a question waits for others to the same actor: a call costs more than an answer."""
 _MAX_RESTARTS = 20
-"""Of one actor: one that dies more often is not dying by accident."""
+"""Of one actor; one that dies more often has a fault."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardsQuestion:
-    """What ``Analyst.analyse`` is asked."""
-
-    game: str
-    boards: tuple[str, ...]
-    privileged: bool
-    temperature: float | None
-    with_line: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewQuestion:
-    """What ``Analyst.analyse_visible`` is asked."""
-
-    game: str
-    rows: tuple[str, ...]
-    num_hidden: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewBoardQuestion:
-    """What ``Analyst.new_board`` is asked."""
-
-    game: str
-    tier: str
-    seed: int
-
-
-Question = BoardsQuestion | ViewQuestion | NewBoardQuestion
 Answer = list[Analysis] | str | CastRayError
-"""An error is an answer: it must not take those of others along."""
+"""An error is an answer: it must not take the other answers of its call along."""
+Question = Callable[[Oracle], Answer]
 
 
 @ray.remote
@@ -84,7 +53,7 @@ class AnalystActor:
         self._num_calls = self._num_questions = 0
 
     def answer(self, questions: list[Question]) -> list[Answer]:
-        """Return one answer a question, in their order."""
+        """Return one answer per question, in their order."""
         self._num_calls += 1
         self._num_questions += len(questions)
         return [_answered(self._oracle, question) for question in questions]
@@ -122,7 +91,7 @@ def start_analysts(
 
 @dataclass(slots=True, eq=False)
 class _Ask:
-    """One question on its way."""
+    """A question that waits for its answer."""
 
     question: Question
     answer: asyncio.Future[Any]
@@ -156,7 +125,8 @@ class RemoteAnalyst:
     ) -> Sequence[Analysis]:
         """Return one analysis per board; see ``Analyst``."""
         key = get_solver_entry(game).layout_key(get_game(game).decode(boards[0]))
-        question = BoardsQuestion(
+        question = partial(
+            analyse,
             game=game,
             boards=tuple(boards),
             privileged=privileged,
@@ -167,13 +137,13 @@ class RemoteAnalyst:
 
     async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
         """Return what can be said from what a player sees; see ``Analyst``."""
-        question = ViewQuestion(game=game, rows=tuple(rows), num_hidden=num_hidden)
+        question = partial(_visible, game=game, rows=tuple(rows), num_hidden=num_hidden)
         [analysis] = await self._ask("\n".join(rows), question)
         return analysis
 
     async def new_board(self, game: str, tier: str, seed: int) -> str:
         """Return a start state of a tier; see ``Analyst``."""
-        question = NewBoardQuestion(game=game, tier=tier, seed=seed)
+        question = partial(new_board, game=game, tier=tier, seed=seed)
         return await self._ask(f"{game} {tier} {seed}", question)
 
     async def _ask(self, key: str, question: Question) -> Any:
@@ -194,7 +164,7 @@ class RemoteAnalyst:
             ) from None
 
     def _send(self, number: int) -> None:
-        """Send all that waits for one actor, but what nobody waits for any more."""
+        """Send the questions that wait for one actor, without those that were cancelled."""
         batch = [ask for ask in self._waiting[number] if not ask.answer.done()]
         self._waiting[number] = []
         if batch:
@@ -204,16 +174,16 @@ class RemoteAnalyst:
             task.add_done_callback(self._tasks.discard)
 
     async def _read(self, number: int, answers: Any, batch: list[_Ask]) -> None:
-        """Hand out the answers of one call. Any: Ray's reference to them."""
-        found: list[Any]  # Any: an answer, or whatever went wrong
+        """Pass the answers of one call on. Any: Ray's reference to them."""
+        found: list[Any]  # Any: an answer, or an error
         try:
             found = await answers
         except RayTaskError as error:  # no input does this: a bug of ours
             found = [error] * len(batch)
         except RayError as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            lost = f"analyst {number} is gone for good: look at its log and start anew ({reason})"
-            found = [ActorLostError(lost) for _ in batch]
+            message = f"analyst {number} is lost ({reason}): see its log and restart the service"
+            found = [ActorLostError(message) for _ in batch]
         for ask, answer in zip(batch, found, strict=True):
             if ask.answer.done():  # timed out, or its task was cancelled
                 continue
@@ -223,27 +193,20 @@ class RemoteAnalyst:
                 ask.answer.set_result(answer)
 
 
+def _visible(oracle: Oracle, *, game: str, rows: Sequence[str], num_hidden: int) -> list[Analysis]:
+    return [analyse_visible(game, rows, num_hidden)]
+
+
 def _answered(oracle: Oracle, question: Question) -> Answer:
     """Return the answer to one question, or what is wrong with it."""
     try:
-        if isinstance(question, ViewQuestion):
-            return [analyse_visible(question.game, question.rows, question.num_hidden)]
-        if isinstance(question, NewBoardQuestion):
-            return new_board(oracle, question.game, question.tier, question.seed)
-        return analyse(
-            oracle,
-            question.game,
-            question.boards,
-            privileged=question.privileged,
-            temperature=question.temperature,
-            with_line=question.with_line,
-        )
+        return question(oracle)
     except CastRayError as error:
         return error
 
 
 QUICK_S = 0.03
-"""A first answer from an actor that took no longer, its journey included, was no search."""
+"""An actor's first answer that took no longer than this, transport included, was no search."""
 _MAX_LAYOUTS = 4096
 _MAX_BOARDS = 4
 """More at once go to an actor."""

@@ -24,7 +24,7 @@ class ValueScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueNetOracle:
-    """A value network in the place of the exact solvers."""
+    """A value network that replaces the exact solvers."""
 
     network: Any
     """A ``QNetwork``. Any: its class would import torch in every actor."""

@@ -1,7 +1,7 @@
-"""Which of the puzzles that come up are kept: a test set, then a training set, as data alone.
+"""Which generated puzzles are kept: first a test set, then a training set.
 
-Puzzles are offered in order of attempt; everything here follows from that order, so it does not
-matter who drew them, how many at a time, or in how many sittings.
+Puzzles are offered in order of attempt and everything here depends on that order alone: not on how
+many processes drew them, or in how many runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATIENCE = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRule:
-    """What is wanted: the first puzzles are tested on, of those after them some are trained on.
+    """How many puzzles to keep: the first ones for testing, some of those after them for training.
 
     The training fields never change the test set, so several training sets share one.
     """
@@ -27,9 +27,9 @@ class SplitRule:
     num_test: int
     num_train: int
     cost_range: tuple[int, int] | None = None
-    """Least and largest exact cost of a training puzzle; None = whatever the tier has."""
+    """Least and largest exact cost of a training puzzle; None = any."""
     is_even: bool = False
-    """Whether training puzzles are shared out evenly over the costs of ``cost_range``."""
+    """Whether training puzzles are distributed evenly over the costs of ``cost_range``."""
 
     @property
     def num_wanted(self) -> int:
@@ -50,7 +50,7 @@ class Split:
 
 
 class PuzzleCollector:
-    """Takes the outcome of each attempt, in order, and says when there are enough."""
+    """Takes the result of each attempt, in order, until there are enough."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PuzzleCollector:
         """Start empty.
 
         Args:
-            rule: what is wanted.
+            rule: how many puzzles to keep.
             exclude: puzzle ids to leave out altogether.
             reserved: puzzle ids to leave out of the training set.
             patience: attempts without a new puzzle after which the collection ends.
@@ -80,7 +80,7 @@ class PuzzleCollector:
         self._last_of_use = 0
 
     def offer(self, puzzle: Puzzle | None) -> None:
-        """Take the next attempt's puzzle; None where it gave none."""
+        """Take the next attempt's puzzle; None if it gave none."""
         self.num_attempts += 1
         if puzzle is None or puzzle.puzzle_id in self.puzzle_ids:
             return
@@ -154,7 +154,7 @@ class PuzzleCollector:
 
 
 class _TrainingSet:
-    """Training puzzles as they are taken, one after the other."""
+    """Training puzzles, taken one by one."""
 
     def __init__(self, rule: SplitRule, reserved: Set[str]) -> None:
         self.puzzles: list[Puzzle] = []
@@ -190,5 +190,5 @@ def _quotas(rule: SplitRule) -> dict[int, int]:
 
 
 def by_cost(puzzles: Iterable[Puzzle]) -> list[Puzzle]:
-    """Return puzzles from the least exact cost up, others last, else as they were."""
+    """Return puzzles by exact cost, lowest first, others last; equal ones keep their order."""
     return sorted(puzzles, key=lambda p: p.cost if p.cost_status == EXACT else float("inf"))

@@ -1,4 +1,4 @@
-"""What the rules and the generator of a game must hold to."""
+"""What the rules and the generator of a game must satisfy."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def check_scored_actions(samples: Samples) -> None:
     for state in samples.open_states:
         text, named = game.encode(state), game.actions(state)
         scored = game.scored_actions(state)
-        demand(named, f"actions is empty on {shown(text)}, where the game goes on")
+        demand(named, f"actions is empty on {shown(text)}, where the game is still open")
         for kind, actions in (("scored_actions", scored), ("actions", named)):
             demand(len(set(actions)) == len(actions), f"{kind} repeats itself on {shown(text)}")
         demand(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cast_ray.games.costs import ToldCost, told_cost
+from cast_ray.games.costs import JsonCost, json_cost
 from cast_ray.errors import CastRayError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.games.game import Game
@@ -54,8 +54,8 @@ class StoredTurn:
     action: str
     """Canonical spelling; empty where none could be read."""
     effect: str
-    cost_before: ToldCost
-    cost_after: ToldCost
+    cost_before: JsonCost
+    cost_after: JsonCost
     regret: int | None
     """As ``play_quality.turn_regrets`` tells it from the costs."""
     num_tokens: int
@@ -81,7 +81,7 @@ class StoredEpisode:
     board_now: VisibleBoard
     """The last."""
     state_now: str
-    cost_now: ToldCost
+    cost_now: JsonCost
     end_reason: str
     reward: float
     outcome_advantage: float
@@ -122,7 +122,7 @@ def read_episode(
         board=boards[0],
         board_now=boards[-1],
         state_now=row["states"][-1],
-        cost_now=told_cost(costs[-1]),
+        cost_now=json_cost(costs[-1]),
         end_reason=row["end_reason"],
         reward=row["reward"],
         outcome_advantage=row["outcome_advantage"],
@@ -158,8 +158,8 @@ def _turns(
             answer=row["answers"][turn],
             action=row["actions"][turn],
             effect=row["effects"][turn],
-            cost_before=told_cost(costs[turn]),
-            cost_after=told_cost(costs[turn + 1]),
+            cost_before=json_cost(costs[turn]),
+            cost_after=json_cost(costs[turn + 1]),
             regret=regrets[turn],
             num_tokens=row["turn_ends"][turn] - row["turn_starts"][turn],
             advantages=TurnAdvantages(

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from cast_ray.games.costs import ToldCost, told_cost
+from cast_ray.games.costs import JsonCost, json_cost
 from cast_ray.games.game import Effect
 from cast_ray.games.turn_quality import max_regret
 from cast_ray.rollout.trajectory import costs_of
@@ -158,8 +158,8 @@ class TrajectoryRow:
     max_regret: int | None
     """Most moves that one turn wasted (``max_regret``); None in Minesweeper, and where no turn has
     a regret."""
-    cost_start: ToldCost
-    cost_end: ToldCost
+    cost_start: JsonCost
+    cost_end: JsonCost
     outcome_advantage: float
 
 
@@ -261,8 +261,8 @@ def _trajectory_row(row: dict[str, Any]) -> TrajectoryRow:  # Any: a row as Arro
         invalid=sum(effect in _NO_ACTION for effect in effects),
         ineffective=sum(effect == Effect.INEFFECTIVE for effect in effects),
         max_regret=max_regret(costs, effects, game=row["game"]),
-        cost_start=told_cost(costs[0]),
-        cost_end=told_cost(costs[-1]),
+        cost_start=json_cost(costs[0]),
+        cost_end=json_cost(costs[-1]),
         outcome_advantage=row["outcome_advantage"],
     )
 
