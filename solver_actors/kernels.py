@@ -13,7 +13,7 @@ from cast_ray.games import get_game
 from cast_ray.games.generators import get_generator
 from cast_ray.numba_cache import kernel_cache_dir
 from solver_actors.oracle import Oracle
-from solver_actors.registry import get_solver_entry
+from solver_actors.registry import get_solver_entry, has_solver
 
 _CACHE_BYTES = 1 << 20
 
@@ -34,7 +34,7 @@ class CompilationCounter(event.Listener):
 
 
 def compile_kernels(games: Iterable[str]) -> None:
-    """Solve a puzzle of each game: numba compiles its kernels and keeps them on disk.
+    """Solve a puzzle of each game that has a solver: numba compiles its kernels and stores them.
 
     Processes of one machine wait for each other, so that one compiles and the others load.
 
@@ -48,7 +48,7 @@ def compile_kernels(games: Iterable[str]) -> None:
     with open(folder / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # goes with the process, however that ends
         oracle = Oracle(max_bytes=_CACHE_BYTES)
-        for name in games:
+        for name in filter(has_solver, games):
             game = get_game(name)
             easiest = min(game.tiers.values(), key=lambda tier: tier.max_cost)
             state = get_generator(name)(easiest, np.random.default_rng(0))

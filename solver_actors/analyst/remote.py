@@ -23,13 +23,13 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
-from cast_ray.games import get_game
+from cast_ray.games import game_names, get_game
 from cast_ray.games.analysis import Analysis, Analyst
 from solver_actors.actors.actors import process_figures
 from solver_actors.analyst.analyst import analyse, analyse_visible, new_board
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
-from solver_actors.registry import get_solver_entry
+from solver_actors.registry import get_solver_entry, has_solver
 
 _GATHERING_S = 0.002
 """How long a question waits for others to the same actor: a call costs more than an answer."""
@@ -210,6 +210,12 @@ QUICK_S = 0.03
 _MAX_LAYOUTS = 4096
 _MAX_BOARDS = 4
 """More at once go to an actor."""
+
+
+def games_with_tables() -> list[str]:
+    """Return the games that ``NearAnalyst`` may answer by itself."""
+    solved = filter(has_solver, game_names())
+    return [name for name in solved if get_solver_entry(name).has_tables]
 
 
 class NearAnalyst:

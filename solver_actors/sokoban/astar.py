@@ -3,8 +3,8 @@
 A node is the position right after a push (or the first one); what leads from node to node is the
 player's shortest walk to a push, and that push. So N counts every step, though only pushes make
 nodes. The bound (``bounds``) is consistent: a node once taken from the open list is final.
-numba's cache depends on this file alone: after a change to a kernel in ``assignment`` or ``bounds``,
-change this file too (or delete ``__pycache__``), or the old kernel stays in use.
+numba's cache depends on this file alone: after a change to a kernel in ``assignment`` or
+``bounds``, change this file too (or delete ``__pycache__``), or the old kernel stays in use.
 Letters: ``F`` floor cells, ``K`` boxes. A *key* is ``[K + 1]`` int32: player, boxes ascending.
 """
 

@@ -1,4 +1,4 @@
-"""All runs below one root, answered from their files."""
+"""Answers questions about the runs below one root, from their files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TypeVar
 from cast_ray.config.load import load_config
 from cast_ray.errors import CastRayError, RunDirectoryError, StepUnknown, TrajectoryUnknown
 from cast_ray.runs.metrics import Success
+from cast_ray.runs.run_directory import RunDirectory
 from serve.site.runs.details import (
     MetricColumns,
     RunDetails,
@@ -22,28 +23,25 @@ from serve.site.runs.details import (
     summary_of,
     unreadable,
 )
-from serve.site.runs.root import ReadCache
-from serve.site.runs.root import RunRoot
-from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
 from serve.site.runs.episode import StoredEpisode, read_episode
-from cast_ray.runs.run_directory import RunDirectory
+from serve.site.runs.root import ReadCache, RunRoot
+from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
 
 T = TypeVar("T")
 
 _SMALL_FILES = 1024
-"""Configurations, summaries and success rates that are kept."""
+"""Configurations, summaries and success rates to keep."""
 _METRICS = 256
-"""Tables of metrics: more than the runs that most lists have, or each look would read all anew."""
+"""Tables of metrics: more than most lists have runs, or each listing would read all again."""
 _STEPS = 16
 """Lists of steps."""
 
 
 class RunBrowser:
-    """Reads run directories, finished or not. Safe for threads.
+    """Reads run directories, finished or not. Thread-safe.
 
-    What is asked of a run that is not there, or leads out of the root, is answered by a
-    ``NotStoredError``; a broken file by ``RunDirectoryError``, ``ConfigError`` or
-    ``TrajectoryError``, which name it.
+    A run that does not exist or is outside of the root raises ``NotStoredError``; a broken file
+    raises ``RunDirectoryError``, ``ConfigError`` or ``TrajectoryError``, which name it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -99,7 +97,7 @@ class RunBrowser:
         """
         rows = self._read(self._steps, self._step_file(name, step))
         if rows is None:  # moved aside just now
-            raise StepUnknown(f"step {step} of {name} is played again: look again later")
+            raise StepUnknown(f"step {step} of {name} is being played again: try later")
         return page_of(step, rows, wanted)
 
     def trajectory(
@@ -116,7 +114,7 @@ class RunBrowser:
             which = "" if attempt is None else f", attempt {attempt}"
             raise TrajectoryUnknown(
                 f"step {step} of {name} has no trajectory of group {group}, episode {episode}"
-                f"{which}: the step's own list names them"
+                f"{which}: see the list of the step"
             )
         return found
 
@@ -149,7 +147,7 @@ class RunBrowser:
         return self._read(self._successes, run.evaluations / f"{name}.parquet")
 
     def _read(self, cache: ReadCache[T], path: Path) -> T | None:
-        """Return what a file says; None where there is none."""
+        """Return the value of a file; None if there is none."""
         try:
             return cache.get(self._root.file(path))
         except FileNotFoundError:
@@ -164,7 +162,7 @@ class RunBrowser:
         path = self._root.run(name).trajectory_file(step)
         if not path.is_file():
             raise StepUnknown(
-                f"{name} has no trajectories of step {step}: the run's trajectory_steps lists them"
+                f"{name} has no trajectories of step {step}: see the run's trajectory_steps"
             )
         return self._root.file(path)
 
@@ -177,10 +175,10 @@ def _steps_of(run: RunDirectory) -> tuple[int, ...]:
 def _started(run: RunDirectory) -> float | None:
     """Return the time of the oldest file that a run writes early and keeps, in seconds.
 
-    A configuration is written again when a run is resumed; what was played before it is older.
+    A configuration is written again when a run is resumed; earlier games are older.
     """
     early = (run.config, run.evaluations / "before.parquet", run.trajectory_file(1))
     try:
         return min(path.stat().st_mtime for path in early if path.is_file())
     except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"{run.path.name} is going away: look again") from error
+        raise RunDirectoryError(f"{run.path.name} is being removed: reload the list") from error

@@ -27,7 +27,7 @@ class RunSummary:
     tier: str
     algorithm: str
     model: str | None
-    """What the run began with; None = the small policy that it made itself."""
+    """The model that the run started from; None = the small policy that it made itself."""
     steps: int
     """Done so far."""
     planned_steps: int
@@ -51,7 +51,7 @@ class RunDetails:
     columns: tuple[str, ...]
     """Its numeric metrics."""
     trajectory_steps: tuple[int, ...]
-    """Steps of which the trajectories are there."""
+    """Steps whose trajectories are stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class MetricColumns:
     """Figures of a run, step by step."""
 
     columns: Mapping[str, tuple[float | None, ...]]
-    """One entry a step each, ``step`` first; None = not measured."""
+    """One entry per step, ``step`` first; None = not measured."""
 
 
 def unreadable(name: str, problem: str) -> RunSummary:
@@ -122,7 +122,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     """Return ``summary.json``. Any: a JSON object.
 
     Raises:
-        RunDirectoryError: it is no JSON object, or none of a run.
+        RunDirectoryError: it is no JSON object, or not a run's summary.
     """
     try:
         found = json.loads(path.read_text())
@@ -131,13 +131,13 @@ def read_summary(path: Path) -> dict[str, Any]:
                 Success(**found[name])
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise RunDirectoryError(
-            f"{path.name} is no summary of a run ({error}): move it away to see the rest"
+            f"{path.name} is no summary of a run ({error}): move it away to see the other files"
         ) from None
     return found
 
 
 def read_success(path: Path) -> Success | None:
-    """Return the success rate of an evaluation from its games; None where it has none.
+    """Return the success rate of an evaluation from its games; None if it has none.
 
     Raises:
         RunDirectoryError: it is no table of games.
@@ -175,7 +175,7 @@ def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> MetricColumn
     unknown = [name for name in wanted if name not in figures.columns]
     if unknown:
         raise ColumnUnknown(
-            f"there is no numeric metric {unknown[0][:80]!r}: the run's own list names them"
+            f"there is no numeric metric {unknown[0][:80]!r}: see the columns of the run"
         )
     names = dict.fromkeys(["step", *(wanted or figures.columns)])
     return MetricColumns(
@@ -190,7 +190,7 @@ def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> MetricColumn
 
 
 def plain(value: Any) -> Any:
-    """Return a configuration's value without anything that JSON has no word for. Any: its own."""
+    """Return a configuration's value in types that JSON has. Any: a value of any section."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -202,4 +202,4 @@ def plain(value: Any) -> Any:
 
 def _broken(path: Path, error: Exception) -> RunDirectoryError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return RunDirectoryError(f"{path.name} cannot be read ({reason}): put it back, or move it away")
+    return RunDirectoryError(f"{path.name} cannot be read ({reason}): restore or remove it")
