@@ -1,4 +1,4 @@
-"""The application put together: routes, page, documentation, errors and the guard before all."""
+"""The application: routes, page, documentation, errors, and the guard in front of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Players:
-    """What a process needs for games; made inside its event loop."""
+    """What a process needs to play; made inside its event loop."""
 
     analyst: Analyst
     agent: Agent | None = None
@@ -59,7 +59,7 @@ def build_site(
 
     Args:
         settings: of this process.
-        players: called once in the event loop that serves; what it gives lives as long.
+        players: entered once in the event loop that serves, and left when that ends.
     """
 
     @asynccontextmanager
@@ -92,9 +92,9 @@ def build_site(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses={"default": {"model": ProblemBody, "description": "Why not."}},
+        responses={"default": {"model": ProblemBody, "description": "The error."}},
     )
-    # The guard looks at the key; here it is only told, so that the documentation asks for it.
+    # The guard checks the key; it is declared here so that the documentation asks for it.
     keyed = [Depends(HTTPBearer(auto_error=False))] if settings.guard.key_digests else []
     app.include_router(router, dependencies=keyed)
     if settings.runs is not None:

@@ -10,11 +10,12 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from cast_ray.games.analysis import Analyst
 from cast_ray.errors import CastRayError
 from cast_ray.games import game_names, get_game
+from cast_ray.games.analysis import Analyst
 from serve.site import schemas
 from serve.site.agent import Agent
+from serve.site.problems import ApiProblem, problem_of
 from serve.site.puzzle_fields import (
     PUZZLE_KEYS,
     check_game,
@@ -22,10 +23,9 @@ from serve.site.puzzle_fields import (
     parse_puzzle,
     turn_budget_of,
 )
-from serve.site.turn_values import shown_analysis, shown_board
-from serve.site.problems import ApiProblem, problem_of
 from serve.site.session import Session, SessionOptions
 from serve.site.sessions import Sessions
+from serve.site.turn_values import shown_analysis, shown_board
 
 PING_S = 15.0
 
@@ -68,7 +68,7 @@ async def about(request: Request) -> schemas.About:
 
 @router.get("/games", tags=["games"])
 async def games() -> schemas.Games:
-    """All games that are known here, with rules and tiers."""
+    """All games, with rules and tiers."""
     return schemas.Games(
         games=[
             schemas.GameInfo(
@@ -92,7 +92,7 @@ async def games() -> schemas.Games:
 
 @router.post("/boards", tags=["games"])
 async def new_board(request: Request, body: schemas.BoardRequest) -> schemas.NewBoard:
-    """Make a new board; game, tier and seed name it in every other call."""
+    """Make a new board; other calls refer to it by game, tier and seed."""
     puzzle = await make_puzzle(_site(request).analyst, body.game, body.tier, body.seed)
     return schemas.NewBoard(
         game=body.game,
@@ -110,7 +110,7 @@ async def move(request: Request, body: schemas.MoveRequest) -> schemas.Move:
 
 @router.post("/moves", tags=["agent"])
 async def moves(request: Request, body: schemas.MovesRequest) -> schemas.Moves:
-    """The agent's move on each of many boards; one that is broken does not spoil the others."""
+    """The agent's move on each of many boards; a broken one does not affect the others."""
     site = _site(request)
 
     async def one(number: int, fields: schemas.PuzzleFields) -> schemas.Move | schemas.ProblemBody:
@@ -129,7 +129,7 @@ async def moves(request: Request, body: schemas.MovesRequest) -> schemas.Moves:
 async def begin_episode(
     request: Request, response: Response, body: schemas.EpisodeRequest
 ) -> schemas.Episode:
-    """Begin a game. Agent and solver play on their own: follow the events."""
+    """Begin a game. Agent and solver play by themselves: follow the events."""
     site = _site(request)
     agent = _agent(site) if body.player == "agent" else None
     puzzle = await parse_puzzle(site.analyst, body)
@@ -151,7 +151,7 @@ async def begin_episode(
 
 @router.get("/episodes/{episode_id}", tags=["episodes"])
 async def episode(request: Request, episode_id: str) -> schemas.Episode:
-    """Where a game stands."""
+    """A game as it is now."""
     return await _site(request).sessions.get(episode_id).episode()
 
 
@@ -171,10 +171,10 @@ async def act(request: Request, episode_id: str, body: schemas.ActionRequest) ->
 async def events(
     request: Request,
     episode_id: str,
-    after: Annotated[int, Query(ge=-1, description="Begin behind this turn.")] = -1,
-    last_event_id: Annotated[str | None, Header(description="The same, wins over after.")] = None,
+    after: Annotated[int, Query(ge=-1, description="Begin after this turn.")] = -1,
+    last_event_id: Annotated[str | None, Header(description="The same; overrides after.")] = None,
 ) -> StreamingResponse:
-    """Server-sent events: `turn` (its id is its number), at the end `end` with the whole game."""
+    """Server-sent events: `turn` (its id is its number), then `end` with the complete game."""
     session = _site(request).sessions.get(episode_id)
     if last_event_id is not None and last_event_id.isdecimal():
         after = int(last_event_id[:9])
@@ -197,7 +197,7 @@ async def solve(request: Request, body: schemas.SolveRequest) -> schemas.Solved:
     found = await analyst.analyse(
         puzzle.game,
         [puzzle.board],
-        privileged=not is_made,  # who has not sent the layout must not read it here
+        privileged=not is_made,  # a layout that the caller did not send stays hidden
         temperature=None if is_made else body.temperature,
         with_line=not is_made,
     )
@@ -232,7 +232,7 @@ async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schema
         raise ApiProblem(
             422,
             "field_invalid",
-            "temperature needs the costs of a whole layout: leave it out with visible",
+            "temperature needs the costs of a complete layout: leave it out with visible",
             field="temperature",
         )
     found = await analyst.analyse_visible(body.game, body.visible, body.num_mines)
@@ -265,7 +265,10 @@ async def _move(site: Site, fields: schemas.PuzzleFields, sampled: schemas.Sampl
 def _agent(site: Site) -> Agent:
     if site.agent is None:
         raise ApiProblem(
-            409, "no_agent", "no model runs here: start it with cast-ray serve MODEL", field=None
+            409,
+            "no_agent",
+            "no model is served here: start one with cast-ray serve MODEL",
+            field=None,
         )
     return site.agent
 
@@ -273,7 +276,7 @@ def _agent(site: Site) -> Agent:
 async def _events(session: Session, after: int) -> AsyncIterator[str]:
     async for turn in session.follow(after, ping_s=PING_S):
         if turn is None:
-            yield ": still there\n\n"
+            yield ": ping\n\n"
         else:
             yield _event("turn", turn.model_dump_json(), number=turn.turn)
     yield _event("end", (await session.episode()).model_dump_json())

@@ -17,7 +17,7 @@ _KEPT_BOARDS = 2048
 
 
 def shown_cost(cost: float | None) -> schemas.Cost:
-    """Return a cost as it is written: a number, ``dead``, ``unknown``; None = not told."""
+    """Return a cost as it is written: a number, ``dead``, ``unknown``; None = withheld."""
     return None if cost is None else json_cost(cost)
 
 
@@ -67,7 +67,7 @@ def scored_turn(
         number: of the turn, from 0.
         played: what happened.
         before: of ``played.board``.
-        cost_after: of ``played.board_after``; None = not told.
+        cost_after: of ``played.board_after``; None = withheld.
         is_over: whether what was hidden may be shown.
     """
     return schemas.Turn(
@@ -102,7 +102,7 @@ def regret(before: Analysis, action: str) -> int | None:
 
 
 def excess_risk(game: Game[Any], before: Analysis, action: str) -> float | None:
-    """Return how much likelier an action was to lose than the safest one; None if it risked none."""
+    """Return how much likelier an action was to lose than the safest; None if it risked none."""
     risks = before.cell_risks
     risk = None if risks is None else game.risk_of(risks, action)
     return None if risk is None else risk.excess

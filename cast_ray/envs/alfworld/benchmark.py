@@ -1,8 +1,8 @@
-"""ALFWorld: household tasks in texts, one command a turn (Shridhar et al., ICLR 2021).
+"""ALFWorld: household tasks in text, one command per turn (Shridhar et al., ICLR 2021).
 
-The games are the published ones, played by the published package (TextWorld underneath) with its
-own names of things, zero-shot with the scaffold of our games. The commands that are admitted are
-those that the package lists, ``help`` among them.
+The games are the published ones, played by the published package (based on TextWorld) with its
+own names of objects, zero-shot with the scaffold of our games. Admissible are the commands that
+the package lists, including ``help``.
 """
 
 from __future__ import annotations

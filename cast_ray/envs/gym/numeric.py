@@ -68,7 +68,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
     """Plays the episodes of ``GameTextEnv`` on arrays.
 
     Observations: ``cells`` ``[rows, cols]`` uint8 symbol numbers; ``action_mask`` ``[A]`` int8,
-    1 for each action that changes the state. They are the caller's own: no later turn touches them.
+    1 for each action that changes the state. They are copies: no later turn changes them.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
@@ -83,7 +83,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         is_dead: Callable[[StateT], bool] | None = None,
         arrays_tier: Tier | None = None,
     ) -> None:
-        """Set up an environment of one tier.
+        """Prepare an environment of one tier.
 
         Args:
             game: the rules, for boards and ``is_dead``.
@@ -188,7 +188,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         return self._rules.load(state, self._arrays_tier or tier), self._game.encode(state)
 
     def _end_reason(self) -> str:
-        """Return why an undecided episode ends after this turn; empty if it goes on."""
+        """Return why an undecided episode ends after this turn; empty if it continues."""
         if self._is_dead is not None and self._is_dead(self._game.decode(self.board())):
             return DEADLOCK
         return "" if self._steps_left else TURN_BUDGET
@@ -205,12 +205,12 @@ def plain_rules(
     num_symbols: Callable[[Tier], int],
     actions: Callable[[Tier], tuple[str, ...]],
 ) -> NumericRules[StateT]:
-    """Return the numeric rules of a game that has none of its own.
+    """Return the numeric rules of a game without kernels.
 
     Args:
         game: the rules.
-        cells: returns ``[rows, cols]`` uint8 symbol numbers of a state: what the player may see of
-            it, and nothing else.
+        cells: returns ``[rows, cols]`` uint8 symbol numbers of a state: only what the player may
+            see.
         num_symbols: how many numbers a cell can take on boards of a tier.
         actions: every action of a tier, in the spelling of ``Game.apply``; the mask allows those
             of ``Game.scored_actions``.

@@ -23,7 +23,7 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.wording import GameWording
 
 TURN_BUDGET = 30
-"""The paper's; the original has no limit of its own."""
+"""The paper's; the original has no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ synthetic goal among the 1,000 products."""
 
 
 class Webshop:
-    """The benchmark. Its data are looked for when puzzles or episodes are asked for."""
+    """The benchmark. Its data are needed only for puzzles and episodes."""
 
     name = "webshop"
     tiers: Mapping[str, BenchmarkTier] = {

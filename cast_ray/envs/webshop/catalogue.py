@@ -78,7 +78,7 @@ class Catalogue:
             EnvironmentSetupError: it cannot be opened.
         """
         self._path = path
-        # Nobody ever writes to the file: it is replaced whole. So no locks are needed.
+        # The file is never written to, only replaced. So no locks are needed.
         address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         try:
             self._database = sqlite3.connect(address, uri=True, check_same_thread=False)

@@ -6,10 +6,10 @@ from markupsafe import Markup
 
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game, get_plugin
+from cast_ray.runs.report.boards.drawing import BoardDrawing
 from cast_ray.runs.report.boards.minesweeper import draw_minesweeper, minesweeper_legend
 from cast_ray.runs.report.boards.rush_hour import draw_rush_hour, rush_hour_legend
 from cast_ray.runs.report.boards.sokoban import draw_sokoban, sokoban_legend
-from cast_ray.runs.report.boards.drawing import BoardDrawing
 from cast_ray.runs.report.svg import tag
 
 _DRAWINGS = {
