@@ -79,6 +79,11 @@ class ApiProblem(CastRayError):
         return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 
 
+def invalid_field(field: str, message: str) -> ApiProblem:
+    """Return the error of a request whose field has a wrong value."""
+    return ApiProblem(422, "field_invalid", message, field=field)
+
+
 def problem_body(status: int, code: str, message: str, field: str | None) -> dict[str, Any]:
     """Return the JSON object of an error."""
     kind = "invalid_request_error" if status < 500 else "server_error"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cast_ray.errors import PuzzleError
 from cast_ray.games import game_names, get_game
 from cast_ray.games.analysis import Analyst
 from cast_ray.games.json_state import parse_state
 from cast_ray.games.puzzles import Puzzle
 from serve.site import schemas
-from serve.site.problems import ApiProblem
+from serve.site.problems import ApiProblem, invalid_field
 
 PUZZLE_KEYS = ("board", "rows", "cols", "mines", "revealed", "flags", "first_click")
 _DEFAULT_TIER = "id"
@@ -27,11 +25,8 @@ async def parse_puzzle(analyst: Analyst, fields: schemas.PuzzleFields) -> Puzzle
     given = {key: value for key, value in given.items() if value is not None}
     if fields.tier is not None:
         if given:
-            raise ApiProblem(
-                422,
-                "field_invalid",
-                f"tier and {next(iter(given))} are both given: leave one of them out",
-                field="tier",
+            raise invalid_field(
+                "tier", f"tier and {next(iter(given))} are both given: leave one of them out"
             )
         return await make_puzzle(analyst, fields.game, fields.tier, fields.seed)
     try:
@@ -49,14 +44,9 @@ async def make_puzzle(analyst: Analyst, game: str, tier: str, seed: int) -> Puzz
         ApiProblem: there is no such game or tier.
     """
     check_game(game)
-    tiers: Sequence[str] = list(get_game(game).tiers)
+    tiers = get_game(game).tiers
     if tier not in tiers:
-        raise ApiProblem(
-            422,
-            "field_invalid",
-            f"tier of {game} must be one of {', '.join(tiers)}",
-            field="tier",
-        )
+        raise invalid_field("tier", f"tier of {game} must be one of {', '.join(tiers)}")
     return _as_puzzle(game, tier, await analyst.new_board(game, tier, seed), seed=seed)
 
 

@@ -15,7 +15,7 @@ from cast_ray.games import game_names, get_game
 from cast_ray.games.analysis import Analyst
 from serve.site import schemas
 from serve.site.agent import Agent
-from serve.site.problems import ApiProblem, problem_of
+from serve.site.problems import ApiProblem, invalid_field, problem_of
 from serve.site.puzzle_fields import (
     PUZZLE_KEYS,
     check_game,
@@ -188,9 +188,7 @@ async def solve(request: Request, body: schemas.SolveRequest) -> schemas.Solved:
     if body.visible is not None:
         return await _solve_visible(analyst, body)
     if body.num_mines is not None:
-        raise ApiProblem(
-            422, "field_invalid", "num_mines goes with visible: leave it out", field="num_mines"
-        )
+        raise invalid_field("num_mines", "num_mines goes with visible: leave it out")
     puzzle = await parse_puzzle(analyst, body)
     hides = get_game(puzzle.game).has_hidden_state
     is_made = body.tier is not None and hides
@@ -213,27 +211,17 @@ async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schema
     assert body.visible is not None
     check_game(body.game)
     if not get_game(body.game).has_hidden_state:
-        raise ApiProblem(
-            422, "field_invalid", f"{body.game} hides nothing: use board", field="visible"
-        )
+        raise invalid_field("visible", f"{body.game} hides nothing: use board")
     given = [key for key in ("tier", *PUZZLE_KEYS) if getattr(body, key) is not None]
     if given:
-        raise ApiProblem(
-            422,
-            "field_invalid",
-            f"visible and {given[0]} are both given: leave one of them out",
-            field=given[0],
+        raise invalid_field(
+            given[0], f"visible and {given[0]} are both given: leave one of them out"
         )
     if body.num_mines is None:
-        raise ApiProblem(
-            422, "field_invalid", "num_mines is missing: give it with visible", field="num_mines"
-        )
+        raise invalid_field("num_mines", "num_mines is missing: give it with visible")
     if body.temperature is not None:
-        raise ApiProblem(
-            422,
-            "field_invalid",
-            "temperature needs the costs of a complete layout: leave it out with visible",
-            field="temperature",
+        raise invalid_field(
+            "temperature", "temperature needs a complete layout: leave it out with visible"
         )
     found = await analyst.analyse_visible(body.game, body.visible, body.num_mines)
     return schemas.Solved(
@@ -265,10 +253,7 @@ async def _move(site: Site, fields: schemas.PuzzleFields, sampled: schemas.Sampl
 def _agent(site: Site) -> Agent:
     if site.agent is None:
         raise ApiProblem(
-            409,
-            "no_agent",
-            "no model is served here: start one with cast-ray serve MODEL",
-            field=None,
+            409, "no_agent", "no model is served here: start one with cast-ray serve MODEL"
         )
     return site.agent
 

@@ -183,15 +183,13 @@ class Session:
         """Wait for a player, then end the game with its reason or error."""
         try:
             await playing
-        except CastRayError as error:
+        except Exception as error:
+            if not isinstance(error, CastRayError):
+                error = CastRayError(f"{type(error).__name__}: {error}")
             self.problem = problem_of(error)
             await self._end(FAILED)
-            return
-        except Exception as error:
-            self.problem = problem_of(CastRayError(f"{type(error).__name__}: {error}"))
-            await self._end(FAILED)
-            return
-        await self._end(self._last_reason)
+        else:
+            await self._end(self._last_reason)
 
     def _step(self, action: str) -> PlayedTurn:
         """Carry out an action that comes without an answer."""

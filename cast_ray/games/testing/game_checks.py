@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from cast_ray.games.game import Effect, Transition
+from cast_ray.games.game import Effect, Game, Transition
 from cast_ray.games.testing.samples import Samples, State, demand, shown
 
 
 def check_declaration(samples: Samples) -> None:
     """Name, rules and tiers are there, and every tier can be played."""
     game = samples.game
+    demand(isinstance(game, Game), "the game is not derived from cast_ray.games.game.Game")
     demand(game.name.isidentifier(), f"name is {game.name!r}: use letters, digits and _")
     demand(game.rules.strip(), "rules is empty: it is the system prompt")
     demand(game.tiers, "tiers is empty: give at least one tier")

@@ -21,7 +21,6 @@ from serve.site.runs.details import (
     read_success,
     read_summary,
     summary_of,
-    unreadable,
 )
 from serve.site.runs.episode import StoredEpisode, read_episode
 from serve.site.runs.root import ReadCache, RunRoot
@@ -122,7 +121,7 @@ class RunBrowser:
         try:
             return self._summary(name, self._root.run(name))
         except CastRayError as error:
-            return unreadable(name, str(error))
+            return RunSummary(name=name, problem=str(error))
 
     def _summary(self, name: str, run: RunDirectory) -> RunSummary:
         config = self._configs.get(self._root.file(run.config))

@@ -23,21 +23,21 @@ class RunSummary:
 
     name: str
     """Relative to the root; ``.`` = the root itself."""
-    game: str
-    tier: str
-    algorithm: str
-    model: str | None
+    game: str = ""
+    tier: str = ""
+    algorithm: str = ""
+    model: str | None = None
     """The model that the run started from; None = the small policy that it made itself."""
-    steps: int
+    steps: int = 0
     """Done so far."""
-    planned_steps: int
-    started: str | None
+    planned_steps: int = 0
+    started: str | None = None
     """ISO time, UTC, of the oldest of its files; of the resumption where none is older."""
-    before: Success | None
+    before: Success | None = None
     """On the held-out boards, before training; None = not played yet."""
-    after: Success | None
-    finished: bool
-    problem: str | None
+    after: Success | None = None
+    finished: bool = False
+    problem: str | None = None
     """Why the run cannot be read, in a sentence; all else is empty then."""
 
 
@@ -60,24 +60,6 @@ class MetricColumns:
 
     columns: Mapping[str, tuple[float | None, ...]]
     """One entry per step, ``step`` first; None = not measured."""
-
-
-def unreadable(name: str, problem: str) -> RunSummary:
-    """Return the line of a run that cannot be read."""
-    return RunSummary(
-        name=name,
-        game="",
-        tier="",
-        algorithm="",
-        model=None,
-        steps=0,
-        planned_steps=0,
-        started=None,
-        before=None,
-        after=None,
-        finished=False,
-        problem=problem,
-    )
 
 
 def summary_of(
@@ -114,7 +96,6 @@ def summary_of(
         before=before,
         after=after,
         finished=is_finished,
-        problem=None,
     )
 
 
