@@ -150,10 +150,10 @@ def last_fenced_block(answer: str) -> str | None:
 
 
 def split_at_last_block(answer: str) -> tuple[str, str, str] | None:
-    """Return what stands before, inside and after the last pair of fences; None without a pair.
+    """Return the text before, inside and after the last pair of fences; None without a pair.
 
-    The fences are left where they are, at the end of the first part and the start of the last: the
-    three together are the answer.
+    The fences stay at the end of the first part and the start of the last: the three parts together
+    are the answer.
     """
     pieces = answer.split(FENCE)
     num_pairs = (len(pieces) - 1) // 2

@@ -1,7 +1,7 @@
 """Boards analysed by the cached solvers of one process: costs, lines, teacher, risks.
 
-What a live episode of a game with hidden state may be told is decided here alone: without
-privilege, nothing that depends on the true state leaves this module.
+Only this module decides what may be said in a live episode of a game with hidden state: without
+privilege, nothing that depends on the true state leaves it.
 """
 
 from __future__ import annotations

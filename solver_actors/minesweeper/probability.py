@@ -82,7 +82,7 @@ def count_parts(
 def _add_solution(
     frontier: Frontier, search: Search, length: int, ways: np.ndarray, mine_ways: np.ndarray
 ) -> None:
-    """Add one solution by groups, which stands for many cell by cell."""
+    """Add one solution by groups, which represents many cell by cell."""
     num_mines = 0
     num_ways = ONE
     for place in range(length):

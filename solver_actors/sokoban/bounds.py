@@ -75,7 +75,7 @@ class Room(NamedTuple):
 
 
 def survey(layout: SokobanLayout, *, with_distances: bool) -> Room:
-    """Return the room of a layout; without distances, ``[F, 0]`` stand in their place."""
+    """Return the room of a layout; without distances, they are ``[F, 0]``."""
     floor_numbers = number_floor(layout)
     num_floor = int(floor_numbers.max()) + 1
     targets = floor_numbers[np.array(layout.targets)]

@@ -160,7 +160,7 @@ class HouseholdTask:
             return " ".join(content.split()), Effect.ILLEGAL, f"Not admissible now. {_EXPECTED}"
         scene = self._game.step(command)
         if scene.text == _NOTHING:
-            # The room is as it was, and so stays the text that tells of it.
+            # The room is unchanged, and so is its text.
             return command, Effect.INEFFECTIVE, f"{command}: nothing happens."
         self._scene = scene
         return command, Effect.CHANGED, ""

@@ -181,7 +181,7 @@ def _copied(environment: Any, exchanged: dict[int, Any]) -> Any:
 
     Args:
         environment: TextWorld's, without wrappers.
-        exchanged: by the identity of a part, what stands in its place in the copy.
+        exchanged: by the identity of a part, its replacement in the copy.
     """
     state = environment._pddl_state
     shared = (environment._logic, state.task, state._actions)

@@ -1,6 +1,6 @@
 """The catalogue as an episode reads it: products, goals and search in one SQLite file.
 
-SQLite's full-text search stands in for the original's Lucene. Equal to the original: what is
+SQLite's full-text search replaces the original's Lucene. Equal to the original: what is
 indexed (title, description, first feature, options), 50 results, Porter's stems, queries as any
 of their words without Lucene's English stop words. Not equal: BM25 with k1 = 1.2 and b = 0.75
 (there 0.9 and 0.4), stop words counted in a product's length, no possessive filter, and products

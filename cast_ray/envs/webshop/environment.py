@@ -42,7 +42,7 @@ class ShoppingTrip:
 
         Args:
             catalogue: the products; used by this episode alone.
-            goal: what is to be bought.
+            goal: what to buy.
             turn_budget: turns, >= 1.
         """
         if turn_budget < 1:

@@ -57,7 +57,7 @@ def reward(bought: Product, options: Iterable[str], *, goal: Goal, wanted: Produ
         bought: the product.
         options: values of the options that were chosen.
         goal: what was asked for.
-        wanted: the product that the goal was made of.
+        wanted: the product that the goal was made from.
     """
     matches = (
         attribute_matches(bought, goal.attributes)
@@ -87,7 +87,7 @@ def type_reward(bought: Product, wanted: Product) -> float:
 def title_score(bought: str, wanted: str) -> float:
     """Return which part of the wanted title's words the bought one has; 0.2 if it has no words.
 
-    Words that both have count once, the wanted title's words as often as they stand there, as in
+    Words that both have count once, the wanted title's words as often as they occur, as in
     the original. There only nouns and names are words; here adjectives and verbs are too. The two
     can differ in what is 0, below 0.1 or above 0.2, and so, for products that are not the one that
     the goal was made of, in whether a purchase is a success.

@@ -46,7 +46,7 @@ class Split:
     statement: str
     """One line: how the puzzles were divided, and what is missing and why."""
     is_short: bool
-    """Whether there are fewer puzzles than wanted."""
+    """Whether there are fewer puzzles than requested."""
 
 
 class PuzzleCollector:
@@ -97,15 +97,15 @@ class PuzzleCollector:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether there are enough, or no more are to be expected."""
+        """Return whether there are enough, or no more are expected."""
         has_enough = self.num_kept == self._rule.num_wanted
         return has_enough or self.num_attempts - self._last_of_use >= self._patience
 
     def split(self) -> Split:
-        """Return both sets; where too few puzzles exist, all of them in the wanted proportion.
+        """Return both sets; if too few puzzles exist, all of them in the requested proportion.
 
         Raises:
-            PuzzleError: there is not one puzzle for each set that is wanted.
+            PuzzleError: a requested set would be empty.
         """
         rule = self._rule
         num_test, num_all = rule.num_test, len(self.puzzles)
@@ -164,7 +164,7 @@ class _TrainingSet:
         self._quotas = _quotas(rule) if rule.is_even else None
 
     def take(self, puzzle: Puzzle) -> bool:
-        """Take a puzzle if it is wanted; return whether it was."""
+        """Take a puzzle if it fits; return whether it did."""
         cost = puzzle.cost_to_go
         if len(self.puzzles) == self._num_wanted or puzzle.puzzle_id in self._reserved:
             return False
@@ -181,7 +181,7 @@ class _TrainingSet:
 
 
 def _quotas(rule: SplitRule) -> dict[int, int]:
-    """Return how many training puzzles are wanted of each cost; the lowest take the remainder."""
+    """Return the number of training puzzles of each cost; the lowest take the remainder."""
     if rule.cost_range is None:
         raise ValueError("an even training set needs a cost_range, got None")
     low, high = rule.cost_range
