@@ -53,7 +53,8 @@ def read_boards(path: Path, game: str, tier: Tier) -> list[BoardText]:
 
 
 def _parquet_boards(path: Path, table: pa.Table, game: Game[Any], tier: Tier) -> list[BoardText]:
-    names = [_OTHER_NAMES.get(name, name) for name in table.column_names]
+    columns: list[str] = table.column_names
+    names = [_OTHER_NAMES.get(name, name) for name in columns]
     own_columns = [key for key in game.json_keys if key not in _SIZE_COLUMNS]
     if not {"board", *own_columns}.intersection(names):
         if any("seed" in name for name in names):
@@ -63,12 +64,15 @@ def _parquet_boards(path: Path, table: pa.Table, game: Game[Any], tier: Tier) ->
             )
         own = f", or use {' and '.join(game.json_keys)}" if own_columns else ""
         raise PuzzleError(
-            f"{path} has the columns {', '.join(table.column_names)}, and none of them holds "
+            f"{path} has the columns {', '.join(columns)}, and none of them holds "
             f"boards: name that column board{own}"
         )
     boards: list[BoardText] = []
-    for number, values in enumerate(table.to_pylist()):
-        row = {_OTHER_NAMES.get(name, name): value for name, value in values.items()}
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for number, values in enumerate(rows):
+        # Of several columns with one meaning, ours counts, else the first.
+        found = reversed(values.items())
+        row = {_OTHER_NAMES.get(name, name): value for name, value in found} | values
         place, cost = f"row {number}", _given_cost(row, tier)
         try:
             boards.append(BoardText(place=place, text=_board_text(row, game, tier), cost=cost))

@@ -149,12 +149,12 @@ def test_a_file_that_is_a_link_out_of_the_root_is_not_read(
     for path in (run.metrics, run.trajectory_file(1)):
         path.replace(secret)
         path.symlink_to(secret)
-        with pytest.raises(RunDirectoryError, match="leads out"):
+        with pytest.raises(RunDirectoryError, match="link"):
             if path == run.metrics:
                 browser.metrics("one")
             else:
                 browser.step("one", 1, StepFilter())
-    with pytest.raises(RunDirectoryError, match="leads out"):
+    with pytest.raises(RunDirectoryError, match="link"):
         browser.trajectory("one", 1, group=0, episode=0)
 
 
