@@ -27,7 +27,7 @@ import numpy as np
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.game import Status
 from cast_ray.games.generators import GENERATORS, build_puzzles
-from cast_ray.games.minesweeper import MinesweeperState
+from cast_ray.games.minesweeper_board import MinesweeperState
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.text import members
 from cast_ray.seeds import derive_seed

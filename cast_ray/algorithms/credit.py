@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from cast_ray.algorithms import advantages
 from cast_ray.errors import TrajectoryError
+from cast_ray.games import find_game
 from cast_ray.games.game import Effect
-from cast_ray.games.minesweeper import Minesweeper, num_safe_cells
 from cast_ray.rollout.trajectory import (
     BATCH_SCHEMA,
     SCORED_SCHEMA,
@@ -142,11 +142,9 @@ def shifted_advantages(
 
 
 def win_from_infinite(game: str, puzzle: str) -> float:
-    """Return what a win from an infinite cost earns: Minesweeper's number of safe cells.
-
-    In other games infinite is a proof, and there is no such turn.
-    """
-    return num_safe_cells(puzzle) if game == Minesweeper.name else 0.0
+    """Return what a win from an infinite cost earns (``Game.rescue_value``); 0 in a benchmark."""
+    rules = find_game(game)
+    return 0.0 if rules is None else rules.rescue_value(puzzle)
 
 
 def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:

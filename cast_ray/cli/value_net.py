@@ -47,9 +47,9 @@ def train(
     # Imported late: RLlib takes seconds, which --help and a typing error need not wait for.
     from cast_ray.training.value_net.progress import ValueNetProgress
     from cast_ray.training.value_net.train import train_value_net
-    from solver_actors.value_net.scale import LossesAtSight, sees_losses
+    from solver_actors.value_net.scale import LossTest, has_loss_test
 
-    is_dead = LossesAtSight(resolved.game) if sees_losses(resolved.game) else None
+    is_dead = LossTest(resolved.game).is_dead if has_loss_test(resolved.game) else None
     with resumable("--resume and the same run_dir"), ValueNetProgress() as progress:
         train_value_net(resolved, resume=resume, progress=progress, is_dead=is_dead)
 

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cast_ray.datasets.build import BuildProgress
-from cast_ray.datasets.text_formats import BoardText, read_boards
+from cast_ray.datasets.text_formats import read_boards
 from cast_ray.errors import PuzzleError
 from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.games.costs import INFINITE, UNKNOWN, status_of
 from cast_ray.games.game import Game, Status, Tier
 from cast_ray.games.generators import PuzzleSource
-from cast_ray.games.minesweeper import MinesweeperState
 from cast_ray.games.puzzles import Puzzle, make_puzzle, puzzle_id_of, write_puzzles
+from cast_ray.games.text import BoardText
 from solver_actors.registry import StartSolver
 
 _NUM_LISTED = 20
-_RUSH_HOUR_SIDE = 6
-_COUNT_PIECES: dict[str, Callable[[str], int]] = {
-    "sokoban": lambda board: sum(board.count(symbol) for symbol in "X*"),
-    "minesweeper": lambda board: sum(board.count(symbol) for symbol in "+F*"),
-    "rush_hour": lambda board: len({symbol for symbol in board if symbol.isupper()}),
-}
-"""Boxes, mines or vehicles of an encoded board."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +142,11 @@ class _Importer:
             state = self._game.decode(given.text)
         except PuzzleError as error:
             return self._refuse(given, "broken", str(error))
-        form = _form(self._game, state)
+        found = self._game.dimensions(state)
         wanted = (self._tier.rows, self._tier.cols, self._tier.num_pieces)
-        if form not in (None, wanted):
-            return self._refuse(given, "of another size", _form_reason(form, self._tier))
-        if isinstance(state, MinesweeperState) and (state.flags or not state.revealed):
-            reason = "a start has its first click open and no flag: open a cell, remove flags"
+        if found is not None and found != wanted:
+            return self._refuse(given, "of another size", _size_reason(found, self._tier))
+        if reason := self._game.start_fault(state):
             return self._refuse(given, "not at its start", reason)
         if self._game.status(state) is not Status.PLAYING:
             return self._refuse(given, "over at the start", "the game is over before it starts")
@@ -188,23 +179,9 @@ class _Importer:
         self.faults.append(Fault(place=given.place, kind=kind, reason=reason))
 
 
-def _form(game: Game[Any], state: Any) -> tuple[int, int, int] | None:
-    """Return rows, columns and number of pieces of a board; None for games of plug-ins."""
-    if game.name not in _COUNT_PIECES:
-        return None
-    board = game.encode(state)
-    lines = board.split("\n")
-    if game.name == "rush_hour":
-        rows = cols = _RUSH_HOUR_SIDE
-    else:
-        rows, cols = len(lines), len(lines[0])
-    return rows, cols, _COUNT_PIECES[game.name](board)
-
-
-def _form_reason(form: tuple[int, int, int] | None, tier: Tier) -> str:
-    assert form is not None
+def _size_reason(found: tuple[int, int, int], tier: Tier) -> str:
     return (
-        f"{form[0]} x {form[1]} cells with {form[2]} pieces, and {tier.name} has "
+        f"{found[0]} x {found[1]} cells with {found[2]} pieces, and {tier.name} has "
         f"{tier.rows} x {tier.cols} with {tier.num_pieces} (boxes, mines or vehicles)"
     )
 

@@ -21,6 +21,7 @@ from cast_ray.evaluation.tables import markdown_tables, results_document
 from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles, seen_in_training
 from cast_ray.evaluation.with_players import play_with_player
 from cast_ray.files import refusals_named, written_aside
+from cast_ray.games import get_game, hides_state
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.uris import PathOrUri
@@ -89,7 +90,13 @@ def write_results(plan: Evaluation, directory: EvaluationDirectory) -> str:
     document["privileged"] = privileged
     text = markdown_tables(document)
     if privileged:
-        text += f"\n\nPrivileged in Minesweeper, where it sees the mines: {', '.join(privileged)}."
+        hiding = {
+            which.game: get_game(which.game) for which in plan.games if hides_state(which.game)
+        }
+        where = " and ".join(
+            f"in {game.title}, where it sees {game.wording.hidden}" for game in hiding.values()
+        )
+        text += f"\n\nPrivileged {where}: {', '.join(privileged)}."
     with refusals_named(directory.path):
         with written_aside(directory.results) as aside:
             aside.write_text(json.dumps(document, indent=2) + "\n")

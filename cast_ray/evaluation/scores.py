@@ -18,15 +18,14 @@ from cast_ray.envs.text_env import DEADLOCK, LOST, TURN_BUDGET
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.games.game import Effect
-from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.turn_quality import first_fatal_turn, has_regret, optimal_turns, turn_regrets
+from cast_ray.runs.report.wording import words_of
 from cast_ray.statistics import Success, success_rate
 
 FAILURES = ("deadlock", "mine", "wrong_purchase", "budget", "invalid", "truncated", "other")
 """Why an attempt failed. ``budget``: it used all turns; ``invalid``: likewise, and more than half
 of them had no legal action. ``truncated``: it used all tokens."""
 
-_LOSSES = {Minesweeper.name: "mine", "webshop": "wrong_purchase"}
 _CUT_OFF = ("truncated", "token_budget")
 _NOT_LEGAL = (Effect.INVALID, Effect.ILLEGAL)
 
@@ -138,7 +137,7 @@ def _failure(attempt: Attempt) -> str:
     if reason == DEADLOCK:
         return "deadlock"
     if reason == LOST:
-        return _LOSSES.get(attempt.game, "other")
+        return words_of(attempt.game).failure
     if reason in _CUT_OFF:
         return "truncated"
     if reason != TURN_BUDGET:

@@ -34,8 +34,12 @@ from serve.service.site_deployment import AgentOptions, site_application
 from serve.site.agent import AnswerLimits
 from serve.site.app import SiteSettings
 from serve.site.guard import GuardSettings
-from solver_actors.analyst.remote import GAMES as NEAR_GAMES
-from solver_actors.analyst.remote import NearAnalyst, RemoteAnalyst, start_analysts
+from solver_actors.analyst.remote import (
+    NearAnalyst,
+    RemoteAnalyst,
+    games_with_tables,
+    start_analysts,
+)
 from solver_actors.kernels import compile_kernels
 
 MODEL_APP, OPENAI_APP, SITE_APP = "cast-ray-model", "cast-ray-openai", "cast-ray-site"
@@ -161,7 +165,7 @@ async def cluster_analyst() -> AsyncIterator[Analyst]:
     handles = start_analysts(
         1, num_cpus=_ANALYST_CPUS, max_bytes=_ANALYST_BYTES, games=game_names()
     )
-    compile_kernels(sorted(NEAR_GAMES))  # or the first board waits for them, and blocks the others
+    compile_kernels(games_with_tables())  # the first board would wait for them, and all others too
     try:
         async with asyncio.timeout(_ANALYST_START_S):  # its kernels take seconds to load
             await asyncio.gather(*(handle.counters.remote() for handle in handles))

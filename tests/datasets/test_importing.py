@@ -28,7 +28,14 @@ OTHER = "######\n#____#\n#PX_O#\n#____#\n######\n######"  # N = 2
 MIRRORED = "######\n#____#\n#__X_#\n#_O__#\n#___P#\n######"  # ROOM from the other side
 RUSH = "BB....C..D..CAAD..C..D..E...FFE.GGG."
 FIVE_BY_FIVE = Tier(
-    name="mini", rows=5, cols=5, num_pieces=3, turn_budget=12, min_cost=1, max_cost=12
+    name="mini",
+    rows=5,
+    cols=5,
+    num_pieces=3,
+    turn_budget=12,
+    min_cost=1,
+    max_cost=12,
+    cost_may_be_infinite=True,
 )
 needs_rush_hour = pytest.mark.skipif("rush_hour" not in GAMES, reason="Rush Hour is not in yet")
 needs_minesweeper = pytest.mark.skipif(
@@ -259,8 +266,8 @@ def test_minesweeper_null_is_an_infinite_cost(tmp_path: Path) -> None:
         ({"mines": [[0, 0], [5, 1]]}, "row 5, column 1 is not on the board: rows are 0 to 4"),
         ({"mines": [[0, 0], [0, 0]]}, "the mine at row 0, column 0 is given twice"),
         ({"first_click": [0, 0]}, "the first click at row 0, column 0 hits a mine"),
-        ({"first_click": [1, 2, 3]}, "first_click holds [1, 2, 3]: give [row, column]"),
-        ({"mines": None}, "mines is None: give a list of [row, column]"),
+        ({"first_click": [1, 2, 3]}, "first_click is a list of 3: give its [row, column]"),
+        ({"mines": None}, '"mines" is missing or null: give a list of [row, column]'),
     ],
 )
 def test_minesweeper_faults_are_named(tmp_path: Path, change: dict[str, Any], fault: str) -> None:
@@ -277,7 +284,7 @@ def test_minesweeper_faults_are_named(tmp_path: Path, change: dict[str, Any], fa
 def test_mines_that_nobody_can_read_are_a_fault_of_their_row(tmp_path: Path, value: str) -> None:
     row = {"mines": value, "first_click": "[2, 2]"}
     (board,) = given(parquet(tmp_path, [row]), "minesweeper")
-    assert "mines" in board.fault
+    assert "mine" in board.fault
 
 
 def test_size_beyond_every_board_is_a_fault_of_its_row(tmp_path: Path) -> None:

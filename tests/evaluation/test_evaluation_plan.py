@@ -77,7 +77,7 @@ def test_models_are_told_apart_by_label(tmp_path: Path) -> None:
         ("nowhere", ModelError, "neither a model directory"),
         ("openai:", ConfigError, "needs the model's name"),
         ("soft-solver:cold", ConfigError, "temperature"),
-        ("solver:1", ConfigError, "is no player"),
+        ("solver:1", ConfigError, "solver:1"),
     ],
 )
 def test_unknown_model_is_refused_in_one_sentence(

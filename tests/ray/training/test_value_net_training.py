@@ -27,6 +27,7 @@ from cast_ray.config.value_net import (
 )
 from cast_ray.datasets.splits import read_boards
 from cast_ray.envs.gym import get_numeric_rules, widest_tier
+from cast_ray.envs.gym.rush_hour import renamed_vehicles
 from cast_ray.errors import RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.training.value_net.directory import BaseCheckpoints
@@ -40,7 +41,6 @@ from cast_ray.training.value_net.dqn import (
 from cast_ray.training.value_net.env import (
     StartSettings,
     ValueNetEnv,
-    renamed_vehicles,
     start_settings,
 )
 from cast_ray.training.value_net.progress import ValueNetProgress
