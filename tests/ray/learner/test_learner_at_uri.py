@@ -12,6 +12,7 @@ import pytest
 import ray
 import torch
 
+from cast_ray.cluster.session import start_ray
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.runs.object_store import check_reachable, list_files
 from cast_ray.runs.remote_directories import download_directory, is_whole, upload_directory
@@ -47,7 +48,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def processes(uri: str) -> Iterator[LearnerProcesses]:
     # After the environment, which its processes are to have.
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_ray(num_cpus=2)
     yield LearnerProcesses()
     ray.shutdown()
 
