@@ -242,10 +242,11 @@ def read_metrics(path: Path) -> list[StepMetrics]:
             f"{path} was written by another version of cast_ray (it differs in "
             f"{', '.join(dict.fromkeys(differing))}): read it with that version"
         )
-    return [
-        StepMetrics(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
-        for row in frame.to_dicts()
-    ]
+    return [StepMetrics(**_with_tuples(row)) for row in frame.to_dicts()]
+
+
+def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:  # Any: as Polars returns it
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
 
 
 def read_metrics_frame(path: Path) -> pl.DataFrame:

@@ -1,7 +1,7 @@
-"""Groups on their way through the pool, looked after beside whatever the job is doing.
+"""Collects groups from the pool in a background thread, while the job does other work.
 
-A thread of its own takes every group that ends, sends lost ones out again, and writes each
-logged group to disk before it counts: what is played while the learner works survives the driver.
+The thread takes every group that ends and writes each logged group to disk before it counts as
+finished, so what is played while the learner works survives the driver.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from cast_ray.rollout.trajectory import SCORED_SCHEMA
 from cast_ray.runs.run_directory import read_table, write_table
 
 _POLL_S = 0.2
-"""How soon the thread notices that it is to end."""
+"""Longest time until the thread notices that it should end."""
 
 
 class Pool(Protocol):
-    """What is asked of a ``RolloutPool``."""
+    """The part of ``RolloutPool`` that the collector uses."""
 
     def submit(self, group: list[EpisodeSpec], sampling: Sampling) -> None:
-        """Send out a group."""
+        """Start playing a group."""
 
     def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
-        """Return groups that have ended, waiting for one."""
+        """Wait for a group to end; return all that have ended."""
         ...
 
 
@@ -41,16 +41,16 @@ class Ticket:
 
     num_groups: int
     batches: list[pa.RecordBatch] = field(default_factory=list)
-    """Of the groups that count as finished."""
+    """One per finished group."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether all groups are back, and on disk if they are logged."""
+        """Return whether all groups have ended, and are on disk if they are logged."""
         return len(self.batches) == self.num_groups
 
 
 class RolloutCollector:
-    """Issues groups and hands over what came back. ``close`` ends its thread, not the pool."""
+    """Issues groups and returns what was played. ``close`` ends the thread, not the pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -68,14 +68,14 @@ class RolloutCollector:
         *,
         log_to: Callable[[list[EpisodeSpec]], Path | None] = lambda group: None,
     ) -> Ticket:
-        """Send out groups and return at once.
+        """Start playing groups and return at once.
 
         Args:
             groups: each with at least one episode.
             sampling: how answers are drawn.
-            log_to: from a group to its Parquet file, which is there before the group counts. A
-                group whose file is there already is read and not played again. None = not logged,
-                as by default.
+            log_to: returns the Parquet file that a group is written to before it counts as
+                finished; None = it is not logged. A group whose file already exists is read
+                instead of being played.
         """
         ticket = Ticket(len(groups))
         for group in groups:
@@ -98,30 +98,30 @@ class RolloutCollector:
         Args:
             ticket: from ``issue``.
             timeout_s: longest wait from now on.
-            on_group: is told how many groups are done, of how many.
+            on_group: called with the number of finished groups and the number of all.
 
         Raises:
-            RemoteTimeout: not every group came back.
-            CastRayError: whatever ended the collection.
+            RemoteTimeout: some groups did not end in time.
+            CastRayError: the collection failed.
         """
         deadline = time.monotonic() + timeout_s
-        num_told = -1
+        num_reported = -1
         while True:
             with self._changed:
                 done = len(ticket.batches)
-                if done == num_told and not ticket.is_finished and self._failure is None:
+                if done == num_reported and not ticket.is_finished and self._failure is None:
                     left = deadline - time.monotonic()
                     if left <= 0 or not self._changed.wait(left):
                         raise RemoteTimeout(
                             f"{ticket.num_groups - done} of {ticket.num_groups} groups were not "
-                            f"played within {timeout_s:.0f} s; raise rollout.timeout_s or look at "
-                            "the engine's log"
+                            f"played within {timeout_s:.0f} s: raise rollout.timeout_s, or look "
+                            "for the cause in the engine's log"
                         )
                     continue
                 failure = self._failure
             if failure is not None and not ticket.is_finished:
                 raise failure
-            num_told = done
+            num_reported = done
             on_group(done, ticket.num_groups)
             if done == ticket.num_groups:
                 break
@@ -136,11 +136,11 @@ class RolloutCollector:
         timeout_s: float,
         on_group: Callable[[int, int], None],
     ) -> pa.Table:
-        """Issue groups that are not logged and wait for them; see ``finished``."""
+        """Play groups that are not logged and return them; see ``finished``."""
         return self.finished(self.issue(groups, sampling), timeout_s=timeout_s, on_group=on_group)
 
     def close(self) -> None:
-        """End the thread; groups that are out are forgotten."""
+        """End the thread; groups that are still being played are forgotten."""
         self._is_closed = True
         self._thread.join(timeout=30 * _POLL_S)
 

@@ -1,7 +1,7 @@
-"""Looks at a run's parts every other second: who is there, who came back, how full the queues are.
+"""Polls a run's parts every two seconds: which ones answer, which recovered, how full queues are.
 
-A part is lost when it does not answer, or when another process answers in its place; it is back
-when that one does. The learner is not looked at here: whoever calls it notices first.
+A part is lost if it does not answer, or if another process answers in its place; it has recovered
+once that process answers. The learner is not polled: its callers notice a loss first.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LOOKS_KEPT = 10_000
 
 
 class Parts(Protocol):
-    """What is looked at."""
+    """The part of ``Workers`` that the monitor polls."""
 
     def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
-        """Return each engine's figures; None for one that is away."""
+        """Return each engine's statistics; None if it does not answer."""
         ...
 
     def actor_pids(self, *, timeout_s: float) -> Mapping[str, int]:
-        """Return the processes of the actors that answer, by name."""
+        """Return the process ids of the actors that answer, by name."""
         ...
 
     def actor_totals(self) -> tuple[Mapping[str, float], Mapping[str, float], int]:
@@ -47,7 +47,7 @@ class Parts(Protocol):
 
 
 class RunMonitor:
-    """A thread that looks at the parts, and writes down what was lost and came back."""
+    """A thread that polls the parts and records what was lost and has recovered."""
 
     def __init__(self, parts: Parts, recoveries: RecoveryLog, exporter: MetricsExporter) -> None:
         self._parts, self._recoveries, self._exporter = parts, recoveries, exporter
@@ -60,7 +60,7 @@ class RunMonitor:
         self._thread.start()
 
     def look(self) -> Look:
-        """Ask all parts now."""
+        """Poll all parts now."""
         with self._lock:
             stats = self._parts.engine_stats(timeout_s=_ANSWER_TIMEOUT_S)
             pids = self._parts.actor_pids(timeout_s=_ANSWER_TIMEOUT_S)
@@ -88,7 +88,7 @@ class RunMonitor:
             return look
 
     def looks_since(self, first: Look) -> list[Look]:
-        """Return the looks from ``first`` on, and forget those before it."""
+        """Return the looks from ``first`` on and forget earlier ones."""
         with self._lock:
             self._looks = [look for look in self._looks if look.at >= first.at]
             return list(self._looks)
@@ -103,8 +103,8 @@ class RunMonitor:
             try:
                 self.look()
             except (RayError, RayServeException, CastRayError, ConnectionError) as error:
-                # Ray or Serve is away for now, or leaving: the job's own calls decide.
-                logger.info("the monitor could not look at the parts: %s", error)
+                # Ray or Serve does not answer now, or is shutting down: the job's own calls decide.
+                logger.info("the monitor could not poll the run's parts: %s", error)
 
     def _judge(self, found: Mapping[str, object]) -> None:
         for name in {*self._watches, *found}:
@@ -114,7 +114,7 @@ class RunMonitor:
 
 
 class _Watch:
-    """One part, from look to look."""
+    """One part, across looks."""
 
     def __init__(self, name: str, record: Callable[[Kind, str, float], None]) -> None:
         self._name, self._record = name, record
@@ -127,14 +127,14 @@ class _Watch:
         return self._missing_since is None
 
     def judge(self, identity: object | None) -> None:
-        """Take what answered by this part's name; None = nothing did."""
+        """Note which process answered by this part's name; None = none did."""
         now = time.monotonic()
         if identity is None:
             if self._missing_since is None:
                 self._missing_since = now
             return
         if self._identity not in (None, identity):
-            # Unless it was missed at a look it was lost, and back, since the last one.
+            # If no look missed it, it was lost and recovered since the last one.
             lost_at = self._missing_since or self._seen_at
             kind: Kind = self._name.partition("-")[0]  # type: ignore[assignment]
             self._record(kind, f"{self._name} is another process", now - lost_at)
@@ -142,7 +142,7 @@ class _Watch:
 
 
 class _Nodes:
-    """The cluster's nodes: one that leaves is recovered when nothing misses it any more."""
+    """The cluster's nodes: a lost one counts as recovered when every part of the run answers."""
 
     def __init__(self, recoveries: RecoveryLog) -> None:
         self._recoveries = recoveries
@@ -150,14 +150,14 @@ class _Nodes:
         self._lost: dict[str, float] = {}
 
     def judge(self, all_parts_there: bool) -> None:
-        """Look at the cluster; ``all_parts_there``: every part of the run answers."""
+        """Poll the cluster; ``all_parts_there``: every part of the run answers."""
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         for node in self._alive - alive:
             self._lost[node] = time.monotonic()
         self._alive = alive
         if all_parts_there:
             for node, lost_at in self._lost.items():
-                # A look may come before the parts of a node are missed.
+                # The parts of a lost node may still seem to answer at the first look.
                 if time.monotonic() - lost_at > _ANSWER_TIMEOUT_S:
                     what = f"node {node[:8]} left"
                     self._recoveries.record("node", what, time.monotonic() - lost_at)

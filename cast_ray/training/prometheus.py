@@ -1,13 +1,11 @@
-"""Hands a run's figures to Ray, whose agent on each node serves them to Prometheus.
+"""Exports a run's metrics through Ray, whose agent on each node serves them to Prometheus.
 
-Ray sends a gauge once for each time that it is set, every ten seconds, and its agent forgets one
-that it has not heard of for twenty. So every look sets all of them anew. A figure that is not known
-any more is set to NaN once, which the agent leaves out: nothing is served, neither 0 nor the old
-value. A value costs 1.5 microseconds, and nothing waits for the agent, whether there is one or not.
+Every ten seconds Ray sends the gauges that were set, and its agent drops a gauge that it has not
+received for twenty seconds. So every look sets all gauges again. A value that is no longer known is
+set to NaN once, which the agent does not serve: Prometheus gets neither 0 nor the old value.
+Setting a value takes 1.5 microseconds and never waits for the agent.
 
-The names under which a run's figures reach Prometheus, and what each of them says.
-
-Ray puts ``ray_`` before every name, and ``_total`` behind those of counters. All carry the tag
+Ray prefixes every name with ``ray_`` and appends ``_total`` to counters. All metrics carry the tag
 ``run``, the run's id.
 """
 
@@ -32,58 +30,47 @@ STEP_PREFIX = "cast_step_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedMetric:
-    """One metric as Ray is told of it."""
+    """One metric as declared to Ray."""
 
     name: str
     description: str
     tags: tuple[str, ...] = ()
-    """Beside the run's id."""
+    """In addition to the run's id."""
     kind: Literal["gauge", "counter"] = "gauge"
 
     @property
     def prometheus_name(self) -> str:
-        """Return the name under which Prometheus finds it."""
+        """Return its name in Prometheus."""
         return f"ray_{self.name}" + ("_total" if self.kind == "counter" else "")
 
 
-STEP = ExportedMetric(name="cast_step", description="The last step that was taken")
+STEP = ExportedMetric(name="cast_step", description="Last step taken")
 RECOVERIES = ExportedMetric(
     name="cast_recoveries",
-    description="Parts that were lost and came back since this driver began, by kind",
+    description="Parts that were lost and recovered since this driver started, by kind",
     tags=("kind",),
     kind="counter",
 )
-ENGINE_UP = ExportedMetric(
-    name="cast_engine_up", description="1 where an engine answers, else 0", tags=("engine",)
-)
-ENGINE_RUNNING = ExportedMetric(
-    name="cast_engine_running_requests",
-    description="Requests computed with in the engine's last step",
-    tags=("engine",),
-)
-ENGINE_WAITING = ExportedMetric(
-    name="cast_engine_waiting_requests",
-    description="Requests in the engine's queue",
-    tags=("engine",),
-)
-ENGINE_KV_USAGE = ExportedMetric(
-    name="cast_engine_kv_usage",
-    description="Share of the engine's memory for keys and values in use",
-    tags=("engine",),
-)
-ENGINE_SILENCE = ExportedMetric(
-    name="cast_engine_seconds_since_progress",
-    description="Seconds since the engine's last token; an idle one's grows",
-    tags=("engine",),
-)
-ENGINE_VERSION = ExportedMetric(
-    name="cast_engine_weight_version",
-    description="Weights that the engine holds",
-    tags=("engine",),
-)
+
+
+def _of_engine(name: str, description: str) -> ExportedMetric:
+    return ExportedMetric(name=f"cast_engine_{name}", description=description, tags=("engine",))
+
+
+ENGINE_UP = _of_engine("up", "1 if the engine answers, else 0")
+ENGINE_STATS = {
+    "num_running": _of_engine("running_requests", "Requests in the engine's last step"),
+    "num_waiting": _of_engine("waiting_requests", "Requests in the engine's queue"),
+    "kv_usage": _of_engine("kv_usage", "Share of the engine's key-value cache in use"),
+    "seconds_since_progress": _of_engine(
+        "seconds_since_progress", "Seconds since the engine's last token; grows while it is idle"
+    ),
+    "weight_version": _of_engine("weight_version", "Version of the weights that the engine holds"),
+}
+"""The exported fields of ``EngineStats``."""
 MEMORY = ExportedMetric(
     name="cast_process_memory_bytes",
-    description="Resident memory of each of the run's processes",
+    description="Resident memory of each process of the run",
     tags=("process",),
 )
 STEP_METRICS = {
@@ -96,26 +83,15 @@ STEP_METRICS = {
     if column != "step" and not column.startswith("recovered_")  # ``STEP`` and ``RECOVERIES``
 }
 """The columns of ``StepMetrics``; a list has a tag for the place in it."""
-ALL = (
-    STEP,
-    *STEP_METRICS.values(),
-    RECOVERIES,
-    ENGINE_UP,
-    ENGINE_RUNNING,
-    ENGINE_WAITING,
-    ENGINE_KV_USAGE,
-    ENGINE_SILENCE,
-    ENGINE_VERSION,
-    MEMORY,
-)
-"""Every metric of ours."""
+ALL = (STEP, *STEP_METRICS.values(), RECOVERIES, ENGINE_UP, *ENGINE_STATS.values(), MEMORY)
+"""Every metric that we export."""
 
 
 class MetricsExporter:
-    """Exports one run's figures; may be told of them by any thread."""
+    """Exports one run's metrics; thread-safe."""
 
     def __init__(self, run_id: str) -> None:
-        """Make all metrics known to Ray.
+        """Declare all metrics to Ray.
 
         Args:
             run_id: the value of the tag ``run``.
@@ -135,10 +111,10 @@ class MetricsExporter:
         self._lock = threading.Lock()
         self._counted: Counter[Kind] = Counter()
         self._values: dict[ExportedMetric, dict[str, float]] = {}
-        """What is served: by the value of the metric's tag, an empty one where it has none."""
+        """What is served, by the value of the metric's tag; empty if it has none."""
 
     def step(self, row: StepMetrics) -> None:
-        """Export a step's row; a validation that is not there yet leaves the last one's figure."""
+        """Export a step's row; without a validation the value of the last one stays."""
         with self._lock:
             self._serve(STEP, {"": float(row.step)})
         self.columns({name: getattr(row, name) for name in STEP_METRICS})
@@ -154,15 +130,15 @@ class MetricsExporter:
                     self._serve(metric, {"": float(value)})
 
     def look(self, look: Look) -> None:
-        """Export what the parts said at one moment, and all other figures once more.
+        """Export what the parts reported, and all other values again.
 
-        To be called at least every ten seconds, or the figures fade from Prometheus.
+        Call this at least every ten seconds, or the values disappear from Prometheus.
         """
         engines = {str(index): stats for index, stats in enumerate(look.engines)}
         present = {name: stats for name, stats in engines.items() if stats is not None}
         with self._lock:
             self._serve(ENGINE_UP, {name: float(name in present) for name in engines})
-            for metric, field in _OF_ENGINES.items():
+            for field, metric in ENGINE_STATS.items():
                 self._serve(
                     metric, {name: float(getattr(stats, field)) for name, stats in present.items()}
                 )
@@ -171,7 +147,7 @@ class MetricsExporter:
                 self._set(metric, values)
 
     def recoveries(self, counts: Mapping[Kind, int]) -> None:
-        """Export the recoveries since this driver began, by kind."""
+        """Export the recoveries since this driver started, by kind."""
         with self._lock:
             new = Counter(counts) - self._counted
             for kind, count in new.items():
@@ -179,7 +155,7 @@ class MetricsExporter:
             self._counted += new
 
     def _serve(self, metric: ExportedMetric, values: Mapping[str, float]) -> None:
-        """Take up a metric's values; what is gone or NaN stops being served."""
+        """Replace a metric's values; those that are missing or NaN are no longer served."""
         known = {name: value for name, value in values.items() if not math.isnan(value)}
         gone = self._values.get(metric, {}).keys() - known.keys()
         self._set(metric, known | dict.fromkeys(gone, math.nan))
@@ -189,13 +165,3 @@ class MetricsExporter:
         gauge = self._gauges[metric]
         for name, value in values.items():
             gauge.set(float(value), tags=dict.fromkeys(metric.tags, name))
-
-
-_OF_ENGINES = {
-    ENGINE_RUNNING: "num_running",
-    ENGINE_WAITING: "num_waiting",
-    ENGINE_KV_USAGE: "kv_usage",
-    ENGINE_SILENCE: "seconds_since_progress",
-    ENGINE_VERSION: "weight_version",
-}
-"""What is exported of ``EngineStats``."""

@@ -1,8 +1,8 @@
-"""A learner that comes back: new ranks, the newest checkpoint, and the updates since then again.
+"""A learner that recovers: new ranks, the newest checkpoint, then the updates since then again.
 
-The trajectories of every step are on disk before its first update, and an update follows from
-weights and trajectories alone. So the weights that are lost with a rank are computed again, bit for
-bit where the ranks are as many and as threaded as before.
+The trajectories of every step are on disk before its first update, and an update depends on weights
+and trajectories alone. So lost weights are recomputed, bit for bit if the new ranks have the same
+number and threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class RecoveringLearner:
-    """A ``LearnerGroup`` that is made anew when a rank dies or hangs."""
+    """A ``LearnerGroup`` that is replaced when a rank dies or hangs."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class RecoveringLearner:
         """Start the ranks.
 
         Args:
-            start: makes a group with the weights that the run begins with.
-            max_restarts: in the run; one more loss ends it.
-            on_recovery: is told what was lost and how many seconds it took to be back.
+            start: starts a group with the weights that the run begins with.
+            max_restarts: per run; one more loss ends the run.
+            on_recovery: called with what was lost and how many seconds the recovery took.
 
         Raises:
-            LearnerError, RemoteTimeout: the ranks do not start. Nothing is tried again here.
+            LearnerError, RemoteTimeout: the ranks do not start; this is not retried.
         """
         self._start = start
         self._max_restarts, self._on_recovery = max_restarts, on_recovery
@@ -47,15 +47,15 @@ class RecoveringLearner:
         self.num_restarts = 0
 
     def set_restore(self, restore: Callable[[LearnerGroup], None]) -> None:
-        """Say how a new group is brought to where the lost one was between two calls."""
+        """Set how a new group reaches the state that the lost one had after the last call."""
         self._restore = restore
 
     def call(self, work: Callable[[LearnerGroup], T]) -> T:
-        """Return what ``work`` makes of the group; it is begun again with a new group after a loss.
+        """Return the result of ``work``; after a loss, call it again with a new group.
 
         Raises:
             LearnerLost: ranks were lost more than ``max_restarts`` times.
-            CastRayError: whatever else goes wrong in ``work``.
+            CastRayError: ``work`` failed for another reason.
         """
         while True:
             try:
@@ -68,7 +68,7 @@ class RecoveringLearner:
         self._group.close()
 
     def _replace(self, loss: LearnerLost) -> None:
-        """Make new ranks and bring them to where the lost ones were, however often that takes."""
+        """Start new ranks and restore the lost ones' state; retry up to ``max_restarts`` times."""
         lost_at = time.monotonic()
         while True:
             self._group.close()
@@ -79,7 +79,7 @@ class RecoveringLearner:
             try:
                 self._group = self._start()
                 self._restore(self._group)
-            except (LearnerError, RemoteTimeout) as again:  # a port taken, a file away: once more
+            except (LearnerError, RemoteTimeout) as again:  # e.g. a port is taken: retry
                 loss = LearnerLost(str(again))
                 continue
             self._on_recovery(str(loss), time.monotonic() - lost_at)

@@ -1,4 +1,4 @@
-"""What a checkpoint says about the run beside the learner, and whether the run directory agrees."""
+"""The state of a run in its checkpoint, and the check that the run directory agrees with it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cast_ray.training.run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerPosition:
-    """All that ``PuzzleSampler`` draws the next puzzles from."""
+    """Everything that decides which puzzles ``PuzzleSampler`` draws next."""
 
     step: int
     """Steps drawn."""
     seed: int
     puzzles_per_step: int
     puzzles_crc32: int
-    """Of the training puzzles' ids, in order."""
+    """Checksum of the training puzzles' ids, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryLog:
-    """What was written to ``trajectories/`` when the checkpoint was."""
+    """What ``trajectories/`` held when the checkpoint was written."""
 
     last_step: int
     num_rows: int
@@ -37,21 +37,21 @@ class TrajectoryLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingState:
-    """The caller's part of a checkpoint."""
+    """The training loop's part of a checkpoint."""
 
     step: int
     """Steps done."""
     weight_version: int
     """Of the checkpoint's weights: version v plays step v."""
     healthy_logprob_abs_diff: float | None
-    """See ``sync_check.LogprobAlarm``."""
+    """See ``learner.logprob_check.LogprobAlarm``."""
     skipped_updates: int
-    """In a row, the last one among them."""
+    """Consecutive ones, up to the last update."""
     sampler: SamplerPosition
     trajectory_log: TrajectoryLog
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``from_json`` reads back; JSON values."""
+        """Return the state as JSON values, for ``from_json``."""
         return asdict(self)
 
     @classmethod
@@ -69,7 +69,7 @@ class TrainingState:
 def training_state(
     run: Run, *, step: int, healthy: float | None, skipped_updates: int
 ) -> TrainingState:
-    """Return a run's state after a step whose trajectories are written; step 0 = at its start."""
+    """Return a run's state after a step whose trajectories are written; step 0 = the start."""
     return TrainingState(
         step=step,
         weight_version=step + 1,
@@ -81,10 +81,10 @@ def training_state(
 
 
 def restore(run: Run, learner: LearnerGroup) -> TrainingState:
-    """Set the learner to the newest checkpoint and return the state that goes with it.
+    """Load the newest checkpoint into the learner and return the state stored with it.
 
     Raises:
-        RunDirectoryError: the checkpoint counts on trajectories or puzzles that are not there.
+        RunDirectoryError: trajectories or puzzles that the checkpoint depends on are missing.
     """
     if run.goes_on is None:
         return training_state(run, step=0, healthy=None, skipped_updates=0)
@@ -98,19 +98,19 @@ def restore(run: Run, learner: LearnerGroup) -> TrainingState:
 
 
 def _check_agrees(run: Run, state: TrainingState) -> None:
-    """Raise RunDirectoryError unless the run directory holds what a checkpoint counts on."""
+    """Raise RunDirectoryError unless the run directory holds what the checkpoint depends on."""
     directory = run.directory
     if state.sampler != _sampler_position(run, state.step):
         raise RunDirectoryError(
-            f"{directory.puzzles} holds other training puzzles than step {state.step} was drawn "
-            "from: put train.parquet back, or start again with another run_dir=PATH"
+            f"the training puzzles in {directory.puzzles} are not those that step {state.step} was "
+            "drawn from: restore train.parquet, or start a new run with another run_dir=PATH"
         )
     found = _trajectory_log(directory, state.trajectory_log.last_step)
     if found != state.trajectory_log:
         raise RunDirectoryError(
             f"{directory.trajectories} holds {found.num_rows} trajectories up to step "
-            f"{found.last_step} and the checkpoint counts {state.trajectory_log.num_rows}: put the "
-            "files back, or start again with another run_dir=PATH"
+            f"{found.last_step}, but the checkpoint expects {state.trajectory_log.num_rows}: "
+            "restore the files, or start a new run with another run_dir=PATH"
         )
 
 
@@ -125,7 +125,7 @@ def _sampler_position(run: Run, step: int) -> SamplerPosition:
 
 
 def _trajectory_log(directory: RunDirectory, last_step: int) -> TrajectoryLog:
-    """Return what the files up to a step hold.
+    """Return what the files up to a step contain.
 
     Raises:
         RunDirectoryError: a step's file is missing or cannot be read.
@@ -137,7 +137,7 @@ def _trajectory_log(directory: RunDirectory, last_step: int) -> TrajectoryLog:
             num_rows += pq.read_metadata(path).num_rows
         except (OSError, pa.ArrowInvalid) as error:
             raise RunDirectoryError(
-                f"{path} cannot be read, and the checkpoint after step {last_step} counts it: put "
-                f"it back, or start again with another run_dir=PATH ({error})"
+                f"{path} cannot be read, and the checkpoint after step {last_step} depends on it: "
+                f"restore it, or start a new run with another run_dir=PATH ({error})"
             ) from error
     return TrajectoryLog(last_step=last_step, num_rows=num_rows)

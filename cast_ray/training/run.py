@@ -1,4 +1,4 @@
-"""A training run before its parts start: input checked, directory made or reopened, boards read."""
+"""Opens a training run: checks the input, creates or reopens the directory, reads the boards."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ class Run:
     boards: Boards
     run_id: str
     goes_on: ResumePoint | None = None
-    """Where a resumed run does; None = a new run."""
+    """Where a resumed run continues; None = a new run."""
     lost_at: float | None = None
-    """When the driver was lost that this one takes the place of, as ``time.time``; None = it takes
-    nobody's."""
+    """When the driver that this one replaces was lost, as ``time.time``; None = none was."""
     earlier_ids: list[str] = field(default_factory=list)
-    """``run_id`` of the drivers that trained here before: what they left behind is this run's."""
+    """``run_id`` of the drivers that trained here before; their remains belong to this run."""
     at_uri: RunAtUri | None = None
     """The way to the URI that the run is at; None = it is at a local path, written at once."""
 
@@ -84,10 +83,10 @@ def open_run(
     progress: TrainProgress,
     lost_at: float | None = None,
 ) -> Run:
-    """Make a new run, or open an interrupted one.
+    """Create a run, or reopen an interrupted one.
 
     Raises:
-        CastRayError: bad input; nothing was written.
+        CastRayError: the input is wrong; nothing was written.
     """
     if resume and not config.run_dir:
         raise RunDirectoryError("--resume needs run_dir=PATH, the directory to resume")
@@ -104,7 +103,7 @@ def open_run(
         else:
             directory, at_uri = _create(location, config, progress, on_failure)
             goes_on = None
-        # Different for every start: a run that was killed may have left actors of its name behind.
+        # Different for every start, because a killed driver may have left named actors behind.
         run_id = f"{directory.path.name}-{now.strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
@@ -116,9 +115,9 @@ def open_run(
 
 
 def _check_reference(objective: ObjectiveConfig) -> None:
-    """Raise ModelError if the reference model that the objective needs is not where it should be.
+    """Raise ModelError if the objective's reference model is missing.
 
-    The learner loads it after the first step's play: much too late to be told.
+    The learner loads it only after the first step was played.
     """
     if not objective.kl_coefficient or objective.reference == "start":
         return
@@ -126,7 +125,7 @@ def _check_reference(objective: ObjectiveConfig) -> None:
     if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
         raise ModelError(
             f"objective.reference={objective.reference} is no model directory (config.json and "
-            "safetensors weights): give one, or start"
+            "safetensors weights): give such a directory, or start"
         )
 
 
@@ -144,7 +143,7 @@ def _at(
 def _create(
     location: PathOrUri, config: TrainConfig, progress: TrainProgress, on_failure: ExitStack
 ) -> tuple[RunDirectory, RunAtUri | None]:
-    """Check all input, then make the run directory: bad input leaves nothing behind."""
+    """Check all input, then create the run directory: wrong input leaves no directory."""
     tiers = get_game(config.game).tiers
     if config.tier not in tiers:
         raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {config.tier!r}")
@@ -154,8 +153,8 @@ def _create(
     boards = make_boards(config.game, config.tier, config.puzzles)
     if not config.puzzles.file and len(boards.train) < config.puzzles.num_train:
         progress.note(
-            f"no more than {len(boards.train)} of {config.puzzles.num_train} training puzzles of "
-            f"{config.game}:{config.tier} exist beside those held out; trained on all of them"
+            f"only {len(boards.train)} of {config.puzzles.num_train} training puzzles of "
+            f"{config.game}:{config.tier} exist besides the held-out ones; training on all of them"
         )
     kind, path, at_uri = _at(location, on_failure, resume=False)
     directory = kind.create(path, config)
@@ -171,12 +170,12 @@ def _reopen(
     directory, changed = kind.reopen(path, config)
     if changed:
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
-    if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were made
+    if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were written
         write_boards(make_boards(config.game, config.tier, config.puzzles), directory.puzzles)
     goes_on = directory.resume_point()
     if goes_on.step >= config.steps and directory.summarised_steps >= config.steps:
         raise RunDirectoryError(
-            f"{directory.address} has done its {config.steps} steps already; give a larger "
-            "steps= to train on"
+            f"{directory.address} has already done its {config.steps} steps; give a larger steps= "
+            "to continue training"
         )
     return directory, at_uri, goes_on

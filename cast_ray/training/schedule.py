@@ -1,12 +1,8 @@
-"""Which step's groups are out, by the one number that says how stale a token may be.
+"""When the groups of a training step and of a validation are played.
 
-Version v plays step v. The groups of step s are issued as soon as version s - max_staleness is on
-the engines, and ask for no older one: what a step trains on is within the bound because nothing
-else was ever written, not because something was thrown away.
-
-DAPO's dynamic sampling: groups that all solve or none make way for other puzzles.
-
-Success on the validation boards during training: waited for, or beside the next rollouts.
+Weights of version v play step v. The groups of step s are issued as soon as the engines hold
+version s - max_staleness, and require at least that version. So no token is ever staler than
+``max_staleness`` allows, and none has to be discarded.
 """
 
 from __future__ import annotations
@@ -39,15 +35,16 @@ def play_informative(
 ) -> tuple[pa.Table, int]:
     """Return a step's scored trajectories, and how many groups were played and dropped.
 
-    A group is informative if its rewards differ; the others are replaced, draw by draw. Where too
-    few are found, uninformative ones fill the step up to its full number, those played first.
+    DAPO's dynamic sampling: a group is informative if its rewards differ; the others are replaced,
+    draw by draw. If too few are found, the uninformative groups that were played first fill the
+    step.
 
     Args:
-        draw: from the number of a draw to its puzzles, ``num_groups`` of them; 0 is the first.
-        play: plays puzzles as groups that are numbered from the second argument on, and returns
-            them ordered by group.
+        draw: returns the ``num_groups`` puzzles of a draw; draw 0 is the first.
+        play: plays puzzles as groups, numbered from its second argument, and returns them ordered
+            by group.
         num_groups: groups of the step.
-        further_draws: most draws after the first; 0 = the step is what comes up.
+        further_draws: most draws after the first; 0 = every group is kept.
     """
     table, num_played = play(draw(0), 0), num_groups
     for number in range(1, further_draws + 1):
@@ -67,7 +64,7 @@ def play_informative(
 
 
 def informative_groups(table: pa.Table) -> np.ndarray:
-    """Return the numbers of the groups whose rewards are not all the same, ascending."""
+    """Return the numbers of the groups whose rewards differ, ascending."""
     groups, rewards = table["group"].to_numpy(), table["reward"].to_numpy()
     numbers = np.unique(groups)
     differ = [np.ptp(rewards[groups == number]) > 0 for number in numbers]
@@ -75,19 +72,19 @@ def informative_groups(table: pa.Table) -> np.ndarray:
 
 
 class Validation:
-    """One validation at a time."""
+    """Success on the validation boards; one validation at a time."""
 
     def __init__(self, run: Run, collector: RolloutCollector) -> None:
         self._run, self._collector = run, collector
         self._open: tuple[int, Ticket, float] | None = None
 
     def is_due(self, step: int) -> bool:
-        """Whether a step is one after which the policy is validated."""
+        """Return whether the policy is validated after this step."""
         every = self._run.config.evaluation.every
         return bool(every) and step % every == 0
 
     def begin(self, step: int) -> None:
-        """Ask for the episodes that judge the weights after ``step``."""
+        """Start the episodes that evaluate the weights after ``step``."""
         config = self._run.config
         groups = specs.episode_groups(
             self._run.boards.validation,
@@ -101,10 +98,14 @@ class Validation:
         self._open = (step, ticket, time.perf_counter())
 
     def settle(self, on_result: Callable[[int, Success, float], None], *, wait: bool) -> None:
-        """Hand over the step, the result and its seconds if there is one, or wait for it.
+        """Call ``on_result`` with step, result and seconds if a validation has ended.
+
+        Args:
+            on_result: called at most once.
+            wait: whether to wait for a validation that is under way.
 
         Raises:
-            RemoteTimeout: the episodes did not come back in ``rollout.timeout_s``.
+            RemoteTimeout: the episodes did not end within ``rollout.timeout_s``.
         """
         if self._open is None:
             return
@@ -123,7 +124,7 @@ class Validation:
 
 
 class RolloutSchedule:
-    """Issues the groups of training steps, ahead by ``max_staleness``, and hands them over."""
+    """Issues the groups of training steps, up to ``max_staleness`` steps ahead."""
 
     def __init__(
         self,
@@ -140,9 +141,9 @@ class RolloutSchedule:
             collector: plays groups.
             sampler: draws their puzzles.
             config: of the run.
-            first_step: that is to be played.
-            group_file: from step and group to the file that keeps it until the step is trained
-                on; None = groups are not logged.
+            first_step: first step to play.
+            group_file: returns the file that keeps a group (step, number) until the step is
+                trained on; None = groups are not logged.
         """
         self._collector, self._sampler, self._config = collector, sampler, config
         self._group_file = group_file
@@ -150,7 +151,7 @@ class RolloutSchedule:
         self._issued: dict[int, Ticket] = {}
 
     def issue_through(self, version: int) -> None:
-        """Send out the first draw of every step that may be played with weights of ``version``."""
+        """Issue the first draw of every step that weights of ``version`` may play."""
         last = min(version + self._config.max_staleness, self._config.steps)
         while self._next_step <= last:
             step = self._next_step
@@ -161,8 +162,8 @@ class RolloutSchedule:
         """Return a step's scored trajectories, and how many groups dynamic sampling dropped.
 
         Raises:
-            RemoteTimeout: they did not come back in ``rollout.timeout_s``.
-            CastRayError: whatever ended the collection.
+            RemoteTimeout: they did not end within ``rollout.timeout_s``.
+            CastRayError: the collection failed.
         """
         rollout = self._config.rollout
 

@@ -1,4 +1,4 @@
-"""What a run's parts did between two looks at them; parts that were away or new are told apart."""
+"""What a run's parts did between two looks, even if some were lost or replaced meanwhile."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from serve.messages import EngineStats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What all parts said at one moment."""
+    """What all parts reported at one moment."""
 
     at: float
     """``time.monotonic``."""
     engines: tuple[EngineStats | None, ...]
-    """None = it did not answer."""
+    """None = no answer."""
     pool: Mapping[str, float]
     """Totals of ``RolloutPool.counters``."""
     lost_groups: int
@@ -26,7 +26,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFigures:
-    """What the engines did between two looks; NaN = nothing to tell it from."""
+    """What the engines did between two looks; NaN = unknown."""
 
     seconds_running: float
     """Of the busiest."""
@@ -38,8 +38,8 @@ class EngineFigures:
 def engine_figures(looks: Sequence[Look]) -> EngineFigures:
     """Return the engines' figures over at least two looks.
 
-    Every look between counts: an engine that is replaced takes with it only what it did since it
-    was last asked.
+    All looks are used: of an engine that was replaced, only what it did after its last look is
+    missing.
     """
     wall = max(looks[-1].at - looks[0].at, 1e-9)
     engines = [_Engine() for _ in looks[0].engines]
@@ -64,7 +64,7 @@ def engine_figures(looks: Sequence[Look]) -> EngineFigures:
 
 @dataclass(slots=True)
 class _Engine:
-    """What one engine is known to have done, whichever processes it was."""
+    """What one engine did, across the processes that it was."""
 
     latest: EngineStats | None = None
     seconds_running: float = 0.0
@@ -74,9 +74,9 @@ class _Engine:
     prefix_hit_tokens: float = 0.0
 
     def add(self, stats: EngineStats) -> None:
-        """Add what it did since it last answered, or, a new one, since it began.
+        """Add what the engine did since its last answer; if its process is new, since its start.
 
-        Its first answer adds nothing: what it says may be of long before.
+        The first answer adds nothing: its totals may be from long before.
         """
         if self.latest is not None:
             is_same = stats.engine_id == self.latest.engine_id

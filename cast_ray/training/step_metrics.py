@@ -1,4 +1,4 @@
-"""One step's credit, and the row of figures that it leaves."""
+"""One step's credit, and its row in ``metrics.parquet``."""
 
 from __future__ import annotations
 

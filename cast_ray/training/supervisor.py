@@ -1,8 +1,8 @@
-"""The process that ``cast-ray train`` is: it runs the driver as its child and starts it again.
+"""The process behind ``cast-ray train``: it runs the driver as its child and restarts it.
 
-A driver may die of anything, SIGKILL included. What it had played and learned is in the run
-directory, so the next one goes on from there. Imports neither Ray nor torch: this process only
-waits.
+A driver may die for any reason, SIGKILL included. What it played and learned is in the run
+directory, so the next one resumes from there. This process only waits: it imports neither Ray nor
+torch.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ logger = logging.getLogger(__name__)
 INTERRUPTED = 75
 """Exit code of a driver that lost a part of the run for good (EX_TEMPFAIL)."""
 _FINAL = (0, 2, 130)
-"""Exit codes after which nothing is left to do: done, refused in words, stopped by its user."""
+"""Exit codes that are final: done, refused with a message, stopped by the user."""
 _MAX_DELAY_S = 60.0
 _LOST_AT = "CAST_RAY_DRIVER_LOST_AT"
 _ENDS_WITH = "CAST_RAY_ENDS_WITH"
-"""The process id of who started this one, and without whom it is nobody's."""
+"""Process id of the process that this one must not outlive."""
 
 
 def train_command(arguments: Sequence[str]) -> list[str]:
-    """Return ``cast-ray train`` with these arguments, as a command for a process."""
+    """Return the command of ``cast-ray train`` with these arguments."""
     # -P: what lies in the working directory is not importable, as for the command itself.
     return [sys.executable, "-P", "-m", "cast_ray.cli", "train", *arguments]
 
 
 def driver_command(arguments: Sequence[str]) -> list[str]:
-    """Return the command that is the driver of ``cast-ray train`` with these arguments."""
+    """Return the command of the driver of ``cast-ray train`` with these arguments."""
     return train_command(["--unsupervised", *arguments])
 
 
@@ -51,18 +51,18 @@ def supervise(
     max_restarts: int,
     first_delay_s: float = 1.0,
 ) -> int:
-    """Run the driver until there is nothing left to do, and return its last exit code.
+    """Run the driver until its exit code is final, and return that.
 
-    SIGINT and SIGTERM go on to the driver, which ends after its step; not SIGTERM in a job of Ray,
-    where the driver gets its own. The end of whoever started this process, if it said that it
-    matters (``ends_with_me``), is as a SIGINT.
+    SIGINT and SIGTERM are passed on to the driver, which ends after its step; SIGTERM is not in a
+    Ray job, where the driver gets its own. If this process must not outlive its parent
+    (``ends_with_me``), the parent's end counts as SIGINT.
 
     Args:
-        command: the driver's, ``--resume`` left out.
-        run_dir: of the run; its files tell whether the driver came any further.
+        command: of the driver, without ``--resume``.
+        run_dir: of the run; its files show whether the driver made progress.
         resume: whether the first driver resumes.
-        max_restarts: in a row without a step between.
-        first_delay_s: before the first restart of a row; each next one waits twice as long.
+        max_restarts: in a row, without a step in between.
+        first_delay_s: before the first restart in a row; each next one waits twice as long.
     """
     restarts, done, lost_at = 0, _steps_logged(run_dir), None
     exit_with_parent(lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -73,7 +73,7 @@ def supervise(
         lost_at = time.time()
         restarts = 0 if _steps_logged(run_dir) > done else restarts
         done = _steps_logged(run_dir)
-        # One that refuses its surroundings at the very start will do so again.
+        # A driver that refused to start would do so again.
         was_up = (run_dir / "evaluations" / "before.parquet").is_file()
         began = code < 0 or code == INTERRUPTED or done > 0 or was_up
         if restarts >= max_restarts or not began:
@@ -82,7 +82,7 @@ def supervise(
         restarts += 1
         resume = resume or (run_dir / "config.yaml").is_file()
         logger.warning(
-            "the driver ended with %s after step %d; it is started again in %.0f s (%d of %d)",
+            "the driver ended with %s after step %d; restarting it in %.0f s (%d of %d)",
             _in_words(code),
             done,
             delay,
@@ -102,44 +102,44 @@ def _run_driver(command: Sequence[str], *, resume: bool, lost_at: float | None) 
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         asked.append(number)
-        # The stop of a Ray job reaches every process of the job by itself, and a second signal
-        # would end the driver in the middle of its step.
+        # Stopping a Ray job signals every process of the job, and a second signal would end the
+        # driver in the middle of its step.
         has_it = number == signal.SIGTERM and is_ray_job()
         if driver is not None and not has_it:
             driver.send_signal(number)
 
     previous = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        # A process group of its own: Ctrl-C reaches it once, through this process.
+        # In a new process group: Ctrl-C reaches it once, through this process.
         driver = subprocess.Popen(
             [*command, *(["--resume"] if resume else [])], env=environment, process_group=0
         )
-        for number in asked:  # before there was a driver to pass it on to
+        for number in asked:  # signals that came before the driver started
             driver.send_signal(number)
         code = driver.wait()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    # One that did not live to answer the signal is not started again either.
+    # A driver that died before it could handle the signal is not restarted either.
     return 130 if asked and code not in _FINAL else code
 
 
 def ends_with_me() -> dict[str, str]:
-    """Return what to add to the environment of a process that must not outlive this one."""
+    """Return environment variables for a child process that must not outlive this one."""
     return {_ENDS_WITH: str(os.getpid())}
 
 
 def exit_with_parent(end: Callable[[], None]) -> None:
-    """Call ``end`` when the process that this one must not outlive is gone; at once if it is.
+    """Call ``end`` once the process that this one must not outlive is gone.
 
-    A driver has its supervisor, the supervisor of a sweep's trial the trial.
+    A driver must not outlive its supervisor, and the supervisor of a sweep's trial not the trial.
     """
     if pid := os.environ.get(_ENDS_WITH):
         when_ended(int(pid), end)
 
 
 def driver_lost_at() -> float | None:
-    """Return when the driver was lost whose place this one takes; None = it takes nobody's."""
+    """Return when the driver that this one replaces was lost; None = it replaces none."""
     found = os.environ.get(_LOST_AT)
     return None if found is None else float(found)
 

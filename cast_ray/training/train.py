@@ -1,7 +1,4 @@
-"""The training job: one loop from puzzles to a better policy.
-
-A step's way: puzzles -> episodes -> costs -> advantages -> updates -> verified weights.
-"""
+"""The training job, from opening the run to its report; the steps themselves are in ``loop``."""
 
 from __future__ import annotations
 
@@ -56,14 +53,14 @@ def train(
 
     Args:
         config: of the run.
-        resume: whether ``config.run_dir`` is gone on with.
-        progress: shown to the user.
-        lost_at: when the driver was lost that this one takes the place of, as ``time.time``.
+        resume: whether to resume the run in ``config.run_dir``.
+        progress: shows the user what happens.
+        lost_at: when the driver that this one replaces was lost, as ``time.time``.
 
     Raises:
-        RunInterrupted: something was lost that may come back; a resumed run goes on.
-        CastRayError: bad input or surroundings; nothing is overwritten.
-        KeyboardInterrupt: stopped by Ctrl-C, after the step in progress was kept.
+        RunInterrupted: a part was lost that may come back; resume the run.
+        CastRayError: the input or the machine is not fit; nothing is overwritten.
+        KeyboardInterrupt: stopped by Ctrl-C, after the step in progress was saved.
     """
     started = time.perf_counter()
     progress.phase("choosing puzzles")
@@ -73,11 +70,11 @@ def train(
 
 
 def _finish(run: Run, *, started: float) -> RunDirectory:
-    """Train to the end and write what is said about it."""
+    """Train to the end, then write summary and report."""
     config, directory, progress = run.config, run.directory, run.progress
     progress.phase("starting Ray")
     try:
-        # What did start once may start again later, whatever keeps it from that now.
+        # The lost driver could start: whatever prevents it now may pass.
         naming = nullcontext() if run.lost_at is None else _losses_named(EnvironmentSetupError)
         with naming, ray_session(num_cpus=reserved_cpus(config)) as is_joined:
             wait_for_places(config, say=progress.phase)
@@ -98,16 +95,16 @@ def _finish(run: Run, *, started: float) -> RunDirectory:
 
 
 def _train(run: Run) -> None:
-    """Start the parts, warm-start the policy where it has to be, and take the steps."""
+    """Start the parts, warm-start the policy if needed, and take the steps."""
     config, directory = run.config, run.directory
     first_model = engine_model(run)
     recoveries = RecoveryLog(directory.recoveries, on_recovery=run.progress.recovery)
     with ExitStack() as parts:
-        # Before the engines take a GPU here and a GPU there: the ranks are to be near each other.
+        # Before the engines take single GPUs on many nodes: the ranks should be near each other.
         place = reserve_learner(config)
         parts.callback(remove_placement_group, place)
         with ThreadPoolExecutor(max_workers=1) as background:
-            # The engines need a minute to start: meanwhile the policy is taught.
+            # The engines need a minute to start; the policy is warm-started meanwhile.
             starting = background.submit(
                 Workers.start,
                 config,
@@ -116,7 +113,7 @@ def _train(run: Run) -> None:
                 earlier_ids=run.earlier_ids,
                 value_net=value_net_of(config, directory.value_net),
             )
-            # Here and not when it is done: Ctrl-C may come while it is waited for.
+            # Registered now, because Ctrl-C may come before the start is done.
             parts.callback(_close_started, starting)
             try:
                 taught_model = start_model(run, first_model, place)
@@ -147,11 +144,11 @@ def _close_started(starting: Future[Workers]) -> None:
 
 
 def _take_steps(run: Run, workers: Workers, loop: TrainingLoop, recoveries: RecoveryLog) -> None:
-    """The loop."""
+    """Take the remaining steps, between the two evaluations on the held-out boards."""
     config, progress = run.config, run.progress
     loop.catch_up()
     if run.lost_at is not None:
-        recoveries.record("driver", "a new driver goes on", time.time() - run.lost_at)
+        recoveries.record("driver", "a new driver resumed", time.time() - run.lost_at)
     _evaluate_held_out(run, workers, "before", step=0)
     if loop.steps_done == 0:
         loop.validate(0)
@@ -170,7 +167,7 @@ def _take_steps(run: Run, workers: Workers, loop: TrainingLoop, recoveries: Reco
 
 
 def _evaluate_held_out(run: Run, workers: Workers, name: str, *, step: int) -> None:
-    """Play the held-out boards and keep the games, unless a resumed run has them already."""
+    """Play the held-out boards and store the games, unless a resumed run already has them."""
     path = run.directory.evaluations / f"{name}.parquet"
     if name == "before" and path.is_file():
         return
@@ -220,13 +217,13 @@ def _summarise(run: Run, *, seconds: float) -> dict:
 
 @contextmanager
 def _losses_named(*others: type[CastRayError]) -> Iterator[None]:
-    """Tell what may come back from what stays wrong.
+    """Turn errors that a resumed run may not meet again into RunInterrupted.
 
     Args:
-        others: what may also come back.
+        others: further types of such errors.
 
     Raises:
-        RunInterrupted: a part of the run was lost after all had been there.
+        RunInterrupted: a part of the run was lost.
     """
     try:
         yield
@@ -236,10 +233,10 @@ def _losses_named(*others: type[CastRayError]) -> Iterator[None]:
 
 @contextmanager
 def _finish_step_on_interrupt(progress: TrainProgress) -> Iterator[list[int]]:
-    """Let Ctrl-C and SIGTERM wait for the end of the step; the second one stops at once.
+    """Let Ctrl-C and SIGTERM wait for the end of the step; a second one stops at once.
 
     Yields:
-        A list that is not empty once one of them came.
+        A list that is not empty once a signal has come.
     """
     interrupted: list[int] = []
 

@@ -1,7 +1,4 @@
-"""What the learner does with one step's trajectories; the same whether played now or logged.
-
-A step's optimizer updates, by whichever objective the configuration names.
-"""
+"""A step's updates: the same whether its trajectories were just played or come from the log."""
 
 from __future__ import annotations
 
@@ -35,12 +32,12 @@ def update(
     *,
     step: int,
 ) -> list[UpdateStats]:
-    """Take the step's optimizer updates, one for each mini-batch of whole groups."""
+    """Take the step's optimizer updates, one per mini-batch of complete groups."""
     objective = objective_of(config)
     start = ray.put(start_logprobs)
     reference = None
     if objective.kl_coefficient:
-        # Once for the step: every rank reads the same copy.
+        # Once per step: every rank reads the same copy.
         reference = ray.put(learner.reference_logprobs(batch))
     return [
         learner.update(batch, rows, objective, start, reference)
@@ -69,30 +66,30 @@ def objective_of(config: TrainConfig) -> Objective:
 
 
 class SkippedUpdates:
-    """Counts updates in a row that were not finite, over the steps of a run."""
+    """Counts consecutive updates that were not finite, across the steps of a run."""
 
     def __init__(self, *, most: int, in_a_row: int = 0) -> None:
-        """Take ``learner.max_skipped_updates``; ``in_a_row`` is known when a run is resumed."""
+        """Take ``learner.max_skipped_updates``, and the count of a resumed run."""
         self._most = most
         self.in_a_row = in_a_row
 
     def judge(self, updates: Sequence[UpdateStats], inspection: Path) -> None:
-        """Count a step's updates; stop the run at too many.
+        """Count a step's updates; stop the run if there are too many in a row.
 
         Args:
             updates: of the step.
             inspection: where the step's trajectories are kept if the run stops.
 
         Raises:
-            LearnerError: so many in a row were skipped.
+            LearnerError: too many in a row were skipped.
         """
         for stats in updates:
             self.in_a_row = 0 if stats.is_applied else self.in_a_row + 1
             if self.in_a_row >= self._most:
                 raise LearnerError(
-                    f"{self.in_a_row} updates in a row had a loss or gradient that is not finite "
-                    f"(loss {stats.loss}) and were skipped; the weights are as before them and the "
-                    f"last batch is in {inspection}: look at its advantages and logprobs"
+                    f"{self.in_a_row} updates in a row were skipped: loss or gradient were not "
+                    f"finite (loss {stats.loss}). The weights are unchanged. The last batch is in "
+                    f"{inspection}: look at its advantages and logprobs"
                 )
 
 
@@ -107,7 +104,7 @@ def distill(
     """Take the step's updates on the teacher's own actions: forward distillation.
 
     Raises:
-        TrajectoryError: the teacher knows an action in fewer groups than there are mini-batches.
+        TrajectoryError: fewer groups have an action of the teacher than there are mini-batches.
     """
     table = teacher_demonstrations(batch, tokenizer)
     reference = ray.put(table)
@@ -123,7 +120,7 @@ def distill(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What came of a step's updates."""
+    """The result of a step's updates."""
 
     difference: LogprobDifference
     updates: list[UpdateStats]
@@ -139,7 +136,7 @@ def learn(
     step: int,
     check: Callable[[LogprobDifference], None] = lambda difference: None,
 ) -> Learned:
-    """Take a step's updates. They follow from the weights and the arguments alone.
+    """Take a step's updates; they depend on the weights and the arguments alone.
 
     Args:
         learner: holds the weights of the step's start.
@@ -147,7 +144,7 @@ def learn(
         tokenizer: writes the teacher's actions in forward distillation.
         config: of the run.
         step: seeds the split into mini-batches.
-        check: is told how engine and learner differ before the first update, and may stop it.
+        check: called before the first update with how engine and learner differ; may raise.
 
     Raises:
         LearnerLost: a rank died or hangs.

@@ -1,7 +1,4 @@
-"""The small policy before any reinforcement learning: built, then taught by imperfect play.
-
-Which model a run starts from: a given one, or a small one built and warm-started on the spot.
-"""
+"""The model that a run starts from: a given one, or a small one that is built and warm-started."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def build_initial_model(
     max_tokens: int,
     seed: int,
 ) -> int:
-    """Write the untrained small policy with a tokenizer for its game; return its parameters."""
+    """Write the untrained small policy and its tokenizer; return the number of parameters."""
     shape = asdict(policy)
     del shape["path"]
     return build_small_policy(
@@ -63,10 +60,10 @@ def build_initial_model(
 
 
 def check_answers_fit(puzzle: Puzzle, *, tokenizer: ChatTokenizer, max_answer_tokens: int) -> None:
-    """Make sure that a policy has the tokens to name every action of a puzzle.
+    """Check that ``rollout.max_answer_tokens`` is enough for every action of a puzzle.
 
     Raises:
-        ConfigError: an action takes more; every such answer would be cut off and earn nothing.
+        ConfigError: an action needs more, so every such answer would be truncated.
     """
     game = get_game(puzzle.game)
     actions = game.actions(game.decode(puzzle.board))
@@ -75,7 +72,7 @@ def check_answers_fit(puzzle: Puzzle, *, tokenizer: ChatTokenizer, max_answer_to
     if lengths[longest] > max_answer_tokens:
         raise ConfigError(
             f"rollout.max_answer_tokens must be >= {lengths[longest]} for {puzzle.game}, got "
-            f"{max_answer_tokens}: so many tokens has the answer ```{longest}``` with its end"
+            f"{max_answer_tokens}: the answer ```{longest}``` has that many, with its end"
         )
 
 
@@ -89,16 +86,16 @@ def demonstrations(
     seed: int,
     estimator: SolverEntry | None = None,
 ) -> pa.Table:
-    """Return the demonstrations of all steps in the order of training, the careless ones last.
+    """Return the demonstrations of all steps in training order, careless ones last.
 
     Args:
-        puzzles: drawn from with replacement.
-        config: how many, and how good.
-        tokenizer: writes them as token ids.
-        turn_budget: most turns of one.
-        ends_dead: whether one ends in a deadlock, if the game has them, as episodes do.
+        puzzles: sampled with replacement.
+        config: their number and quality.
+        tokenizer: encodes them.
+        turn_budget: most turns of each.
+        ends_dead: whether they end at a deadlock like episodes do, if the game has deadlocks.
         seed: of boards and mistakes.
-        estimator: a value network, shown in the place of the exact solver; None = that.
+        estimator: a value network that demonstrates instead of the exact solver.
     """
     rng = np.random.default_rng(derive_seed(seed, "demonstrations"))
     oracle = Oracle(max_bytes=2**28, estimator=estimator)
@@ -115,7 +112,7 @@ def demonstrations(
                 puzzle,
                 game=game,
                 good_actions=partial(entry.demonstrated, solver),
-                # Careless play wins now and then; it would not with half of its moves in vain.
+                # Careless play should win sometimes; with half of its moves wasted it never would.
                 mistakes=partial(
                     entry.demonstrated_mistakes if is_careful else careless_moves, game
                 ),
@@ -145,13 +142,13 @@ def warm_start(
 
     Args:
         learner: takes the updates.
-        table: ``DEMONSTRATION_SCHEMA``, what ``demonstrations`` returned.
-        config: how many, how large, how fast.
+        table: ``DEMONSTRATION_SCHEMA``, from ``demonstrations``.
+        config: of the warm start.
         max_skipped: ``learner.max_skipped_updates``.
-        on_step: is told step and loss.
+        on_step: called with step and loss.
 
     Raises:
-        LearnerError: so many updates in a row were not finite.
+        LearnerError: ``max_skipped`` updates in a row were not finite.
     """
     reference = ray.put(table)
     loss, skipped = float("nan"), 0
@@ -180,9 +177,9 @@ def _schedule(step: int, num_steps: int) -> float:
 
 
 def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
-    """Return the texts whose frequent words become single tokens of the small tokenizer."""
+    """Return texts whose frequent words become single tokens of the small tokenizer."""
     rules = get_game(game)
-    # As often as the puzzles: every conversation holds them once, every turn its roles.
+    # Once per puzzle, because every conversation contains the rules and every turn the roles.
     texts = [rules.rules, "system\nuser\nassistant\n"] * len(puzzles)
     for puzzle in puzzles:
         state = rules.decode(puzzle.board)
@@ -193,10 +190,10 @@ def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
 
 
 def engine_model(run: Run) -> PathOrUri:
-    """Return the model that engines and warm start begin with, built if need be.
+    """Return the model that engines and warm start load first; build it if needed.
 
     Raises:
-        ConfigError: its tokenizer writes an action of the game in more tokens than an answer has.
+        ConfigError: an action has more tokens than ``rollout.max_answer_tokens``.
     """
     path = run.config.policy.path
     model_dir = path_or_uri(path) if path else _initial_model(run)
@@ -209,7 +206,7 @@ def engine_model(run: Run) -> PathOrUri:
 
 
 def _initial_model(run: Run) -> PathOrUri:
-    """Return the untrained small policy of the run, built on first use."""
+    """Return the run's untrained small policy; build it on first use."""
     config = run.config
     location = run.directory.location(run.directory.initial_model)
     if is_whole(location):
@@ -237,11 +234,11 @@ def _tokenizer(model_dir: PathOrUri) -> ChatTokenizer:
 
 
 def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) -> PathOrUri:
-    """Return the model that reinforcement learning starts from, warm-started if need be.
+    """Return the model that reinforcement learning starts from; warm-start it if configured.
 
     Args:
-        run: whose model.
-        engine_model: what a warm start begins with.
+        run: of the model.
+        engine_model: the model that a warm start begins with.
         ranks_place: where the learner's ranks run.
     """
     config, directory, progress = run.config, run.directory, run.progress
@@ -258,8 +255,8 @@ def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) 
         turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
         ends_dead=config.rollout.deadlock_ends_episode,
         seed=config.seed,
-        # Where there is an exact solver it demonstrates, so that runs with other oracles begin
-        # with the same model.
+        # An exact solver demonstrates even if the oracle is another, so that runs with different
+        # oracles start from the same model.
         estimator=None if has_solver(config.game) else estimator_of(config, directory.value_net),
     )
     progress.phase("starting the learner for the warm start")

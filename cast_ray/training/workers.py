@@ -1,4 +1,4 @@
-"""The remote parts of a run: Ray, the engines and the rollout pool, started and ended together."""
+"""The remote parts of a run, engines and rollout pool: started and ended together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CLEAR_TIMEOUT_S = 30.0
 
 
 class Workers:
-    """Engines and pool of one run. Make one with ``start``; ``close`` ends only its own parts."""
+    """Engines and pool of one run. ``start`` creates them; ``close`` ends no other run's parts."""
 
     def __init__(
         self,
@@ -58,19 +58,19 @@ class Workers:
         is_broadcast: bool = False,
         rest_timeout_s: float = 0.0,
     ) -> None:
-        """Take parts that run.
+        """Take running parts.
 
         Args:
             engines: of the run.
-            pool: of the run; ``collector`` looks after what is in it.
+            pool: of the run; ``collector`` takes its groups.
             tokenizer: the policy's.
             weights_dir: where weights are published, on every host.
             dtype: of the engines.
-            weight_source: the name under which engines on other hosts look for weights; empty =
-                there are none.
+            weight_source: the name by which engines on other hosts find the weights; empty = there
+                are no other hosts.
             is_broadcast: whether the learner sends its weights to the engines itself.
-            rest_timeout_s: an engine that shares the learner's GPU may take so long to leave it,
-                and to take it back; 0 = none does.
+            rest_timeout_s: longest time for an engine to leave the GPU that it shares with the
+                learner, and to take it back; 0 = no engine shares it.
         """
         self._rest_timeout_s = rest_timeout_s
         self._is_broadcast = is_broadcast
@@ -97,14 +97,14 @@ class Workers:
 
         Args:
             config: of the run.
-            run_id: begins all names.
-            model_dir: what the engines load first, on their own hosts if it is a URI.
-            earlier_ids: of drivers that are gone; what they left behind is removed.
-            value_net: what the oracles ask; None = the exact solvers.
+            run_id: prefix of all names.
+            model_dir: the model that the engines load first, on their own hosts if it is a URI.
+            earlier_ids: of this run's earlier drivers, whose remains are removed.
+            value_net: for the oracles; None = they use the exact solvers.
 
         Raises:
             EngineError, RemoteTimeout: the engines did not start.
-            ModelError: the model's tokenizer cannot hold a conversation.
+            ModelError: the model's tokenizer has no usable chat template.
         """
         tokenizer_dir = localized(model_dir, with_weights=False)
         pieces = read_chat_pieces(tokenizer_dir)
@@ -125,11 +125,11 @@ class Workers:
             engines = _start_engines(
                 config, run_id=run_id, model_dir=model_dir, weights_dir=weights_dir
             )
-            # Or the first to answer would be given all groups of the first step.
+            # Otherwise the first env runner would get all groups of the first step.
             at_start = resources.env_runners_at_start
             pool.wait_until_there(at_start, timeout_s=engine.start_timeout_s)
             pool.expect_more()
-        except BaseException:  # also Ctrl-C: engines outlive their driver
+        except BaseException:  # Ctrl-C, too: engines outlive their driver
             pool.close()
             if engines is not None:
                 engines.remove()
@@ -146,21 +146,21 @@ class Workers:
         )
 
     def sync(self, manifest: WeightManifest, learner: LearnerGroup, *, timeout_s: float) -> float:
-        """Give published weights to every engine, verified layer by layer.
+        """Send published weights to every engine and verify each layer.
 
         Args:
             manifest: of the new version.
             learner: that published it.
-            timeout_s: for one engine.
+            timeout_s: per engine.
 
         Returns:
             The largest relative error of any layer in any engine.
 
         Raises:
-            WeightSyncError: an engine does not hold what was sent; the layer is named.
-            LearnerLost: a rank was lost while it sent.
+            WeightSyncError: an engine does not hold the weights that were sent; names the layer.
+            LearnerLost: a rank was lost while it was sending.
         """
-        # Also for a broadcast: an engine that is started again elsewhere reads the file.
+        # For a broadcast, too: an engine that is restarted elsewhere reads the file.
         self._serve_weights_from(learner.node_id())
         sender = learner if self._is_broadcast else None
         receipts = self.engines.update_weights(
@@ -169,7 +169,7 @@ class Workers:
         return max(receipt.worst_relative_error for receipt in receipts)
 
     def _serve_weights_from(self, node_id: str) -> None:
-        """Have the other hosts' way to the weights begin where the learner is now."""
+        """Let the other hosts fetch weights from the node where the learner is now."""
         if not self._source_name or (self._source and self._source[0] == node_id):
             return
         if self._source:
@@ -180,7 +180,7 @@ class Workers:
 
     @contextmanager
     def engines_at_rest(self) -> Iterator[None]:
-        """Have the engines leave the GPU that they share with the learner, for its updates."""
+        """Let the engines leave the GPU that they share with the learner during its updates."""
         if not self._rest_timeout_s:
             yield
             return
@@ -191,11 +191,11 @@ class Workers:
             self.engines.wake(timeout_s=self._rest_timeout_s)
 
     def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
-        """Return each engine's totals; None for one that is away."""
+        """Return each engine's statistics; None if it does not answer."""
         return self.engines.stats(timeout_s=timeout_s)
 
     def actor_pids(self, *, timeout_s: float) -> dict[str, int]:
-        """Return the processes of the pool's actors that answer, by name."""
+        """Return the process ids of the pool's actors that answer, by name."""
         return self.pool.actors.refresh(timeout_s=timeout_s)
 
     def actor_totals(self) -> tuple[dict[str, float], dict[str, float], int]:
@@ -244,15 +244,15 @@ def start_pool(
     connect: Callable[..., Generate] = connect_policy,
     value_net: ValueNetOracle | None = None,
 ) -> RolloutPool:
-    """Start a run's environment and oracle actors, which know these engines.
+    """Start a run's env runners and oracle actors.
 
     Args:
         config: of the run.
-        run_id: begins all names.
+        run_id: prefix of all names.
         model_dir: holds the tokenizer.
-        engine_names: of the engines that play, which need not be there yet.
-        connect: makes the way to them, inside an actor, as ``connect_policy`` does.
-        value_net: what the oracles ask; None = the exact solvers.
+        engine_names: of the engines to play with, which need not run yet.
+        connect: connects to them inside an actor, like ``connect_policy``.
+        value_net: for the oracles; None = they use the exact solvers.
     """
     rollout, engine, resources = config.rollout, config.engine, config.resources
     sharing = clients_of_an_engine(num_clients=resources.env_runners, num_engines=len(engine_names))
@@ -311,7 +311,7 @@ def learner_settings(config: TrainConfig, *, model_dir: PathOrUri) -> LearnerSet
 
 
 def reserve_learner(config: TrainConfig) -> PlacementGroup:
-    """Ask for the place of a run's learner ranks, on as few nodes as hold them."""
+    """Request the placement group of a run's learner ranks, on as few nodes as possible."""
     resources = config.resources
     bundle = bundle_of(resources.cpus_per_learner_rank, resources.gpus_per_learner_rank)
     return placement_group([dict(bundle)] * resources.learner_ranks, strategy="PACK")
@@ -324,8 +324,8 @@ def start_learner(
 
     Args:
         config: of the run.
-        model_dir: what they load.
-        place: from ``reserve_learner``; None = one of their own.
+        model_dir: the model that they load.
+        place: from ``reserve_learner``; None = a new one.
     """
     learner, resources = config.learner, config.resources
     return LearnerGroup(
@@ -347,10 +347,10 @@ def conversation_limit(config: TrainConfig) -> int:
 
 
 def shared_memory_dir(run_id: str) -> Path:
-    """Make and return the run's folder for weights on their way to the engines.
+    """Create and return the run's folder for the weights, in shared memory.
 
     Raises:
-        EnvironmentSetupError: there is no shared memory to write to.
+        EnvironmentSetupError: shared memory cannot be written.
     """
     path = _shared_memory_path(run_id)
     try:
@@ -358,7 +358,7 @@ def shared_memory_dir(run_id: str) -> Path:
         (path / "pid").write_text(str(os.getpid()))  # tells doctor whose files these are
     except OSError as error:
         raise EnvironmentSetupError(
-            f"{path} cannot be made ({error.strerror}); run cast-ray doctor"
+            f"{path} cannot be created ({error.strerror}); run cast-ray doctor"
         ) from None
     return path
 
@@ -368,7 +368,7 @@ def _shared_memory_path(run_id: str) -> Path:
 
 
 def _clear(directory: Path) -> None:
-    """Delete a run's weights on every host; a host that is away keeps them, and that is said."""
+    """Delete a run's weights on every host; warn about hosts that do not answer."""
     try:
         clear_hosts(str(directory), timeout_s=_CLEAR_TIMEOUT_S)
     except RemoteTimeout as error:

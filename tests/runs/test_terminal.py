@@ -100,7 +100,7 @@ def test_step_in_a_file_tells_success_signal_time_and_what_is_left() -> None:
     assert line == (
         "[00:00] step 2/12: solved 41.5%, validation 44.0%, 8.2 turns, lost 8% | "
         "progress 44%, harmful 18%, no effect 17%, credit −0.12 | "
-        "10.5 s: generation 6.0 (solver beside it 0.3), learner 3.5, sync 0.4, other 0.6 | "
+        "10.5 s: generation 6.0 (solver meanwhile 0.3), learner 3.5, sync 0.4, other 0.6 | "
         "1,234 tokens/s, 1 min 55 s left"
     )
 
@@ -227,7 +227,7 @@ def test_asynchronous_step_says_what_ran_beside_the_learner() -> None:
     with progress:
         progress.step(stale, 12)
     assert (
-        "10.5 s: generation 7.0 and 2.0 beside the learner (solver beside it 0.3), "
+        "10.5 s: generation 7.0 and 2.0 during learning (solver meanwhile 0.3), "
         "learner 3.5, sync 0.4, other 0.0 |"
     ) in file.getvalue()
     live, terminal = on_a_terminal()

@@ -119,7 +119,7 @@ def test_run_without_checkpoint_learns_again_from_all_its_trajectories(
 def test_missing_trajectory_file_is_named_and_nothing_is_forgotten(run: Run) -> None:
     run.directory.trajectory_file(2).unlink()
 
-    with pytest.raises(RunDirectoryError, match=r"step-00002.parquet cannot be read, and"):
+    with pytest.raises(RunDirectoryError, match=r"step-00002\.parquet"):
         restore(run, StoredLearner())
 
     assert run.directory.trajectory_file(4).is_file()
@@ -129,21 +129,21 @@ def test_trajectory_file_that_was_cut_is_named(run: Run) -> None:
     path = run.directory.trajectory_file(1)
     path.write_bytes(path.read_bytes()[:-10])
 
-    with pytest.raises(RunDirectoryError, match=r"step-00001.parquet cannot be read"):
+    with pytest.raises(RunDirectoryError, match=r"step-00001\.parquet"):
         restore(run, StoredLearner())
 
 
 def test_trajectory_file_with_other_rows_is_refused(run: Run) -> None:
     run.directory.write_trajectories(2, pa.table({"group": [0]}))
 
-    with pytest.raises(RunDirectoryError, match=r"9 trajectories up to step 3 and .* counts 12"):
+    with pytest.raises(RunDirectoryError, match=r"trajectories holds 9 .* 12"):
         restore(run, StoredLearner())
 
 
 def test_other_training_puzzles_are_refused(run: Run) -> None:
     boards = replace(run.boards, train=[puzzle("b"), puzzle("a")])
 
-    with pytest.raises(RunDirectoryError, match="holds other training puzzles"):
+    with pytest.raises(RunDirectoryError, match=r"train\.parquet"):
         restore(replace(run, boards=boards), StoredLearner())
 
 

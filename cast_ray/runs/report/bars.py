@@ -24,12 +24,12 @@ class Part:
     style: str
     """CSS class of its fill."""
     values: tuple[float, ...]
-    """One for each bar, >= 0."""
+    """One per bar, >= 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """Where the bars stand."""
+    """Where the bars are, in pixels."""
 
     numbers: tuple[int, ...]
     x: Scale
@@ -44,17 +44,17 @@ def stacked_bars(
     *,
     title: str,
     write: Callable[[float], str],
-    beside: Part | None = None,
+    overlay: Part | None = None,
     size: tuple[int, int] = (1020, 240),
 ) -> Markup:
-    """Return one stacked bar for each number.
+    """Return one stacked bar per number.
 
     Args:
-        numbers: x of the bars, rising.
+        numbers: x of the bars, ascending.
         parts: layers, the lowest first.
-        title: said to those who cannot see the chart.
-        write: a value as text.
-        beside: drawn as a slim bar inside each, from zero; no part of the stack.
+        title: for screen readers.
+        write: formats a value.
+        overlay: drawn as a slim bar inside each bar, from zero; not part of the stack.
         size: width and height in pixels.
     """
     sums = [sum(values) for values in zip(*(part.values for part in parts), strict=True)]
@@ -64,9 +64,9 @@ def stacked_bars(
     for part in parts:
         drawn.append(_layer(part, layers, frame))
         layers = [base + value for base, value in zip(layers, part.values, strict=True)]
-    if beside:
+    if overlay:
         slim = replace(frame, bar_width=frame.bar_width * 0.22)
-        drawn.append(_layer(beside, [0.0] * len(numbers), slim))
+        drawn.append(_layer(overlay, [0.0] * len(numbers), slim))
     return tag(
         "svg",
         _axes(frame),
@@ -88,7 +88,7 @@ def _frame(
     width, height = size
     y = value_scale(sums, start=height - 34, end=10, from_zero=True)
     left = 16 + 6.7 * max(len(write(tick)) for tick in y.ticks)
-    # A single bar must not fill the whole chart, so that there is always room for ten.
+    # There is always room for ten bars: a single one must not fill the chart.
     reach = max(numbers[-1] + 0.5, numbers[0] + 9.5)
     x = count_scale([numbers[0] - 0.5, reach], start=left, end=width - 6, num_ticks=14)
     one = (x.end - x.start) / (x.high - x.low)

@@ -1,7 +1,4 @@
-"""The same held-out boards before and after training, board against board.
-
-The charts of the held-out games: success by distance, and the cost along the shown ones.
-"""
+"""The held-out boards before and after training: gain, showcase, and their charts."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from cast_ray.statistics import Estimate, mean_estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What training changed, on boards that were played both times."""
+    """What training changed on the boards that were played before and after."""
 
     difference: Estimate
     """Mean over boards of the share solved after minus before."""
@@ -33,7 +30,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showcase:
-    """One puzzle, one attempt at it before and one after, and how they were chosen."""
+    """An attempt at a puzzle before training and one after, and why they are shown."""
 
     reason: str
     game: str
@@ -57,10 +54,10 @@ def gain(before: Evaluation, after: Evaluation, *, seed: int) -> Gain | None:
 
 
 def choose_showcase(before: Evaluation | None, after: Evaluation | None) -> Showcase | None:
-    """Return the games to show; None where no held-out game is stored.
+    """Return the games to show; None if no held-out game is stored.
 
-    A board with a lost attempt before and a solved one after comes first: the one with the
-    clearest contrast, of those the one furthest from its goal, of those the smallest id.
+    A board that was lost before and solved after is preferred: the one with the clearest contrast,
+    then the one farthest from its goal, then the smallest id.
     """
     earlier = before.by_puzzle() if before else {}
     later = after.by_puzzle() if after else {}
@@ -79,8 +76,8 @@ def choose_showcase(before: Evaluation | None, after: Evaluation | None) -> Show
         return _only_one(earlier, {})
     return Showcase(
         reason=(
-            "No board was lost before training and solved after it, so this is simply the first "
-            "held-out board, the first attempt each time."
+            "No board was lost before training and solved after it. Shown is the first held-out "
+            "board, with the first attempt before and after."
         ),
         game=earlier[both[0]][0].game,
         before=earlier[both[0]][0],
@@ -101,7 +98,7 @@ def _turned(
     num_solved = sum(episode.is_solved for episode in later)
     return Showcase(
         reason=(
-            "Chosen for its contrast, not as a typical game: this board was lost in "
+            "Chosen for its contrast, not as a typical game. This board was lost in "
             f"{num_lost} of {len(earlier)} attempts before training and solved in {num_solved} of "
             f"{len(later)} after it. Shown are the first lost and the first solved attempt. "
             f"{num_turned} of the {num_boards} held-out boards have such a pair."
@@ -133,7 +130,7 @@ def _only_one(
 def distance_figure(
     before: Evaluation | None, after: Evaluation | None, words: GameWording
 ) -> Figure | None:
-    """Return success by the distance of the start board; None without at least two distances."""
+    """Return success by the distance of the start board; None if there are fewer than two."""
     lines = [
         Line(label=name, style=style, points=_by_distance(evaluation.episodes))
         for name, style, evaluation in (("before", "b", before), ("after", "a", after))

@@ -1,6 +1,6 @@
-"""Line charts as inline SVG. Every line has a colour, a dash and a marker of its own.
+"""Line charts as inline SVG, and the scales that map values to pixels.
 
-From values to pixels: where the ticks are and where a value lies.
+Every line has its own colour, dash and marker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Scale:
 def value_scale(
     values: Iterable[float], *, start: float, end: float, from_zero: bool, num_ticks: int = 4
 ) -> Scale:
-    """Return a scale that begins and ends at round values around all finite ones."""
+    """Return a scale between round values that covers all finite ones."""
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(finite), max(finite)
     if from_zero:
@@ -49,7 +49,7 @@ def value_scale(
 
 
 def count_scale(values: Iterable[float], *, start: float, end: float, num_ticks: int = 6) -> Scale:
-    """Return a scale for whole numbers (steps, turns) that ends where they end."""
+    """Return a scale for whole numbers (steps, turns) that covers exactly their range."""
     present = list(values) or [0.0]
     low, high = min(present), max(present)
     step = max(1.0, _round_step((high - low) / num_ticks))
@@ -90,19 +90,19 @@ class Line:
     style: str
     """``a``, ``b``, ``c`` or ``d``: colour, dash and marker."""
     points: tuple[tuple[float, float], ...]
-    """x and y, by rising x; a NaN is left out, inf stands above all other values."""
+    """x and y, by ascending x; NaN is left out, inf is drawn above all other values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """Where a chart's parts lie, in pixels."""
+    """Where a chart's parts are, in pixels."""
 
     width: int
     height: int
     x: Scale
     y: Scale
     infinite_y: float
-    """Where infinite values stand."""
+    """Of infinite values."""
 
     def at(self, point: tuple[float, float]) -> tuple[float, float]:
         value = self.infinite_y if math.isinf(point[1]) else self.y(point[1])
@@ -123,10 +123,10 @@ def line_chart(
 
     Args:
         lines: those without a known value are left out.
-        title: said to those who cannot see the chart.
+        title: for screen readers.
         x_name: what the x axis counts.
-        write: a y value as text.
-        from_zero: whether the y axis holds zero.
+        write: formats a y value.
+        from_zero: whether the y axis includes zero.
         infinite: the word for inf on the y axis.
         size: width and height in pixels.
     """
@@ -213,7 +213,7 @@ def _drawn(line: Line, frame: _Frame, *, x_name: str, write: Callable[[float], s
 
 
 def _labels(lines: Sequence[Line], frame: _Frame) -> Markup:
-    """Return the lines' names at their right ends, moved apart where they would overlap."""
+    """Return the lines' names at their right ends, moved apart so that they do not overlap."""
     wanted = sorted(
         ((frame.at(line.points[-1])[1], line) for line in lines), key=lambda pair: pair[0]
     )

@@ -1,7 +1,4 @@
-"""The report of a run: everything it shows comes from the run directory, into one file.
-
-The templates of the pages, and how all of them are filled in.
-"""
+"""Writes a run's report: one HTML file with everything from the run directory."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from cast_ray.runs.run_directory import RunDirectory
 
 
 def page_templates() -> Environment:
-    """Return the pages' templates: text is escaped, and a name that is not given is an error."""
+    """Return the templates of all pages: text is escaped, and an undefined name is an error."""
     return Environment(
         loader=PackageLoader("cast_ray.runs.report", "template"),
         autoescape=True,
@@ -42,10 +39,9 @@ def page_templates() -> Environment:
 
 
 def write_report(run: RunDirectory) -> Path:
-    """Write ``report.html`` from what lies in the run directory and return its path.
+    """Write ``report.html`` from the run directory and return its path.
 
-    Works at any time: a run without a step, or without its last evaluation, is said to be not
-    finished.
+    This works at any time: the report says if a run has no step yet or is not finished.
 
     Raises:
         RunDirectoryError: there is no run, or one of its files is broken.
@@ -93,7 +89,7 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
 
 
 def _step_view(contents: RunContents) -> dict[str, Any]:
-    """Return what is drawn over the steps; nothing before the first one."""
+    """Return what is drawn over the steps; nothing if there are none yet."""
     steps, words = contents.steps, words_of(contents.config.game)
     if not steps:
         return {"num_watched": 0, "rollouts": [], "columns": []}

@@ -1,7 +1,4 @@
-"""Everything the report needs, read once from a run directory, finished or not.
-
-Played held-out games, read back from a table of ``SCORED_SCHEMA`` turn by turn.
-"""
+"""Reads everything the report needs from a run directory, whether the run is finished or not."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _COLUMNS += ["reward", "end_reason", "cost_to_go", "cost_status"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One answer of the policy and what it did."""
+    """One answer of the policy and its effect."""
 
     state: str
     """The board that the policy saw."""
@@ -40,7 +37,7 @@ class Turn:
     """N of that board; inf = infinite, NaN = unknown."""
     answer: str
     action: str
-    """Canonical spelling; empty where none could be read."""
+    """Canonical spelling; empty if none could be read."""
     effect: str
     shifted_advantage: float
     """eq:shifted_solver_advantage, in moves; NaN = unknown."""
@@ -66,7 +63,7 @@ class Evaluation:
 
     success: Success
     episodes: tuple[Episode, ...]
-    """Empty where only the summary is left."""
+    """Empty if only the summary is left."""
 
     def by_puzzle(self) -> dict[str, list[Episode]]:
         """Return the attempts at each puzzle, both in stored order."""
@@ -77,7 +74,7 @@ class Evaluation:
 
 
 def read_episodes(path: Path, *, rescue: str) -> tuple[Episode, ...]:
-    """Return the episodes of an evaluation; none where the file does not exist.
+    """Return the episodes of an evaluation; none if the file does not exist.
 
     Args:
         path: of the table.
@@ -141,7 +138,7 @@ def _episode(row: dict[str, Any], *, rescue: str) -> Episode:  # Any: a row as A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounts:
-    """How the groups of one step came out."""
+    """The outcomes of one step's groups."""
 
     step: int
     none_solved: int
@@ -152,22 +149,22 @@ class GroupCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContents:
-    """One run, as its directory tells it."""
+    """The contents of a run directory."""
 
     name: str
     config: TrainConfig
     config_text: str
-    """``config.yaml`` as it stands."""
+    """The text of ``config.yaml``."""
     steps: tuple[StepMetrics, ...]
     groups: tuple[GroupCounts, ...]
     recoveries: tuple[Recovery, ...]
-    """Of all drivers that the run has had."""
+    """Under all drivers of the run."""
     before: Evaluation | None
     after: Evaluation | None
     is_finished: bool
-    """A run that was resumed with more steps is open again until its new end."""
+    """False again if a finished run was resumed with more steps."""
     seconds: float
-    """Of the whole job if it has ended, else of its steps so far."""
+    """Of the job if it has ended, else of its steps so far."""
 
 
 def read_run(run: RunDirectory) -> RunContents:
@@ -210,7 +207,7 @@ def _read_summary(path: Path) -> dict[str, Any]:  # Any: a JSON object
 def _evaluation(
     run: RunDirectory, name: str, summary: dict[str, Any], config: TrainConfig
 ) -> Evaluation | None:
-    """Return an evaluation; its success rate as the summary has it, else from the games."""
+    """Return an evaluation, with the summary's success rate or, without one, that of the games."""
     stored = summary.get(name)
     path = run.evaluations / f"{name}.parquet"
     episodes = read_episodes(path, rescue=config.advantage.rescue)
@@ -228,7 +225,7 @@ def _evaluation(
 
 
 def _group_counts(path: Path) -> GroupCounts:
-    """Return how many groups of a step's trajectories tell good from bad by outcome."""
+    """Return how many groups of a step solved their puzzle never, sometimes and always."""
     shares = (
         pl.read_parquet(path, columns=["group", "reward"])
         .group_by("group")

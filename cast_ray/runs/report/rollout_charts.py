@@ -35,18 +35,18 @@ Value = Callable[[StepMetrics], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow:
-    """One engine over all steps, in words."""
+    """One engine over all steps, as text."""
 
     name: str
     busy: str
     """Mean share of the steps' time with a request running."""
     idle: str
     away: int
-    """Steps at whose end it did not answer."""
+    """Steps at whose end the engine did not answer."""
 
 
 def engine_rows(steps: Sequence[StepMetrics]) -> list[EngineRow]:
-    """Return how busy each engine was in the mean over the steps that know it."""
+    """Return how busy each engine was, averaged over the steps in which that is known."""
     watched = [row for row in steps if row.engine_busy_fractions]
     rows: list[EngineRow] = []
     for index in range(_num_engines(watched)):
@@ -65,7 +65,7 @@ def engine_rows(steps: Sequence[StepMetrics]) -> list[EngineRow]:
 
 
 def recovery_rows(recoveries: Sequence[Recovery]) -> list[list[str]]:
-    """Return the cells of the table of recoveries: when, what kind, which one, how long."""
+    """Return the rows of the table of recoveries: when, which kind, what, how long."""
     return [
         [one.utc[:19].replace("T", " "), one.kind, one.what, duration(one.seconds)]
         for one in recoveries
@@ -84,7 +84,7 @@ def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list
                 ("largest", attrgetter("engine_queue_max")),
             ),
             lambda value: f"{value:.3g}",
-            "In an engine for one of its slots, over engines and seconds.",
+            "Requests that wait in an engine for a slot, over engines and seconds.",
         ),
         _one(steps, "seconds_queueing"),
         *_tail_figures(steps, max_staleness),
@@ -96,8 +96,8 @@ def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list
                 ("solvers", attrgetter("oracle_hit_fraction")),
             ),
             percent,
-            "Prompt tokens that the engines had computed before; puzzles whose solver an oracle "
-            "had at hand.",
+            "Share of prompt tokens in the engines’ prefix caches, and of look-ups whose solver "
+            "was in an oracle’s cache.",
         ),
         _several(
             steps,
@@ -109,7 +109,7 @@ def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list
                 ("engine", lambda row: row.memory_engine_mib / 1024),
             ),
             lambda gibibytes: f"{gibibytes:.3g} GiB",
-            "Resident, of the largest process of each kind at the end of the step.",
+            "Resident memory of the largest process of each kind at the end of the step.",
         ),
         _faults(steps),
     ]
@@ -117,7 +117,7 @@ def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list
 
 
 def staleness_figure(steps: Sequence[StepMetrics]) -> Figure | None:
-    """Return the shares of tokens by the age of their weights; None where none was stale."""
+    """Return the shares of tokens by the age of their weights; None if none was stale."""
     known = [row for row in steps if sum(row.staleness_tokens)]
     oldest = max((row.staleness_max for row in known), default=0)
     if not oldest:
@@ -168,7 +168,7 @@ def _age_shares(row: StepMetrics, num_parts: int) -> list[float]:
 def _engines(steps: Sequence[StepMetrics]) -> Figure | None:
     watched = [row for row in steps if row.engine_busy_fractions]
     number = _num_engines(watched)
-    caption = "Share of the step’s time with a request running; the rest it idled."
+    caption = "Share of the step’s time with a request running."
     if number <= len(_STYLES):
         values: list[tuple[str, Value]] = [
             (f"engine {index}", lambda row, index=index: _busy(row, index))
@@ -185,11 +185,11 @@ def _engines(steps: Sequence[StepMetrics]) -> Figure | None:
 
 def _tail_figures(steps: Sequence[StepMetrics], max_staleness: int) -> list[Figure | None]:
     if max_staleness:
-        tail = "The engines play the next step’s episodes meanwhile."
-        share = "With max_staleness above 0 the next step’s episodes fill the engines meanwhile."
+        tail = "Meanwhile the engines play the next step’s episodes."
+        share = "With max_staleness above 0 the next step’s episodes use the engines meanwhile."
     else:
-        tail = "With max_staleness 0 nothing else may run then: the price of fresh weights."
-        share = "With max_staleness 0 their places in the engines stay empty."
+        tail = "With max_staleness 0 nothing else may be played meanwhile."
+        share = "With max_staleness 0 their slots in the engines stay empty."
     return [
         _one(steps, "seconds_long_tail", tail),
         _one(steps, "waiting_fraction", share),
@@ -206,7 +206,7 @@ def _faults(steps: Sequence[StepMetrics]) -> Figure | None:
         return None
     return _several(
         [row for row in steps if not row.is_replayed],
-        "Played or asked again",
+        "Played or sent again",
         values,
         plain,
         "Groups lost with an actor; requests whose engine failed; episodes that moved to another "
@@ -270,20 +270,20 @@ _TIME_PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRow:
-    """One line of the table beside the time chart."""
+    """One row of the table next to the time chart."""
 
     label: str
     style: str
     seconds: str
     """Mean of a step."""
     share: str
-    """Of the whole; empty for what runs beside the rest."""
+    """Of the step; empty for work that overlaps with the rest."""
     width: float
-    """The same share in percent, for a bar."""
+    """The share in percent, for a bar."""
 
 
 def time_chart(steps: Sequence[StepMetrics], *, is_asynchronous: bool) -> Markup:
-    """Return the wall time of each step, by what it was spent on; replayed ones are left out."""
+    """Return the chart of each step's wall time by use, without replayed steps."""
     watched = [row for row in steps if was_watched(row)]
     splits = [time_split([row], is_asynchronous=is_asynchronous) for row in watched]
     return stacked_bars(
@@ -292,10 +292,10 @@ def time_chart(steps: Sequence[StepMetrics], *, is_asynchronous: bool) -> Markup
             Part(label=name, style=style, values=tuple(getattr(split, name) for split in splits))
             for name, style in _TIME_PARTS
         ],
-        title="Seconds of each step by what they were spent on",
+        title="Seconds of each step by use",
         write=lambda value: f"{value:.3g} s",
-        beside=Part(
-            label="solver, beside generation",
+        overlay=Part(
+            label="solver, during generation",
             style="time-solver",
             values=tuple(split.solver for split in splits),
         ),
@@ -303,11 +303,11 @@ def time_chart(steps: Sequence[StepMetrics], *, is_asynchronous: bool) -> Markup
 
 
 def time_rows(split: TimeSplit, *, num_steps: int) -> list[TimeRow]:
-    """Return the table of time: the parts of a step, then what ran beside them.
+    """Return the table of time: the parts of a step, then the work that overlaps with them.
 
     Args:
         split: of all steps together.
-        num_steps: that are in it, at least one.
+        num_steps: number of these steps, at least one.
     """
     total = split.total or 1.0
     rows = [
@@ -320,13 +320,15 @@ def time_rows(split: TimeSplit, *, num_steps: int) -> list[TimeRow]:
         )
         for name, style in _TIME_PARTS
     ]
-    beside = [("solver, beside generation", "time-solver", split.solver)]
+    overlapping = [("solver, during generation", "time-solver", split.solver)]
     if split.environment:
-        beside += [("environments, summed over episodes", "time-beside", split.environment)]
-    if split.generation_beside:
-        beside += [("generation, beside the learner", "time-beside", split.generation_beside)]
-    if split.validation_beside:
-        beside += [("validation, beside the next steps", "time-beside", split.validation_beside)]
+        overlapping += [("environments, summed over episodes", "time-beside", split.environment)]
+    if split.generation_overlap:
+        overlapping += [("generation, during learning", "time-beside", split.generation_overlap)]
+    if split.validation_overlap:
+        overlapping += [
+            ("validation, during the next steps", "time-beside", split.validation_overlap)
+        ]
     return [
         *rows,
         *(
@@ -337,6 +339,6 @@ def time_rows(split: TimeSplit, *, num_steps: int) -> list[TimeRow]:
                 share="",
                 width=0.0,
             )
-            for label, style, seconds in beside
+            for label, style, seconds in overlapping
         ),
     ]

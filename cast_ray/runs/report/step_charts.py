@@ -1,7 +1,4 @@
-"""The charts of a run: which figures are drawn, and what they say.
-
-A chart with its words, and the charts of one figure over the steps.
-"""
+"""Charts of the metrics over a run's steps."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ SMALL = (330, 180)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One chart with its words."""
+    """One chart with its texts."""
 
     title: str
     latest: str
-    """The newest value in words; may be empty."""
+    """The newest value as text; may be empty."""
     caption: str
     chart: Markup
 
@@ -61,17 +58,17 @@ def metric_figure(steps: Sequence[StepMetrics], name: str, *, caption: str = "")
 def step_line(
     label: str, style: str, steps: Sequence[StepMetrics], value: Callable[[StepMetrics], float]
 ) -> Line:
-    """Return one figure of each step as a line."""
+    """Return one value of each step as a line."""
     return Line(label=label, style=style, points=tuple((row.step, value(row)) for row in steps))
 
 
 def is_known(steps: Sequence[StepMetrics], value: Callable[[StepMetrics], float]) -> bool:
-    """Return whether a figure was measured at any step."""
+    """Return whether a value was measured in any step."""
     return not all(math.isnan(value(row)) for row in steps)
 
 
 def plain(value: float) -> str:
-    """Return a number in three digits."""
+    """Return a number with three digits."""
     return f"{value:.3g}".replace("-", "−")
 
 
@@ -87,15 +84,15 @@ _WRITE: dict[str, Callable[[float], str]] = {
 
 
 def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[Figure]:
-    """Return the large charts: success, and the solver's signal."""
+    """Return the large charts: success and the solver's signal."""
     last = steps[-1]
     return [
         Figure(
             title=METRICS["success"].label,
             latest=f"{percent(last.success)} of the last step’s episodes",
             caption=(
-                "Training: the step’s own episodes, sampled at temperature 1. Validation: a fixed "
-                "set of boards that is never trained on, at the evaluation’s temperature."
+                "Training: the step’s episodes, sampled at temperature 1. Validation: a fixed set "
+                "of boards that are never trained on, at the evaluation’s temperature."
             ),
             chart=line_chart(
                 [
@@ -150,15 +147,15 @@ def health_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
 
 
 def group_figure(groups: Sequence[GroupCounts]) -> Figure:
-    """Return the chart of groups that the outcome can and cannot tell apart."""
+    """Return the chart of groups with mixed outcomes and with equal ones."""
     silent = sum(group.none_solved + group.all_solved for group in groups)
     total = silent + sum(group.mixed for group in groups)
     return Figure(
         title="Groups by outcome",
         latest=f"{percent(silent / total)} of all groups end alike" if total else "",
         caption=(
-            "In a group that all attempts solve, or none, every outcome advantage is 0: only the "
-            "solver’s credit teaches there."
+            "If all attempts of a group solve their puzzle, or none does, every outcome advantage "
+            "is 0 and only the solver’s credit remains."
         ),
         chart=stacked_bars(
             [group.step for group in groups],

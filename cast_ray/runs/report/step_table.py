@@ -1,7 +1,4 @@
-"""The steps of a training run as lines of a table that fits the terminal, and as sentences.
-
-Where the seconds of a step go.
-"""
+"""Steps as rows of a table that fits the terminal and as sentences, and how their time splits."""
 
 from __future__ import annotations
 
@@ -19,26 +16,26 @@ from cast_ray.runs.report.wording import duration, percent, signed, written
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSplit:
-    """The wall time of steps in parts that do not overlap, in seconds; and what ran beside them."""
+    """The wall time of steps in disjoint parts, in seconds, and the work that overlaps."""
 
     generation: float
-    """While neither the learner nor anything else of the step was at work."""
+    """Outside the learner's work and the weight sync."""
     learner: float
     sync: float
     checkpoint: float
-    """After the step; with asynchronous rollouts the engines go on meanwhile."""
+    """After the step; with asynchronous rollouts the engines keep playing."""
     validation: float
-    """0 with asynchronous rollouts, where nothing waits for it."""
+    """0 with asynchronous rollouts, which do not wait for it."""
     other: float
-    """What is left of the steps' wall time."""
+    """The rest of the steps' wall time."""
     solver: float
-    """Runs beside generation, so it is no part of the sum."""
+    """Overlaps with generation, so it is not in the sum."""
     environment: float
-    """Summed over episodes that run at once, beside generation: no part of the sum either."""
-    generation_beside: float
-    """Of asynchronous rollouts while the learner worked: no part of the sum."""
-    validation_beside: float
-    """Of asynchronous runs, beside the next steps: no part of the sum."""
+    """Summed over concurrent episodes; overlaps with generation, so it is not in the sum."""
+    generation_overlap: float
+    """Of asynchronous rollouts during the learner's work; not in the sum."""
+    validation_overlap: float
+    """Of asynchronous runs, during the next steps; not in the sum."""
 
     @property
     def total(self) -> float:
@@ -50,33 +47,34 @@ class TimeSplit:
     def overhead_fraction(self) -> float:
         """Return the share of a step that neither plays nor learns.
 
-        Validation and checkpoints, which come after it, are left out.
+        Validation and checkpoints come after the step and do not count.
         """
         step = self.total - self.validation - self.checkpoint
         return (self.sync + self.other) / step if step > 0 else 0.0
 
 
 def was_watched(row: StepMetrics) -> bool:
-    """Return whether somebody who lived to tell saw where this step's time went."""
+    """Return whether it is known where this step's time went."""
     return not row.is_replayed and not math.isnan(row.seconds_generation)
 
 
 def wall_seconds(row: StepMetrics, *, is_asynchronous: bool = False) -> float:
-    """Return what a step took of the run's time, with the validation and checkpoint after it."""
-    is_beside = is_asynchronous or row.staleness_max > 0
-    return row.seconds_total + row.seconds_checkpoint + (0 if is_beside else row.seconds_validation)
+    """Return the wall time of a step, including the validation and checkpoint after it."""
+    is_overlapping = is_asynchronous or row.staleness_max > 0
+    validation = 0 if is_overlapping else row.seconds_validation
+    return row.seconds_total + row.seconds_checkpoint + validation
 
 
 def time_split(rows: Iterable[StepMetrics], *, is_asynchronous: bool = False) -> TimeSplit:
     """Return how the time of all these steps together is divided.
 
-    Generation beside the learner's work counts as the learner's. Steps that nobody watched are
+    Generation during the learner's work counts as the learner's. Steps whose time is not known are
     left out.
 
     Args:
         rows: the steps.
-        is_asynchronous: whether the run's ``max_staleness`` is above 0; a step that trained on
-            stale tokens proves it by itself, the first steps of such a run do not.
+        is_asynchronous: whether the run's ``max_staleness`` is above 0. A step that trained on
+            stale tokens shows that by itself; the first steps of such a run do not.
     """
     splits = [_split(row, is_asynchronous or row.staleness_max > 0) for row in rows]
     known = [split for split in splits if split is not None]
@@ -104,18 +102,18 @@ def _split(row: StepMetrics, is_asynchronous: bool) -> TimeSplit | None:
         other=max(0.0, row.seconds_total - accounted),
         solver=row.seconds_solver,
         environment=row.seconds_environment,
-        generation_beside=row.seconds_generation - alone,
-        validation_beside=row.seconds_validation if is_asynchronous else 0.0,
+        generation_overlap=row.seconds_generation - alone,
+        validation_overlap=row.seconds_validation if is_asynchronous else 0.0,
     )
 
 
 class Column(NamedTuple):
-    """One column: where it stands, how wide it is and what it says of a step."""
+    """One column of the table."""
 
     group: str
     name: str
     width: int
-    """Characters, the space before it included."""
+    """In characters, including the space before it."""
     style: str
     write: Callable[[StepMetrics], str]
 
@@ -175,7 +173,7 @@ _COLUMNS = (
     Column("", "tokens/s", 10, "", _number("tokens_per_s", "{:,.0f}")),
 )
 _FIRST_TO_GO = ("no-op", "tokens/s", "lost", "valid.", "turns", "sync", "solver")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
 _STEP_WIDTH = 8
 _ETA_WIDTH = 11
 
@@ -211,7 +209,7 @@ class StepTable:
 
 
 def step_sentence(row: StepMetrics, *, total_steps: int, seconds_left: float) -> str:
-    """Return one step as one line for a log."""
+    """Return a step as one line of a log."""
     validation = (
         ""
         if row.validation_success is None
@@ -232,8 +230,9 @@ def _time_sentence(row: StepMetrics) -> str:
     if not was_watched(row):
         return f"learner {row.seconds_learner:.1f}, sync {row.seconds_sync:.1f}, rest not measured"
     split = time_split([row])
-    beside = f" and {split.generation_beside:.1f} beside the learner" if row.staleness_max else ""
+    during = f" and {split.generation_overlap:.1f} during learning" if row.staleness_max else ""
     return (
-        f"generation {split.generation:.1f}{beside} (solver beside it {_in_layout(split.solver)}), "
-        f"learner {split.learner:.1f}, sync {split.sync:.1f}, other {split.other:.1f}"
+        f"generation {split.generation:.1f}{during} (solver meanwhile "
+        f"{_in_layout(split.solver)}), learner {split.learner:.1f}, sync {split.sync:.1f}, "
+        f"other {split.other:.1f}"
     )

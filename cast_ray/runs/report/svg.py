@@ -11,8 +11,8 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
     Args:
         name: of the element.
         children: elements as ``Markup``; a plain string is text and is escaped.
-        attributes: ``class_`` is ``class``, other underscores become hyphens; numbers are cut to
-            two decimals and None leaves the attribute out.
+        attributes: ``class_`` is ``class``, other underscores become hyphens; numbers get at most
+            two decimals, and None omits the attribute.
     """
     opening = Markup(" ").join(
         [
@@ -29,7 +29,7 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
 
 
 def join(parts: list[Markup]) -> Markup:
-    """Return elements one after the other."""
+    """Return elements in sequence."""
     return Markup("").join(parts)
 
 

@@ -1,7 +1,7 @@
-"""What the terminal shows while a job runs: lines that stay, and below them what goes on now.
+"""What the terminal shows while a job runs.
 
-On a terminal finished phases and steps scroll up as a table, and the last two lines are alive.
-Anywhere else (a file, CI) every event is one plain line.
+On a terminal, finished phases and steps scroll up as a table and the last two lines are live.
+Otherwise (a file, CI) every event is one plain line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cast_ray.runs.uris import PathOrUri
 from cast_ray.statistics import Success
 
 _SPARKS = "▁▂▃▄▅▆▇█"
-_WARM_START_LINES = 10  # a log gets so many lines of the warm start
+_WARM_START_LINES = 10  # of the warm start, in a log
 
 
 class TrainProgress:
@@ -41,7 +41,7 @@ class TrainProgress:
 
         Args:
             console: where to write; None = standard output, with a live view on a terminal only.
-            clock: seconds that only ever grow.
+            clock: returns monotonic seconds.
         """
         self._console = console or Console(force_terminal=sys.stdout.isatty())
         self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
@@ -58,7 +58,7 @@ class TrainProgress:
             view = _View(self._activity, self._steps)
             self._live = Live(view, console=self._console, transient=True, refresh_per_second=8)
             terminal = sys.stderr
-            self._live.start()  # and sys.stderr is the live view's own
+            self._live.start()  # this replaces sys.stderr
             self._log_handlers = _redirect_logs(terminal, sys.stderr)
         return self
 
@@ -73,17 +73,17 @@ class TrainProgress:
             self._live.stop()
             self._live = None
             for handler in self._log_handlers:
-                handler.setStream(sys.stderr)  # the terminal's again
+                handler.setStream(sys.stderr)  # the terminal's stream
 
     def phase(self, text: str) -> None:
-        """Begin a phase; it lasts until the next event of another kind."""
+        """Start a phase, which lasts until the next event of another kind."""
         self._end_activity()
         self._activity.begin(text)
         if not self._is_live:
             self._say(text)
 
     def warm_start(self, step: int, total: int, loss: float) -> None:
-        """Show how far the supervised warm start is."""
+        """Show the progress of the supervised warm start."""
         if not self._activity.text.startswith("warm start"):
             self._end_activity()
             self._activity.begin("warm start")
@@ -93,13 +93,13 @@ class TrainProgress:
             self._say(self._activity.text)
 
     def rollout(self, done: int, total: int) -> None:
-        """Show how many puzzles of the present batch have been played."""
+        """Show how many groups of the current batch have been played."""
         if not self._activity.text:
             self._activity.begin("first step", is_step=True)
         self._activity.advance(done, total)
 
     def step(self, row: StepMetrics, total_steps: int) -> None:
-        """Add the line of a finished step; steps count from 1."""
+        """Add the row of a finished step; steps count from 1."""
         self._activity.clear()
         self._steps.add(row, total_steps)
         left = self._steps.seconds_left
@@ -131,18 +131,18 @@ class TrainProgress:
             self._say(f"{name}: {solved} solved ({interval})")
 
     def note(self, text: str) -> None:
-        """Tell the user something that is neither a phase nor a result."""
+        """Show a message that is neither a phase nor a result."""
         if self._is_live:
             self._write(Text.assemble(("! ", "yellow"), text))
         else:
             self._say(text)
 
     def recovery(self, what: str, seconds: float) -> None:
-        """Tell the user that something was lost and is back."""
+        """Show that something was lost and has recovered."""
         self.note(f"recovered after {duration(seconds)}: {what}")
 
     def finish(self, run_dir: PathOrUri, summary: Mapping[str, Any]) -> None:
-        """Say what came out of the run and where it lies.
+        """Show the result of the run and where its files are.
 
         Args:
             run_dir: the run directory, or its URI.
@@ -165,7 +165,7 @@ class TrainProgress:
         self._write(Text(), Panel(body, expand=False, border_style="green", padding=(0, 2)))
 
     def _end_activity(self, *, failed: bool = False) -> None:
-        """Keep what was going on as a line with its time; steps have lines of their own."""
+        """Turn the current activity into a permanent line with its time; steps have their own."""
         activity = self._activity
         if activity.text and (activity.total if activity.is_step else self._is_live or failed):
             if self._is_live:
@@ -187,7 +187,7 @@ class TrainProgress:
 
 
 class _Activity:
-    """What goes on now; empty text = nothing worth a line."""
+    """The current activity; empty text = none."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -222,13 +222,13 @@ class _Steps:
 
     @property
     def seconds_left(self) -> float:
-        """Return the mean time of a step times the steps to come."""
+        """Return the mean time of a step times the number of remaining steps."""
         spent = sum(map(wall_seconds, self.rows))
         return spent / len(self.rows) * (self.total - self.rows[-1].step)
 
 
 class _View:
-    """The lines that are alive; drawn anew by the live display's own thread."""
+    """The live lines, redrawn by the live display's thread."""
 
     def __init__(self, activity: _Activity, steps: _Steps) -> None:
         self._activity = activity
@@ -277,7 +277,7 @@ class _View:
 
 
 def _sparkline(shares: list[float], *, most: int = 30) -> str:
-    """Return shares between 0 and 1 as bars of eight heights, the newest ones."""
+    """Return the newest of the shares (0 to 1) as bars of eight heights."""
     return "".join(_SPARKS[min(int(share * 8), 7)] for share in shares[-most:])
 
 
@@ -291,9 +291,9 @@ def _result(summary: Mapping[str, Any]) -> str:
 
 
 def _redirect_logs(old: TextIO, new: TextIO) -> list[logging.StreamHandler[Any]]:
-    """Let the root logger's handlers write to another stream; return those that wrote to ``old``.
+    """Redirect the root logger's handlers from ``old`` to ``new`` and return them.
 
-    A line written past the live view would be overdrawn.
+    The live view would overwrite a line that is written directly to the terminal.
     """
     moved = [
         handler

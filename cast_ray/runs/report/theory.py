@@ -1,7 +1,4 @@
-"""The page about the theorem: every claim with its label and its measured number.
-
-What the page about the theorem says in words and numbers; the pictures are ``theory_charts``.
-"""
+"""The page about the theorem: its claims, corrections and measured numbers; charts aside."""
 
 from __future__ import annotations
 
@@ -21,16 +18,16 @@ from cast_ray.runs.report.theory_charts import approximation_figures
 from cast_ray.runs.report.wording import percent, tiny
 
 TOLERANCE = 1e-6
-"""Largest difference at which a claim counts as exact; what is seen is rounding, about 1e-16."""
+"""Largest difference at which a claim counts as exact; rounding is about 1e-16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One equation and how far its two sides are apart."""
+    """One equation and the difference of its two sides."""
 
     statement: str
     label: str
-    """The equation's LaTeX label in the paper; ``ours`` where it is not the paper's."""
+    """The equation's LaTeX label in the paper; ``ours`` if it is not in the paper."""
     difference: float
 
     @property
@@ -41,7 +38,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """Where the paper says more than holds, and what holds."""
+    """A statement of the paper that is too strong, and what holds instead."""
 
     title: str
     label: str
@@ -49,7 +46,7 @@ class Correction:
 
 
 def exact_claims(numbers: TheoryNumbers) -> list[Claim]:
-    """Return the claims that hold to rounding."""
+    """Return the claims that hold up to rounding."""
     rows = [*_theorem_rows(numbers), *_appendix_rows(numbers)]
     return [Claim(statement=text, label=label, difference=value) for text, label, value in rows]
 
@@ -118,7 +115,7 @@ def _appendix_rows(numbers: TheoryNumbers) -> list[tuple[str, str, float]]:
 
 
 def corrections(numbers: TheoryNumbers) -> list[Correction]:
-    """Return the places where something else holds than the paper's words."""
+    """Return the corrections of the paper's statements."""
     rows = [*_beta_corrections(numbers), *_other_corrections(numbers)]
     return [Correction(title=title, label=label, text=text) for title, label, text in rows]
 
@@ -205,10 +202,10 @@ def _other_corrections(numbers: TheoryNumbers) -> list[tuple[str, str, str]]:
 
 
 def write_theory_page(numbers: TheoryNumbers, path: Path) -> None:
-    """Write the page, one file that asks no other host for anything.
+    """Write the page as one file that loads nothing from other hosts.
 
     Raises:
-        EnvironmentSetupError: the file system refused something.
+        EnvironmentSetupError: it cannot be written.
     """
     with refusals_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -233,6 +230,6 @@ def _render(numbers: TheoryNumbers) -> str:
 
 
 def _raised(text: str) -> Markup:
-    """Return text with what stands after ``_`` or ``^`` lowered or raised."""
+    """Return text with sub- and superscripts for ``_`` and ``^``."""
     lowered = re.sub(r"_(\w+)", r"<sub>\1</sub>", str(escape(text)))
     return Markup(re.sub(r"\^(\w+(?:\.\d+)?)", r"<sup>\1</sup>", lowered))

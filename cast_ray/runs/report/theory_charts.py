@@ -1,4 +1,4 @@
-"""What is only approximate about the theorem, as pictures."""
+"""Charts of what is only approximate about the theorem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAY = "percent of the way to the teacher"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TheoryFigure:
-    """One chart with its words."""
+    """One chart with its texts."""
 
     title: str
     label: str
@@ -29,7 +29,7 @@ class TheoryFigure:
 
 
 def approximation_figures(numbers: TheoryNumbers) -> list[TheoryFigure]:
-    """Return the charts: first the solver term, then the visits, sigma, and where it all leads."""
+    """Return the charts: the solver term, then visits and sigma, then the limits."""
     return [*_beta_figures(numbers), *_policy_figures(numbers), *_limit_figures(numbers)]
 
 
@@ -40,8 +40,8 @@ def _beta_figures(numbers: TheoryNumbers) -> list[TheoryFigure]:
         _figure(
             "Constant β with 1/√2: the limit",
             "eq:app_shape_logprob",
-            "All advantages A are halved again and again; the RMS is taken anew each time and "
-            "stands on both sides. The error of the gradient falls like "
+            "All advantages A are halved repeatedly; the RMS is recomputed each time and is on "
+            "both sides. The error of the gradient falls like "
             f"s^{small.error_slope:.2f}, as a share of the solver term, which itself falls like s, "
             f"like s^{small.relative_slope:.2f}.",
             {"error": small.error, "share": small.relative_error},
@@ -132,7 +132,7 @@ def _limit_figures(numbers: TheoryNumbers) -> list[TheoryFigure]:
             "Mean entropy in nats over steps of natural gradient ascent from the uniform policy. "
             f"KL-regularised, task advantage frozen: {paths['kl'][-1][1]:.3f}, the closed form. "
             f"Without the entropy term: {paths['cross_entropy'][-1][1]:.3f}, ties alone. CAST "
-            f"itself, all computed anew at every step: {tiny(paths['cast'][-1][1])}.",
+            f"itself, recomputed at every step: {tiny(paths['cast'][-1][1])}.",
             {"KL": paths["kl"], "no entropy": paths["cross_entropy"], "CAST": paths["cast"]},
             x_name="step",
             write=lambda value: f"{value:.1f}",

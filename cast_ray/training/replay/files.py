@@ -1,4 +1,4 @@
-"""Which files of trajectories a run should have, what must be in them, and what is missing."""
+"""The trajectory files and rows that a run should have, and which are missing."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class TrajectoryFile:
     name: str
     """Relative to the run directory."""
     step: int | None
-    """Of every row, with advantages; None for an evaluation, which has none."""
+    """Step of every row; None for an evaluation, whose rows have no advantages."""
     num_groups: int
     group_size: int
     further_draws: int = 0
-    """Of dynamic sampling: with any, group numbers may be left out."""
+    """Of dynamic sampling; if there are any, group numbers may be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """How often one (step, group, episode) is there, and how often it should be."""
+    """How often a (step, group, episode) is stored, and how often it should be."""
 
     step: int
     group: int | None
-    """None where dynamic sampling leaves open which group is missing."""
+    """None if dynamic sampling leaves open which group is missing."""
     episode: int | None
     stored: int
     expected: int
 
 
 def trajectory_files(run: RunDirectory, config: TrainConfig) -> Iterator[TrajectoryFile]:
-    """Yield the file of every step that is stored, in the metrics, or between; evaluations last.
+    """Yield the file of every step that is stored, in the metrics or in between; then evaluations.
 
     Raises:
-        TrajectoryError: the metrics cannot be read, or a file's name is none of a step.
+        TrajectoryError: the metrics cannot be read, or a file is not named after a step.
     """
     stored = {_step_of(path) for path in run.trajectory_files()}
     between = set(range(min(stored), max(stored))) if stored else set()
@@ -92,7 +92,7 @@ def read_trajectories(file: TrajectoryFile) -> pa.Table:
 
 
 def wrong_row_counts(file: TrajectoryFile, rows: Sequence[dict[str, Any]]) -> Iterator[RowCount]:
-    """Yield missing, repeated and surplus rows (Any: as Arrow gives them); all count from 0."""
+    """Yield missing, repeated and surplus rows (Any: as Arrow returns them)."""
     steps = {row["step"] for row in rows} if file.step is None else {file.step}
     groups = _expected_groups(file, {row["group"] for row in rows})
     if file.step is not None:
@@ -115,9 +115,9 @@ def wrong_row_counts(file: TrajectoryFile, rows: Sequence[dict[str, Any]]) -> It
 
 
 def _expected_groups(file: TrajectoryFile, stored: set[int]) -> list[int]:
-    """Return which groups should be there, as far as a file can tell.
+    """Return the groups that a file should have.
 
-    With dynamic sampling these are the stored ones, if their numbers can be right.
+    With dynamic sampling these are the stored ones, as far as their numbers are possible.
     """
     if not file.further_draws:
         return list(range(file.num_groups))
@@ -128,7 +128,9 @@ def _expected_groups(file: TrajectoryFile, stored: set[int]) -> list[int]:
 def _step_of(path: Path) -> int:
     digits = re.fullmatch(r"step-(\d+)", path.stem)
     if digits is None:
-        raise TrajectoryError(f"{path} is no file of a step: name it step-<number>.parquet")
+        raise TrajectoryError(
+            f"{path} is not named after a step: rename it to step-<number>.parquet, or move it away"
+        )
     return int(digits[1])
 
 
@@ -139,6 +141,6 @@ def _metrics_steps(run: RunDirectory) -> set[int]:
         return set(pq.read_table(run.metrics, columns=["step"])["step"].to_pylist())
     except (pa.ArrowException, OSError, KeyError) as error:
         raise TrajectoryError(
-            f"{run.metrics} cannot be read ({str(error).splitlines()[0]}): without it missing "
-            "steps cannot be told; restore or remove it"
+            f"{run.metrics} cannot be read ({str(error).splitlines()[0]}), so missing steps would "
+            "go unnoticed: restore it, or remove it to check only the stored files"
         ) from None

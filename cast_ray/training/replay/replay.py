@@ -1,8 +1,7 @@
-"""Every stored trajectory of a run played again from its rows alone, and scored by a fresh solver.
+"""Replays every stored trajectory of a run from its rows alone and scores it with a new solver.
 
-Reads, changes nothing. What a replay can tell: that boards, actions, rewards, costs and advantages
-follow from the stored answers, and that no row is missing. It cannot tell whether a policy really
-gave these answers.
+A replay changes nothing. It shows that boards, actions, rewards, costs and advantages follow from
+the stored answers and that no row is missing. It cannot show that a policy gave these answers.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from solver_actors.teacher import teacher_of
 _SHOWN_DIFFERENCES = 40
 
 Columns = dict[str, Any]
-"""One row as Arrow gives it."""
+"""One row as Arrow returns it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +62,20 @@ class Difference:
     episode: int | None
     turn: int | None
     what: str
-    """A column, with the entry where that is not the turn; ``row`` or ``file`` for a whole one."""
+    """A column, with the entry if that is not the turn; or ``row`` or ``file``."""
     stored: str
     replayed: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """What a replay found."""
+    """The result of a replay."""
 
     num_files: int
     num_trajectories: int
     num_turns: int
     tokenizer: str
-    """Model directory whose tokenizer was used; empty = none was found, texts not compared."""
+    """Model directory of the tokenizer; empty = none was found and texts were not compared."""
     differences: tuple[Difference, ...]
 
 

@@ -1,7 +1,7 @@
-"""One stored trajectory against itself: its game played again, its tokens put together again.
+"""Replays one stored trajectory: plays its answers again and rebuilds its tokens.
 
 Letters as in ``cast_ray.rollout.trajectory``. Entry ``i`` of a ``[T + 1]`` column is reported at
-turn ``i - 1``, the turn that led to it; the first one at no turn.
+turn ``i - 1``, which led to it; the first entry has no turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAY_BE_NULL = (
     "cost_to_go", "cost_estimates", "teacher_logprobs", "shifted_advantages", "solver_advantages",
 )  # fmt: skip
 _SAME_ESTIMATE = 1e-4
-"""A network says the same of a board in another batch, up to rounding (about 1e-6)."""
+"""Absolute; a network's value of a board differs between batches by rounding (about 1e-6)."""
 _SHOWN_CHARACTERS = 120
 
 
@@ -50,11 +50,11 @@ class ScoredTrajectory(Trajectory):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One value of a row that is not what the replay gives."""
+    """One value of a row that differs from the replay."""
 
     turn: int | None
     what: str
-    """The column, and the entry where it has one more than there are turns."""
+    """The column, and the entry if it has one more than there are turns."""
     stored: str
     replayed: str
 
@@ -66,14 +66,14 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedEpisode:
-    """What the stored answers lead to. It has fewer turns than the row if it ends before."""
+    """The result of the stored answers; it has fewer turns than the row if it ends earlier."""
 
     actions: tuple[str, ...]
     effects: tuple[str, ...]
     states: tuple[str, ...]
     """``[T + 1]``."""
     messages: tuple[str, ...]
-    """``[T + 1]`` user messages: the first one, then the one after each turn, empty at the end."""
+    """``[T + 1]`` user messages: the first, then the one after each turn; empty at the end."""
     end_reason: str
     """Empty if the answers run out before the episode ends."""
 
@@ -84,7 +84,7 @@ class ReplayedEpisode:
 
 
 def malformed(row: dict[str, Any]) -> Iterator[Mismatch]:
-    """Yield why a row (Any: as Arrow gives it) contradicts itself before anything is replayed."""
+    """Yield where a row (Any: as Arrow returns it) contradicts itself, before it is replayed."""
     if None in row.values():
         yield Mismatch.of(None, next(name for name in row if row[name] is None), "null", "a value")
         return
@@ -118,18 +118,18 @@ def replay_episode(
     response_tokens: int,
     truncated: str,
 ) -> ReplayedEpisode:
-    """Feed the stored answers to the rules.
+    """Play the stored answers.
 
     Args:
         row: well-formed.
-        is_dead: ends the episode in a dead state; None plays on.
-        tokenizer: tells a truncated answer and a spent token budget from the stored tokens;
-            without one the row is believed in these two.
+        is_dead: ends the episode in a dead state; None = it continues.
+        tokenizer: finds truncated answers and a spent token budget in the stored tokens; without
+            one, the row's own statements about these two are taken as true.
         response_tokens: most tokens after the prompt.
-        truncated: what became of an answer that was cut off, ``skip`` or ``execute``.
+        truncated: what happens to a truncated answer, ``skip`` or ``execute``.
 
     Raises:
-        PuzzleError: the stored puzzle is no open board of its game.
+        PuzzleError: the stored puzzle is not an unfinished board of its game.
     """
     game = get_game(row.game)
     env = TextEnv(game, turn_budget=row.turn_budget, is_dead=is_dead)
@@ -165,7 +165,7 @@ def replay_episode(
 
 
 def game_mismatches(row: ScoredTrajectory, replayed: ReplayedEpisode) -> Iterator[Mismatch]:
-    """Yield what differs in puzzle, turns, states, reward and end."""
+    """Yield differences in puzzle, turns, states, reward and end reason."""
     game = get_game(row.game)
     puzzle_id = puzzle_id_of(game, game.decode(row.puzzle))
     if row.puzzle_id != puzzle_id:
@@ -180,13 +180,13 @@ def game_mismatches(row: ScoredTrajectory, replayed: ReplayedEpisode) -> Iterato
         if pair[0] != pair[1]:
             yield Mismatch.of(_led_by(index), f"states[{index}]", *pair)
     if row.end_reason != replayed.end_reason:
-        yield Mismatch.of(None, "end_reason", row.end_reason, replayed.end_reason or "goes on")
+        yield Mismatch.of(None, "end_reason", row.end_reason, replayed.end_reason or "not ended")
     if row.reward != replayed.reward:
         yield Mismatch.of(None, "reward", row.reward, replayed.reward)
 
 
 def cost_mismatches(row: ScoredTrajectory, costs: np.ndarray) -> Iterator[Mismatch]:
-    """Yield the stored costs that differ from those of the replayed states.
+    """Yield stored costs that differ from those of the replayed states.
 
     Args:
         row: well-formed.
@@ -205,11 +205,11 @@ def cost_mismatches(row: ScoredTrajectory, costs: np.ndarray) -> Iterator[Mismat
 
 
 def estimate_mismatches(row: ScoredTrajectory, estimates: np.ndarray) -> Iterator[Mismatch]:
-    """Yield the stored estimates that differ from what the network says of the replayed states.
+    """Yield stored estimates that differ from the network's values of the replayed states.
 
     Args:
         row: well-formed.
-        estimates: of the replayed states; NaN = no network was asked.
+        estimates: of the replayed states; NaN = the run has no network.
     """
     for index, estimate in enumerate(estimates[: len(row.states)].tolist()):
         stored = row.cost_estimates[index]
@@ -222,7 +222,7 @@ def estimate_mismatches(row: ScoredTrajectory, estimates: np.ndarray) -> Iterato
 def token_mismatches(
     row: ScoredTrajectory, replayed: ReplayedEpisode, tokenizer: ChatTokenizer | None
 ) -> Iterator[Mismatch]:
-    """Yield what differs in mask, logprobs and seeds and, given a tokenizer, in the tokens."""
+    """Yield differences in mask, logprobs and seeds and, given a tokenizer, in the tokens."""
     is_policy = np.zeros(len(row.token_ids), dtype=np.uint8)
     for turn, (start, end) in enumerate(zip(row.turn_starts, row.turn_ends, strict=True)):
         is_policy[start:end] = 1
@@ -243,7 +243,7 @@ def token_mismatches(
 def _text_mismatches(
     row: ScoredTrajectory, replayed: ReplayedEpisode, tokenizer: ChatTokenizer
 ) -> Iterator[Mismatch]:
-    """Yield answers that are not the text of their tokens, and other tokens between them."""
+    """Yield answers that are not the text of their tokens, and wrong tokens between answers."""
     opening = tokenizer.opening(get_game(row.game).rules, replayed.messages[0])
     yield from _other_tokens(row, None, 0, row.turn_starts[0], opening)
     next_starts = [*row.turn_starts[1:], len(row.token_ids)]
@@ -302,7 +302,7 @@ def _turn_at(row: ScoredTrajectory, token: int) -> int | None:
 
 
 def _pairs(stored: Sequence[str], replayed: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Pair the entries that both have; another number of turns is reported once, by itself."""
+    """Pair the entries that both have; a different number of turns is reported separately."""
     return zip(stored, replayed, strict=False)
 
 

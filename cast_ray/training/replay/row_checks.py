@@ -1,11 +1,4 @@
-"""Was each stored group one that the run had to play: its puzzle, its seeds, its weights?
-
-What the teacher is stored to have said about a trajectory, against what it says again.
-
-Log-probabilities are compared to 1e-12: another CPU may round exp and log in another place.
-
-The weight versions of one stored trajectory: where they must be, and that none falls.
-"""
+"""Checks of one stored trajectory beyond its game: puzzle and seeds, teacher, weight versions."""
 
 from __future__ import annotations
 
@@ -27,7 +20,7 @@ from solver_actors.teacher import PuzzleTeacher, SoftTeacher
 
 
 class IssuedGroups:
-    """What a run's sampler and seeds demand of every training trajectory."""
+    """The puzzles, seeds and weights that a run's training trajectories must have."""
 
     def __init__(self, run: RunDirectory, config: TrainConfig) -> None:
         """Read the training puzzles.
@@ -44,7 +37,7 @@ class IssuedGroups:
         self._drawn: dict[int, list[list[Puzzle]]] = {}
 
     def mismatches(self, columns: dict[str, Any]) -> Iterator[Mismatch]:
-        """Yield what one row has otherwise. Any: as Arrow gives it; the row is well-formed."""
+        """Yield what a well-formed row has instead. Any: as Arrow returns it."""
         step, group, episode = (columns[name] for name in ("step", "group", "episode"))
         may_be = self._puzzles_of(step, group)
         if columns["puzzle_id"] not in may_be:
@@ -60,7 +53,7 @@ class IssuedGroups:
                 return
 
     def _puzzles_of(self, step: int, group: int) -> list[str]:
-        """Return the ids of the puzzles that a group can be of: one, or those of further draws."""
+        """Return the ids of a group's possible puzzles: one, or those of further draws."""
         rollout = self._config.rollout
         if step not in self._drawn:
             self._drawn = {
@@ -76,6 +69,7 @@ class IssuedGroups:
 
 
 _TOLERANCE = 1e-12
+"""Of log-probabilities: CPUs round exp and log differently."""
 
 
 def teacher_mismatches(
@@ -86,14 +80,14 @@ def teacher_mismatches(
     teacher: SoftTeacher | None,
     oracle: Oracle,
 ) -> Iterator[Mismatch]:
-    """Yield the turns of which the teacher is stored to have said something else.
+    """Yield the turns whose stored teacher columns differ from what the teacher says again.
 
     Args:
         row: well-formed.
         replayed: the same episode, played again.
         costs: of the replayed states; inf = infinite, NaN = unknown.
-        teacher: of the run; None = it asked nobody, and nothing may be stored.
-        oracle: has the solver.
+        teacher: of the run; None = it has none, and nothing may be stored.
+        oracle: provides the solver.
     """
     said = TeacherTurns.unasked(len(replayed.effects))
     if teacher is not None:
@@ -117,9 +111,10 @@ def teacher_mismatches(
 
 
 def version_mismatches(row: ScoredTrajectory) -> Iterator[Mismatch]:
-    """Yield a version where no weights wrote, none where they did, and one that falls.
+    """Yield versions of tokens that no weights wrote, missing versions, and versions that fall.
 
-    Only within an answer can versions not fall: the next one may be another engine's.
+    Versions may not fall within an answer, but from one answer to the next: that may come from
+    another engine.
 
     Args:
         row: well-formed.

@@ -1,7 +1,7 @@
-"""A run's updates taken again from its trajectory log alone, against the weights that it kept.
+"""Repeats a run's updates from its trajectory log and compares the weights with its checkpoints.
 
-Where learner threads and ranks are as they were, every byte of every checkpoint must be the same,
-however often the run was killed and resumed on its way.
+With the same ranks and learner threads every byte of every checkpoint must be equal, no matter how
+often the run was killed and resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cast_ray.training.workers import start_learner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatesReplay:
-    """What came of it."""
+    """The result of the comparison."""
 
     num_steps: int
     compared: tuple[str, ...]
@@ -32,13 +32,13 @@ class UpdatesReplay:
 
 
 def replay_updates(run_dir: Path) -> UpdatesReplay:
-    """Learn again from every logged step, from the start model on.
+    """Learn again from every logged step, starting from the start model.
 
     Args:
         run_dir: of a run that keeps at least one checkpoint.
 
     Raises:
-        RunDirectoryError: there is no run, or nothing of it to compare with.
+        RunDirectoryError: there is no run, or it has no checkpoint.
         TrajectoryError: a step's trajectories cannot be read.
     """
     run = RunDirectory.existing(run_dir)
@@ -46,7 +46,7 @@ def replay_updates(run_dir: Path) -> UpdatesReplay:
     last = run.last_logged_step
     checkpoints = [step for step in range(1, last + 1) if run.checkpoint(step).is_dir()]
     if not checkpoints:
-        raise RunDirectoryError(f"{run_dir} has no checkpoint to compare with")
+        raise RunDirectoryError(f"{run_dir} has no checkpoint to compare the repeated updates with")
     start = run.start_model if run.start_model.is_dir() else Path(config.policy.path)
     tokenizer = ChatTokenizer(start, read_chat_pieces(start))
     compared: list[str] = []
@@ -74,7 +74,7 @@ def replay_updates(run_dir: Path) -> UpdatesReplay:
 def format_updates(found: UpdatesReplay) -> str:
     """Return the outcome as text."""
     text = (
-        f"The updates of {found.num_steps} steps were taken again; {len(found.compared)} files of "
+        f"The updates of {found.num_steps} steps were repeated; {len(found.compared)} files of "
         "weights and moments were compared"
     )
     if not found.differing:

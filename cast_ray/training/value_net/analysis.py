@@ -1,7 +1,7 @@
-"""A value network held against the exact solver, on boards that it did not learn from.
+"""Compares a value network with the exact solver, on boards that it did not learn from.
 
-The states are those that three kinds of play meet on each board: random, the network's own and the
-solver's; each once.
+The states are those met on each board by random play, the network's own play and the solver's play;
+each state counts once.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from solver_actors.value_net.scale import ValueNetOracle, ValueScale
 from solver_actors.value_net.solver import value_net_entry
 
 _SEED = 1_000_003
-"""Of generated boards: not one that a run has by default."""
+"""Of generated boards; no run has it by default."""
 _RANDOM_GAMES = 2
-"""Of each board."""
+"""Per board."""
 Choose = Callable[[Any], str | None]
-"""Returns the action in a state, None = none. Any: each game has a state type of its own."""
+"""Returns the action in a state, None = none. Any: each game has its own state type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class ValueNetAnalysis:
 
     quality: TeacherQuality
     greedy: Success
-    """Boards solved by the action of the largest legal Q, within the tier's turns."""
+    """Boards solved within the tier's turns by the legal action with the largest Q."""
     look_ahead: Success | None
-    """Likewise by the action with the largest V after it; None in Minesweeper, where that would see
-    the mines."""
+    """The same with the action that has the largest V after it; None if that would reveal what is
+    hidden from the player."""
     states: tuple[JudgedState, ...]
 
     def lines(self) -> list[str]:
-        """Return the figures in words, for a terminal."""
+        """Return the figures as lines of text."""
         quality = self.quality
         named = {
             "Spearman of V with -N": quality.spearman,
@@ -81,23 +81,23 @@ class ValueNetAnalysis:
 def analyse_value_net(
     network: QNetwork, puzzles: Sequence[Puzzle], *, tier: str, seed: int = 0
 ) -> ValueNetAnalysis:
-    """Return what exact costs say about a network.
+    """Compare a network with exact costs.
 
     Args:
         network: of the puzzles' game.
-        puzzles: none of which it has learned from.
-        tier: theirs; any of the size of the network's boards.
+        puzzles: that it did not learn from.
+        tier: of the puzzles; its boards must have the size of the network's.
         seed: of random play and of the intervals.
 
     Raises:
-        ConfigError: nobody solves the game, or there is no such tier.
-        ModelError: the network does not fit the tier, or says something that is no number.
+        ConfigError: the game has no solver, or there is no such tier.
+        ModelError: the network does not fit the tier, or a value is not finite.
     """
     game = network.shape.game
     if not has_solver(game):
         raise ConfigError(
-            f"{game} has no exact solver that a value network could be held against: watch how "
-            "its policy does in training instead"
+            f"{game} has no exact solver to compare a value network with: look at the success of "
+            "the policy that it teaches instead"
         )
     check_fits(network, game, tier)
     entry, estimator = get_solver_entry(game), value_net_entry(_as_oracle(network))
@@ -136,31 +136,32 @@ def analyse_value_net(
 def puzzles_for(directory: Path, *, tier: str, file: Path | None, limit: int) -> list[Puzzle]:
     """Return boards that a network did not learn from.
 
-    Those of a file; or those that the network's run held out, if they are of this tier; or
-    generated ones that are none of the run's, up to symmetry. Of a network that lies in no run of
-    ``cast-ray value-net train`` nobody knows the boards: generated ones are of a seed of our own.
+    They are those of a file; else those that the network's run held out, if they are of this tier;
+    else generated ones, none symmetric to a board of the run. If the network is not in a run of
+    ``cast-ray value-net train``, the boards that it learned from are unknown, and the generated
+    ones have a seed that no run has by default.
 
     Args:
-        directory: of the network, in the directory of its run, or anywhere.
+        directory: of the network, in the directory of its run or elsewhere.
         tier: of the boards; empty = that of the run.
         file: Parquet file of puzzles.
         limit: most boards.
 
     Raises:
-        ConfigError: the network lies in no run and no tier is given.
-        PuzzleError: the file is broken, holds boards of another game or tier, or some that the
+        ConfigError: the network is not in a run and no tier is given.
+        PuzzleError: the file is broken, or holds boards of another game or tier, or boards that the
             network learned from.
         ModelError: there is no network.
     """
     game = load_q_network(directory).shape.game
     run = ValueNetDirectory(directory.parent)
-    is_run = run.has(run.network(STAGES[0]))  # a run of CAST keeps its network's copy as well
+    is_run = run.has(run.network(STAGES[0]))  # a CAST run also has a copy of its network
     trained = load_value_net_config(run.config, []) if is_run else None
     tier = tier or (trained.tier if trained else "")
     if not tier:
         raise ConfigError(
-            f"{directory} lies in no run that says which boards it learned from: give --tier, one "
-            f"of {', '.join(get_game(game).tiers)}"
+            f"{directory} is not in a run that records which boards it learned from: give --tier, "
+            f"one of {', '.join(get_game(game).tiers)}"
         )
     boards = read_boards(run.puzzles) if trained else None
     learned = {one.puzzle_id for one in boards.train} if boards else set()
@@ -172,8 +173,8 @@ def puzzles_for(directory: Path, *, tier: str, file: Path | None, limit: int) ->
             raise PuzzleError(f"{file} must hold puzzles of {game}:{tier}, got {found}")
         if known := sum(one.puzzle_id in learned for one in puzzles):
             raise PuzzleError(
-                f"{file} holds {known} boards that the network learned from, of {len(puzzles)}: "
-                "leave them out"
+                f"{known} of the {len(puzzles)} boards in {file} are ones that the network learned "
+                "from: remove them"
             )
         return puzzles[:limit]
     if boards and trained and trained.tier == tier:
@@ -185,10 +186,10 @@ def puzzles_for(directory: Path, *, tier: str, file: Path | None, limit: int) ->
 def write_analysis(
     analysis: ValueNetAnalysis, out: Path, *, game: str, tier: str, num_boards: int
 ) -> None:
-    """Write ``analysis.json``, ``analysis.parquet`` (a row a state) and ``analysis.html``.
+    """Write ``analysis.json``, ``analysis.parquet`` (a row per state) and ``analysis.html``.
 
     Raises:
-        EnvironmentSetupError: the file system refused something.
+        EnvironmentSetupError: they cannot be written.
     """
     with refusals_named(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -217,7 +218,7 @@ def _as_oracle(network: QNetwork) -> ValueNetOracle:
 
 
 def _play(game: str, start: Any, choose: Choose, *, budget: int) -> Iterator[Any]:
-    """Yield the states of one game, the first included."""
+    """Yield the states of one game, including the first."""
     rules, state = get_game(game), start
     yield state
     for _ in range(budget):
@@ -247,7 +248,7 @@ def _at_random(game: str, rng: np.random.Generator) -> Choose:
 def _judged(
     game: str, states: Sequence[Any], exact: Solver[Any], estimates: Solver[Any], *, puzzle: int
 ) -> Iterator[JudgedState]:
-    """Yield the undecided ones of some states of one layout."""
+    """Yield the undecided states of one layout, with exact and estimated costs."""
     rules = get_game(game)
     going = [state for state in states if rules.status(state) is Status.PLAYING]
     costs, values = exact.cost_to_go(going), -estimates.cost_to_go(going)

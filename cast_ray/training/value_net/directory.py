@@ -1,7 +1,4 @@
-"""Where a value network's training keeps its files, and the refusal to mix two of them.
-
-RLlib's checkpoints of the base network, each whole or absent.
-"""
+"""The directory of a value network's training, and RLlib's checkpoints in it."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from cast_ray.config.load import load_value_net_config, save_config
+from cast_ray.config.reference import config_values
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import hold_lock, refusals_named, written_aside
@@ -27,7 +24,7 @@ _CHANGEABLE = ("run_dir", "num_threads", "device", "checkpoint_every", "dqn.num_
 
 
 class ValueNetDirectory:
-    """The layout of one run: a network a stage, ``value_net`` the final one."""
+    """The layout of one run: a network per stage, and the final one in ``value_net``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,11 +38,11 @@ class ValueNetDirectory:
 
     @classmethod
     def open(cls, path: Path, config: ValueNetConfig, *, resume: bool) -> ValueNetDirectory:
-        """Make a new directory, or go on with one; nobody else trains there until this one ends.
+        """Create a directory or reopen one, and lock it until this process ends.
 
         Raises:
-            RunDirectoryError: it is not empty, is none of ours, has another configuration, or
-                another process trains there.
+            RunDirectoryError: it is not empty, is not a value network's, has another
+                configuration, or another process trains there.
             EnvironmentSetupError: it cannot be written.
         """
         run = cls(path)
@@ -53,13 +50,13 @@ class ValueNetDirectory:
             run._check_same(config)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunDirectoryError(
-                f"{path} is not empty; give another run_dir=PATH, or --resume to go on with it"
+                f"{path} is not empty: choose another run_dir=PATH, or resume the run with --resume"
             )
         with refusals_named(path):
             path.mkdir(parents=True, exist_ok=True)
         run._lock = hold_lock(
             path / ".lock",
-            f"another process trains in {path}: wait for its end, or give another run_dir=PATH",
+            f"another process trains in {path}: wait until it ends, or choose another run_dir=PATH",
         )
         save_config(config, run.config)
         return run
@@ -69,7 +66,7 @@ class ValueNetDirectory:
         return self.path / stage
 
     def has(self, network: Path) -> bool:
-        """Return whether a network has been kept: it appears by rename."""
+        """Return whether a network is complete: it appears by rename."""
         return (network / SHAPE_FILE).is_file()
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -78,14 +75,16 @@ class ValueNetDirectory:
             file.write(json.dumps(row) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the lines of ``metrics.jsonl``; [] = there are none. Any: as they were logged."""
+        """Return the lines of ``metrics.jsonl``. Any: as they were logged."""
         if not self.metrics.is_file():
             return []
-        whole, _, _ = self.metrics.read_text().rpartition("\n")  # a killed process tears the last
+        whole, _, _ = self.metrics.read_text().rpartition(
+            "\n"
+        )  # a killed process leaves half a line
         return [json.loads(line) for line in whole.splitlines()]
 
     def forget(self, stage: str, *, beyond: int = 0) -> None:
-        """Take out a stage's lines beyond an epoch or step: they are about to be lived again."""
+        """Delete a stage's lines after an epoch or step, because it is about to be repeated."""
         kept = [
             row
             for row in self.rows()
@@ -102,11 +101,11 @@ class ValueNetDirectory:
     def _check_same(self, config: ValueNetConfig) -> None:
         if not self.config.is_file():
             raise RunDirectoryError(
-                f"{self.path} is not the run of a value network: it has no config.yaml; leave "
-                "--resume out to begin there"
+                f"{self.path} is not the run of a value network: it has no config.yaml. Omit "
+                "--resume to start one there"
             )
         stored, given = (
-            _flat(asdict(one)) for one in (load_value_net_config(self.config, []), config)
+            dict(config_values(one)) for one in (load_value_net_config(self.config, []), config)
         )
         differing = [
             f"{key} ({stored[key]} there, {given[key]} given)"
@@ -115,20 +114,9 @@ class ValueNetDirectory:
         ]
         if differing:
             raise RunDirectoryError(
-                f"{self.path} belongs to another configuration: {', '.join(differing)}; resume "
-                "with the same values or give another run_dir=PATH"
+                f"{self.path} belongs to another configuration: {', '.join(differing)}. Resume "
+                "with the same values, or choose another run_dir=PATH"
             )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of a configuration by dotted key."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
 
 
 _NAME = re.compile(r"steps-(\d{10})")
@@ -136,15 +124,15 @@ _KEPT = 2
 
 
 class BaseCheckpoints:
-    """A folder of what ``Algorithm.save_to_path`` writes, by environment steps."""
+    """What ``Algorithm.save_to_path`` wrote, by environment steps; each is complete or absent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def newest(self) -> tuple[int, Path | None, list[str]]:
-        """Return steps and place of the newest whole one, and what is wrong with newer ones.
+        """Return steps and path of the newest complete one, and what is wrong with newer ones.
 
-        Without any: 0 and None.
+        If there is none: 0 and None.
         """
         damaged: list[str] = []
         for steps, path in sorted(self._found(), reverse=True):
@@ -157,14 +145,14 @@ class BaseCheckpoints:
         return 0, None, damaged
 
     def save(self, steps: int, save_to_path: Callable[[str], object]) -> None:
-        """Keep one more; the oldest go.
+        """Save another checkpoint and delete the oldest ones.
 
         Args:
             steps: environment steps done.
             save_to_path: of RLlib's algorithm.
 
         Raises:
-            EnvironmentSetupError: the file system refused something.
+            EnvironmentSetupError: it cannot be written.
         """
         directory = self._folder / f"steps-{steps:010d}"
         with save_refusals_named(directory):
@@ -175,7 +163,7 @@ class BaseCheckpoints:
                 shutil.rmtree(path)
 
     def clear(self) -> None:
-        """Drop all: the network that they led to is kept."""
+        """Delete all checkpoints; the network of the finished stage replaces them."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _found(self) -> list[tuple[int, Path]]:

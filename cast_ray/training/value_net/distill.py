@@ -1,18 +1,18 @@
 """The two stages after Double DQN: warm-started regression on a one-step potential (app:dqn).
 
 The potential of a state is V(s) = max over legal a of Q(s, a). A stage freezes the network that it
-begins with, V its potential, and regresses every legal Q of every state on
+starts from, with potential V, and regresses every legal Q of every state on
 
     first stage:   Q(s, a) = r(s, a) + gamma V(s')
     second stage:  Q(s, a) = r(s, a) + gamma V(s') - w b(s),   w = 0.05
 
 with r = 1 - penalty for the move that solves and -penalty for any other; a decided s' adds nothing.
-The prior is that of the state in which the move is made. It is the same for all moves there, so
-that after the second stage V(s) = one-step potential - w b(s), which is what the paper says, and
-the best move is still that of the look-ahead. (With b(s') instead, the prior would also choose
-among moves; a state's V would then hold the prior of its best successor.)
+The prior is that of the state in which the move is made, so it is the same for all moves there:
+after the second stage V(s) = one-step potential - w b(s), as in the paper, and the best move is
+still that of the look-ahead. (With b(s') the prior would also choose among moves, and a state's V
+would contain the prior of its best successor.)
 
-Nothing here asks a solver. Letters as in ``states``: ``S`` states, ``A`` actions, ``L`` moves,
+No solver is used. Letters as in ``states``: ``S`` states, ``A`` actions, ``L`` moves,
 ``M`` undecided successors.
 """
 
@@ -47,22 +47,22 @@ def one_step_targets(
 
     Args:
         states: with their successors.
-        next_values: ``[M]`` V of the undecided successors; -inf where nothing is legal, which
-            counts as 0, as in the base network's loss.
+        next_values: ``[M]`` V of the undecided successors; -inf if no move is legal, which counts
+            as 0, as in the base network's loss.
         gamma: discount.
         step_penalty: what a move costs.
     """
-    goes_on = states.next_of >= 0
+    is_open = states.next_of >= 0
     bootstrap = np.zeros(len(states.next_of))
     reachable = np.where(np.isneginf(next_values), 0.0, next_values)
-    bootstrap[goes_on] = reachable[states.next_of[goes_on]]
+    bootstrap[is_open] = reachable[states.next_of[is_open]]
     targets = np.zeros(states.masks.shape, np.float32)
     targets[states.state_of, states.action_of] = states.is_win - step_penalty + gamma * bootstrap
     return targets
 
 
 def potentials(network: QNetwork, cells: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """Return ``[N]`` V of states as the network sees them; -inf where nothing is legal."""
+    """Return ``[N]`` V of states as the network sees them; -inf if no move is legal."""
     device = next(network.parameters()).device.type
     q = q_values(network, cells, device=device)
     return state_values(torch.from_numpy(q), torch.from_numpy(masks)).numpy()
@@ -100,20 +100,22 @@ def regress(
     warm-up. The same seed gives the same network on the same machine.
 
     Args:
-        start: begun with; left as it is.
+        start: the network to start from; not changed.
         states: ``S`` of them.
         targets: ``[S, A]``.
         epochs: passes over all states.
         lr: peak learning rate.
         batch_size: states of one update.
         seed: of the order of the states.
-        on_epoch: told each epoch, counted from 1, and its mean loss.
+        on_epoch: called with each epoch, counted from 1, and its mean loss.
 
     Raises:
         LearnerError: a target or an epoch's loss is not finite.
     """
     if not np.isfinite(targets).all():
-        raise LearnerError("the network that says what to learn has values that are not finite")
+        raise LearnerError(
+            "the regression targets hold values that are not finite: the frozen network is broken"
+        )
     network = copy.deepcopy(start).requires_grad_(True).train()
     device = next(network.parameters()).device
     cells, masks = torch.from_numpy(states.cells), torch.from_numpy(states.masks) != 0

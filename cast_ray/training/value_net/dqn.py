@@ -1,15 +1,13 @@
 """The base network: RLlib's Double DQN on the masked module, with checkpoints and resume.
 
-RLlib's replay of episodes, with the n-step return that DQN's equation means.
+The replay buffer is our own, because neither of RLlib's (2.60) is right for short episodes:
 
-Neither of RLlib's two buffers (2.60) can be used as it is where episodes are short:
-
-- ``EpisodeReplayBuffer`` cuts the last transitions of an episode to fewer than n rewards. It
-  still lets the loss discount what follows by gamma^n, and it forgets that the episode ended: of
-  three transitions that lead to a win, two go on from the board that is won. Values then grow past
-  every return there is: 2 to 3.5 instead of at most 0.99, after 25,000 steps.
-- ``PrioritizedEpisodeReplayBuffer`` leaves out all transitions with fewer than n steps to come:
-  the move that wins would never be learned from.
+- ``EpisodeReplayBuffer`` gives the last transitions of an episode fewer than n rewards, but the
+  loss still discounts the next value by gamma^n, and the end of the episode is lost: of three
+  transitions that lead to a win, two continue from the solved board. After 25,000 steps values
+  reach 2 to 3.5, though no return exceeds 0.99.
+- ``PrioritizedEpisodeReplayBuffer`` leaves out transitions with fewer than n steps to come, so
+  the winning move is never learned.
 """
 
 from __future__ import annotations
@@ -40,27 +38,27 @@ from solver_actors.value_net.network import QNetwork, QNetworkShape, shape_for
 
 
 class _KnownByName(ABCMeta):
-    """Lets RLlib ask ``"EpisodeReplayBuffer" in type``, which it asks of classes too."""
+    """Supports RLlib's test ``"EpisodeReplayBuffer" in type``, which it also applies to classes."""
 
     def __contains__(cls, text: str) -> bool:
         return text in cls.__name__
 
 
 class NStepEpisodeReplayBuffer(EpisodeReplayBuffer, metaclass=_KnownByName):
-    """Uniform replay, seeded, where each transition says how many rewards it has added up."""
+    """Uniform replay, seeded, in which each transition knows how many rewards it sums."""
 
     def __init__(self, *, seed: int, **kwargs: Any) -> None:
-        """Take a seed beside RLlib's own arguments."""
+        """Take a seed in addition to RLlib's arguments."""
         super().__init__(**kwargs)
         self.rng = np.random.default_rng(seed)
 
     # Any: RLlib's method returns one of five types; of episodes, as DQN asks, it is this one.
     def sample(self, *args: Any, n_step: int, **kwargs: Any) -> Any:
-        """Return transitions as RLlib does, the last of an episode as they were.
+        """Return transitions as RLlib does, but correct ones at the end of an episode.
 
-        Each is an episode of one step: o_t, a_t, the rewards of up to ``n_step`` steps discounted
-        and summed, the observation after them. ``n_step`` among its model outputs is how many
-        they are, and it is terminated or truncated if the episode ended with them.
+        Each is an episode of one step: o_t, a_t, the discounted sum of up to ``n_step`` rewards,
+        and the observation after them. Its model output ``n_step`` is their number, and it is
+        terminated or truncated if the episode ended with them.
         """
         sampled: Any = super().sample(*args, n_step=n_step, **kwargs)
         for transition in sampled:
@@ -75,17 +73,17 @@ class NStepEpisodeReplayBuffer(EpisodeReplayBuffer, metaclass=_KnownByName):
 
 
 _FRAGMENT = 4
-"""Least steps of each game between two rounds of updates."""
+"""Steps of each game between two rounds of updates, at least."""
 _SMOOTHED_EPISODES = 200
 _LEAST_STEPS_A_ROUND = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseRound:
-    """What a round of play and updates came to."""
+    """The result of a round of play and updates."""
 
     steps: int
-    """Environment steps since the run began."""
+    """Environment steps since the run started."""
     success: float | None
     """Share of the last episodes that solved their board; None before one has ended."""
     loss: float | None
@@ -111,21 +109,21 @@ def network_shape(config: ValueNetConfig) -> QNetworkShape:
 def build_config(
     config: ValueNetConfig, start: StartSettings | None = None, *, steps_done: int = 0
 ) -> DQNConfig:
-    """Return RLlib's configuration of the base network's training, for its Algorithm or for Tune.
+    """Return RLlib's configuration of the base network's training, for an Algorithm or for Tune.
 
     Args:
         config: of the network.
-        start: where episodes begin; None = the training boards that ``config.puzzles`` gives.
-        steps_done: by the run that is resumed. Its replay is not in the checkpoint: it is filled
-            again before the next update.
+        start: where episodes start; None = the training boards of ``config.puzzles``.
+        steps_done: by the resumed run. Its replay buffer is not in the checkpoint and is refilled
+            before the next update.
 
     Raises:
-        ConfigError, PuzzleError: game, tier or puzzles are not to be had.
+        ConfigError, PuzzleError: game, tier or puzzles do not exist.
     """
     dqn = config.dqn
     if start is None:
         start = start_settings(config, make_boards(config.game, config.tier, config.puzzles).train)
-    # RLlib counts one player too many where the players are actors of their own.
+    # RLlib counts one env runner too many if they are separate actors.
     players = dqn.num_env_runners / (dqn.num_env_runners + 1) if dqn.num_env_runners else 1
     return (
         DQNConfig()
@@ -179,8 +177,8 @@ def train_base(
 ) -> QNetwork:
     """Return the base network after ``dqn.steps`` environment steps, from the newest checkpoint.
 
-    Ray must be there. Resuming is not bit for bit: the games begin anew, and the replay is filled
-    again before the next update.
+    Needs a running Ray. Resuming is not exact to the bit: the games restart, and the replay buffer
+    is refilled before the next update.
 
     Raises:
         LearnerError: the loss is not finite, or the values have diverged.
@@ -193,7 +191,7 @@ def train_base(
     try:
         if newest is not None:
             algorithm.restore_from_path(str(newest.absolute()))
-            on_note(f"resumed after {done:,} steps from {newest}; the replay is filled again")
+            on_note(f"resumed after {done:,} steps from {newest}; refilling the replay buffer")
         kept = done
         while done < config.dqn.steps:
             round_ = _play_round(algorithm, done)
@@ -213,7 +211,7 @@ def train_base(
 
 
 def network_of(algorithm: Algorithm, shape: QNetworkShape) -> QNetwork:
-    """Return a copy of the online network that an algorithm's learner has."""
+    """Return a copy of the online network of an algorithm's learner."""
     assert algorithm.learner_group is not None
     weights: Any = algorithm.learner_group.get_weights()[DEFAULT_MODULE_ID]  # Any: RLlib's state
     prefix = "network."
@@ -229,7 +227,7 @@ def network_of(algorithm: Algorithm, shape: QNetworkShape) -> QNetwork:
 
 
 def _play_round(algorithm: Algorithm, done: int) -> BaseRound:
-    """Take one of RLlib's iterations."""
+    """Run one RLlib iteration."""
     begun = time.perf_counter()
     result: dict[str, Any] = algorithm.train()  # Any: RLlib's results
     seconds = time.perf_counter() - begun
@@ -255,6 +253,6 @@ def _number(value: Any) -> float | None:  # Any: a tensor, a number or nothing
 
 
 def _log_success(*, episode: Any, metrics_logger: Any, **kwargs: Any) -> None:
-    """Log whether an episode solved its board (RLlib's callback): only that earns a reward."""
+    """Log whether an episode solved its board, which alone earns a reward (RLlib callback)."""
     is_solved = float(episode.get_rewards(-1)) > 0
     metrics_logger.log_value("success", float(is_solved), window=_SMOOTHED_EPISODES)

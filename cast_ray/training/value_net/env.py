@@ -1,6 +1,6 @@
-"""The numeric environment as the value network learns from it: a penalty a step, boards from text.
+"""The numeric environment in which the value network learns: boards from text, a penalty per step.
 
-RLlib makes it in each of its env runners from one dictionary.
+Each of RLlib's env runners creates it from one dictionary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cast_ray.games.puzzles import Puzzle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings:
-    """Where episodes begin and what a step costs."""
+    """Where episodes start and what a step costs."""
 
     game: str
     tier: str
@@ -29,11 +29,11 @@ class StartSettings:
     step_penalty: float
     shuffle_vehicles: bool = False
     """Name the pieces at random at every start (``NumericRules.rename``)."""
-    is_dead: Callable[[Any], bool] | None = None  # Any: each game has a state type of its own
-    """Ends an episode that cannot be won any more; None = play on."""
+    is_dead: Callable[[Any], bool] | None = None  # Any: each game has its own state type
+    """Ends an episode that can no longer be won; None = it continues."""
 
     def __repr__(self) -> str:
-        """Return a short text: RLlib writes it into every result."""
+        """Return a short text, because RLlib writes it into every result."""
         return f"{len(self.boards)} boards of {self.game}:{self.tier}"
 
 
@@ -43,11 +43,11 @@ def start_settings(
     *,
     is_dead: Callable[[Any], bool] | None = None,
 ) -> StartSettings:
-    """Return where the games of a training begin.
+    """Return where the episodes of a training start.
 
     Args:
         config: of the training.
-        puzzles: begun with.
+        puzzles: to start from.
         is_dead: as in ``StartSettings``.
     """
     return StartSettings(
@@ -83,20 +83,20 @@ class ValueNetEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode on one of the boards, drawn at random."""
+        """Start an episode on a random board."""
         super().reset(seed=seed)
         board = draw_board(self._start, self.np_random)
         observation, _ = self._env.reset(options={"board": board})
         return observation, {}
 
     def step(self, action: SupportsIndex) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play one turn; a reward above 0 means that it solved the board."""
+        """Play one turn; a reward above 0 means that the board is solved."""
         observation, reward, terminated, truncated, _ = self._env.step(action)
         return observation, reward - self._start.step_penalty, terminated, truncated, {}
 
 
 def draw_board(start: StartSettings, rng: np.random.Generator) -> str:
-    """Return where an episode begins, its pieces renamed if that is wanted."""
+    """Return a random start board, with its pieces renamed if configured."""
     board = start.boards[int(rng.integers(len(start.boards)))]
     if not start.shuffle_vehicles:
         return board

@@ -1,4 +1,4 @@
-"""The value network of a run: checked before anything starts, kept in the run's own directory."""
+"""The value network that a run uses as its oracle: checked at the start, copied into the run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from solver_actors.value_net.solver import value_net_entry
 
 
 def check_value_net(config: TrainConfig) -> None:
-    """Raise ModelError unless the value network that a run names can judge its boards.
+    """Raise ModelError unless the run's value network, if it has one, fits its boards.
 
     Raises:
-        ConfigError: the run names none, and its game has no exact solver.
+        ConfigError: the run has none, and its game has no exact solver.
     """
     if config.oracle == "value_net":
         _load(config, localized(config.value_net.path), device="cpu")
@@ -29,11 +29,11 @@ def check_value_net(config: TrainConfig) -> None:
 
 
 def keep_value_net(config: TrainConfig, directory: Path) -> None:
-    """Copy a run's value network into its directory: what becomes of the original plays no part.
+    """Copy a run's value network into the run, which no longer needs the original then.
 
     Args:
         config: of the run, checked.
-        directory: where the copy is to be; one that is there stays.
+        directory: of the copy; an existing one stays.
     """
     if config.oracle != "value_net" or directory.is_dir():
         return
@@ -44,14 +44,14 @@ def keep_value_net(config: TrainConfig, directory: Path) -> None:
 
 
 def value_net_of(config: TrainConfig, directory: Path) -> ValueNetOracle | None:
-    """Return what the oracles of a run ask; None = the exact solvers.
+    """Return the value network for a run's oracles; None = they use the exact solvers.
 
     Args:
         config: of the run.
-        directory: the network's, as ``keep_value_net`` left it.
+        directory: of the copy that ``keep_value_net`` made.
 
     Raises:
-        ModelError: it is damaged, or does not fit the run's boards.
+        ModelError: the network is damaged or does not fit the run's boards.
     """
     if config.oracle != "value_net":
         return None
@@ -60,15 +60,14 @@ def value_net_of(config: TrainConfig, directory: Path) -> ValueNetOracle | None:
 
 
 def estimator_of(config: TrainConfig, directory: Path) -> SolverEntry | None:
-    """Return the same network as what makes solvers, for use in this process; None = it has none.
+    """Return the value network as a solver entry for this process; None = the run has none.
 
     Raises:
         ModelError: as for ``value_net_of``.
     """
     if config.oracle != "value_net":
         return None
-    # Boards come one at a time here: a GPU, which this machine need not have, would not help, and
-    # two threads wait for each other longer than one computes.
+    # Boards come one at a time: neither a GPU nor a second thread would make this faster.
     torch.set_num_threads(1)
     return value_net_entry(_load(config, directory, device="cpu"))
 

@@ -29,7 +29,7 @@ _SIZE = (420, 220)
 _SCALE = 2.0
 """Of the credit that the page shows (paper, tab:dqn_hp)."""
 _FEWEST = 10
-"""States or moves that a point of a chart stands for, at least."""
+"""States or moves behind a point of a chart, at least."""
 _MOST_BOARDS = 6
 
 
@@ -43,7 +43,7 @@ class _Headline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WrongBoard:
-    """A state in which the network's choice is a bad one."""
+    """A state in which the network's choice is bad."""
 
     board: Markup
     choice: str
@@ -153,7 +153,7 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
     return [
         _figure(
             "Value by distance",
-            "The lines should fall, and lie apart from one distance to the next.",
+            "The lines should fall, and differ from one distance to the next.",
             _quantiles({cost: [one.value for one in of] for cost, of in groups.items()}),
             x_name=distance,
             write=lambda value: f"{value:.2f}",
@@ -235,7 +235,7 @@ def _shares(
 
 
 def _most_wrong(states: Sequence[JudgedState], game: str) -> list[_WrongBoard]:
-    """Return the boards whose chosen move leads farthest from where the best one does."""
+    """Return the boards whose chosen move loses most compared with the best one."""
     with_moves = [state for state in states if state.actions]
     by_loss = sorted(with_moves, key=_loss, reverse=True)
     worst = [state for state in by_loss if _loss(state) > 0][:_MOST_BOARDS]

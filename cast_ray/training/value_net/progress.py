@@ -1,6 +1,6 @@
-"""What the terminal shows while a value network is trained: a bar a stage, and what it has come to.
+"""What the terminal shows while a value network is trained: a progress bar per stage.
 
-Anywhere else (a file, CI) a stage has about ten plain lines.
+If the output is not a terminal (a file, CI), a stage writes about ten plain lines.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class ValueNetProgress:
         self._bars.stop()
 
     def say(self, text: str) -> None:
-        """Write a line that stays."""
+        """Write a permanent line."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def advance(self, stage: str, done: int, total: int, figures: str) -> None:
-        """Show how far a stage is.
+        """Show the progress of a stage.
 
         Args:
-            stage: its name; another one begins a new bar.
-            done: of ``total`` steps or epochs.
-            total: all of them.
-            figures: what it has come to, a few words.
+            stage: its name; a new name starts a new bar.
+            done: steps or epochs done.
+            total: of all steps or epochs.
+            figures: its latest figures, in a few words.
         """
         if stage != self._stage:
             self._stage, self._lines = stage, 0

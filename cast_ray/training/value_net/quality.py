@@ -1,7 +1,7 @@
-"""How good a teacher a value network is, held against exact costs. NumPy and SciPy only.
+"""How good a teacher a value network is, compared with exact costs. NumPy and SciPy only.
 
-What credit uses is the change of value by a move, so the figures are of order and sign, not of
-size: V and N are in different units. None stands where a figure is not defined.
+Credit uses the change of value by a move, and V and N have different units. So the figures measure
+order and sign, not size. None = a figure is not defined.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ NUM_RESAMPLES = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedState:
-    """An undecided state, as the exact solver and as the network see it."""
+    """An undecided state with the exact solver's costs and the network's values."""
 
     puzzle: int
-    """Number of the puzzle: states of one are alike, so intervals are over puzzles."""
+    """Number of the puzzle: its states are alike, so intervals are over puzzles."""
     board: str
     cost: float
     """N, in moves; inf = infinite."""
@@ -38,22 +38,22 @@ class JudgedState:
 
     @property
     def network_choice(self) -> int:
-        """Return the place of the action with the largest value after it, the first of equals."""
+        """Return the index of the first action with the largest value after it."""
         return int(np.argmax(self.values_after))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherQuality:
-    """What the states of one set of puzzles say."""
+    """The figures of the states of a set of puzzles."""
 
     num_states: int
     num_infinite: int
     num_unknown: int
-    """Of these, states whose cost is infinite or unknown: they are in no figure."""
+    """States with an infinite or unknown cost are not in the figures below."""
     spearman: Estimate | None
     """Rank correlation of V with -N."""
     sign_agreement: Estimate | None
-    """Share of moves that change N by some moves, whose change of V has the sign of progress."""
+    """Of the moves that change a finite N, the share whose change of V has the right sign."""
     loss_agreement: Estimate | None
     """Share of moves from a finite N to an infinite one that lower V."""
     optimal_choice: Estimate | None
@@ -61,7 +61,7 @@ class TeacherQuality:
 
 
 def teacher_quality(states: Sequence[JudgedState], *, seed: int) -> TeacherQuality:
-    """Return all figures, with intervals of ``NUM_RESAMPLES`` draws of puzzles."""
+    """Return all figures, with intervals from ``NUM_RESAMPLES`` draws of puzzles."""
     finite = [state for state in states if math.isfinite(state.cost)]
     return TeacherQuality(
         num_states=len(states),
@@ -81,7 +81,7 @@ def by_distance(states: Sequence[JudgedState]) -> dict[int, tuple[JudgedState, .
 
 
 def spearman(states: Sequence[JudgedState]) -> float | None:
-    """Return the rank correlation of V with -N; None where either has one value alone.
+    """Return the rank correlation of V with -N; None if either is constant.
 
     Args:
         states: of finite cost.
@@ -94,7 +94,7 @@ def spearman(states: Sequence[JudgedState]) -> float | None:
 
 
 def sign_agreement(states: Sequence[JudgedState]) -> float | None:
-    """Return the share of right signs among moves that change a finite N to another finite one."""
+    """Return the share of right signs among moves from one finite N to another."""
     right = [
         (state.cost > cost) == (value > state.value) and value != state.value
         for state in states
@@ -116,7 +116,7 @@ def loss_agreement(states: Sequence[JudgedState]) -> float | None:
 
 
 def optimal_choice(states: Sequence[JudgedState]) -> float | None:
-    """Return the share of states in which the network's choice is a move of least N after it."""
+    """Return the share of states in which the network chooses a move with the least N after it."""
     right = [
         state.costs_after[state.network_choice] == min(state.costs_after)
         for state in states

@@ -1,8 +1,8 @@
-"""The value network as an RLlib module whose every choice is among the legal actions.
+"""The value network as an RLlib module that only chooses legal actions.
 
-RLlib's own DQN learner computes the loss from what ``_forward_train`` returns. Its module cannot be
-used: its exploration draws whatever action has a Q-value other than 0, so the least float of a
-masked action is drawn and a legal action of value 0 never is.
+RLlib's DQN learner computes the loss from what ``_forward_train`` returns. RLlib's own module does
+not work here: its exploration draws among the actions whose Q-value is not 0, so it can draw a
+masked action (the smallest float) and never draws a legal action of value 0.
 
 Letters: ``B`` rows of a batch, ``A`` actions.
 """
@@ -41,7 +41,7 @@ class MaskedQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
     _target_network: QNetwork
 
     def setup(self) -> None:
-        """Make the network, as RLlib asks."""
+        """Create the network; RLlib calls this."""
         shape = self.model_config["shape"]
         assert isinstance(shape, QNetworkShape)
         self.network = QNetwork(shape)
@@ -58,17 +58,17 @@ class MaskedQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
         return {QF_PREDS: _legal_q(self._target_network, batch[Columns.OBS])}
 
     def make_target_networks(self) -> None:
-        """Begin with a target network equal to the online one."""
+        """Create a target network equal to the online one."""
         target = make_target_network(self.network)
         assert isinstance(target, QNetwork)
         self._target_network = target
 
     def get_target_network_pairs(self) -> list[tuple[QNetwork, QNetwork]]:
-        """Return which network follows which."""
+        """Return the online network and the target network that follows it."""
         return [(self.network, self._target_network)]
 
     def get_non_inference_attributes(self) -> list[str]:
-        """Return what players need not hold."""
+        """Return the attributes that env runners do not need."""
         return ["_target_network"]
 
     def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
@@ -76,7 +76,7 @@ class MaskedQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
             return {Columns.ACTIONS: self.compute_q_values(batch)[QF_PREDS].argmax(dim=-1)}
 
     def _forward_exploration(self, batch: Batch, *, t: int, **kwargs: Any) -> Batch:
-        """Return ``[B]`` actions: with probability epsilon any legal one, else the best.
+        """Return ``[B]`` actions: with probability epsilon a random legal one, else the best.
 
         Args:
             batch: observations.
@@ -91,11 +91,11 @@ class MaskedQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
         }
 
     def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
-        """Return the ``[B, A]`` Q-values that RLlib's loss gathers from.
+        """Return the ``[B, A]`` Q-values for RLlib's loss.
 
-        Those of the observation are not masked: the action was played, so it was legal. Those of
-        the next one are -inf where nothing may be chosen; where nothing is legal at all the loss
-        reads -inf and counts it as 0, before it is multiplied with anything.
+        Those of the observation are not masked, because the played action was legal. Those of the
+        next observation are -inf for illegal actions; if no action is legal, the loss reads -inf
+        and treats it as 0 before it is multiplied with anything.
         """
         next_observations = batch[Columns.NEXT_OBS]
         with torch.no_grad():  # the loss uses both for its target alone
@@ -109,12 +109,12 @@ class MaskedQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
 
 
 def epsilon_greedy(q: Tensor, mask: Tensor, *, epsilon: float) -> Tensor:
-    """Return ``[B]`` actions, only legal ones wherever there is one.
+    """Return ``[B]`` actions, legal if any action is.
 
     Args:
         q: ``[B, A]`` Q-values; those of illegal actions do not matter.
-        mask: ``[B, A]``, 0 = illegal. Where all are, the action is 0: RLlib asks once more for the
-            last observation of an episode, and throws the answer away.
+        mask: ``[B, A]``, 0 = illegal. If all are illegal, the action is 0: RLlib asks once more for
+            the last observation of an episode and discards the answer.
         epsilon: chance of a uniform draw among the legal actions.
     """
     is_legal = (mask != 0).float()

@@ -1,4 +1,4 @@
-"""The states that potentials are regressed on: met in play, each once, with all their successors.
+"""The states for the regressions: met in play, each once, with all their successors.
 
 Letters: ``S`` states, ``A`` actions of the network, ``L`` legal moves of all states together, ``M``
 distinct successors that are undecided.
@@ -23,22 +23,22 @@ from solver_actors.value_net.network import QNetwork, masked_q
 Arrays = tuple[np.ndarray, ...]
 GAMES_AT_ONCE = 256
 PATIENCE = 20
-"""Rounds of games in a row that find next to nothing new, after which no more are played."""
+"""Rounds of games without new states, in a row, after which collecting ends."""
 LEAST_NEW = 0.01
-"""Share of a round's states that must be new for it to count as finding something."""
+"""Share of a round's states that must be new; with fewer it counts as without new states."""
 BOARDS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
-    """Distinct states and what each legal move makes of them."""
+    """Distinct states and the result of each legal move."""
 
     cells: np.ndarray
     """``[S, rows, cols]`` uint8."""
     masks: np.ndarray
     """``[S, A]`` int8, at least one 1 in each row."""
     state_of: np.ndarray
-    """``[L]`` whose move it is, ascending."""
+    """``[L]`` the state of each move, ascending."""
     action_of: np.ndarray
     """``[L]`` the move's action, ascending within a state."""
     is_win: np.ndarray
@@ -55,7 +55,7 @@ class StateCollector:
     """Plays the training boards and keeps every undecided state that it meets once."""
 
     def __init__(self, start: StartSettings, *, rng: np.random.Generator) -> None:
-        """Take where games begin, and what draws boards and moves."""
+        """Take where games start, and the generator of boards and moves."""
         self._start = start
         self._rng = rng
         self._game = get_game(start.game)
@@ -81,7 +81,7 @@ class StateCollector:
         return list(found.values())[:num_states]
 
     def with_successors(self, states: Sequence[Arrays]) -> States:
-        """Play every legal move of every state once, and keep what comes of it."""
+        """Play every legal move of every state once, and return states and results."""
         state_of, action_of, is_win, next_of = [], [], [], []
         successors: dict[bytes, int] = {}
         kept: list[Arrays] = []
@@ -91,7 +91,7 @@ class StateCollector:
                 end_reason = self._play(action, arrays)
                 row = -1
                 if not end_reason:
-                    # The value is that of what the network sees: hidden parts do not count.
+                    # Successors that look the same to the network have the same value.
                     row = successors.setdefault(_key(arrays[:2]), len(kept))
                     if row == len(kept):
                         kept.append(arrays[:2])
@@ -100,7 +100,7 @@ class StateCollector:
                 is_win.append(end_reason == SOLVED)
                 next_of.append(row)
         cells, masks = _stacked(states)
-        # Where every move decides the game there is no successor: none of the right shape.
+        # If every move decides the game there is no successor: an empty array of the right shape.
         next_cells, next_masks = _stacked(kept) if kept else (cells[:0], masks[:0])
         return States(
             cells=cells,
@@ -114,7 +114,7 @@ class StateCollector:
         )
 
     def _play_round(self, network: QNetwork, epsilon: float) -> list[Arrays]:
-        """Play so many games side by side to their ends and return the states to move in."""
+        """Play ``GAMES_AT_ONCE`` games to their ends and return the states with a move to make."""
         games = [self._begin() for _ in range(GAMES_AT_ONCE)]
         epsilons = np.where(np.arange(GAMES_AT_ONCE) % 2, epsilon, 1.0)
         met: list[Arrays] = []
@@ -129,11 +129,11 @@ class StateCollector:
                 if self._rng.random() < epsilons[number]:
                     action = self._rng.choice(np.flatnonzero(arrays[1]))
                 if self._play(int(action), arrays):
-                    arrays[1][:] = 0  # over: nothing is legal any more
+                    arrays[1][:] = 0  # over: no legal move is left
         return met
 
     def _key_of(self, arrays: Arrays) -> bytes:
-        """Return what equal states share: their arrays, and their text where one holds objects."""
+        """Return a key of a state: its arrays, and its text if one of them holds objects."""
         plain = [array for array in arrays if array.dtype != np.object_]
         is_plain = len(plain) == len(arrays)
         return _key(plain) + (b"" if is_plain else self._rules.board(arrays).encode())
@@ -143,7 +143,7 @@ class StateCollector:
         return _copy(self._rules.load(self._game.decode(board), self._wide))
 
     def _play(self, action: int, arrays: Arrays) -> str:
-        """Play a move in the arrays and return why the game is over; empty if it goes on."""
+        """Play a move in the arrays and return why the game is over; empty if it is not."""
         _, end_reason = OUTCOMES[self._rules.play(action, *arrays)]
         is_dead = self._start.is_dead
         if end_reason or is_dead is None:
@@ -162,15 +162,15 @@ def q_values(network: QNetwork, cells: np.ndarray, *, device: str = "cpu") -> np
 
 
 def check_values(network: QNetwork, start: StartSettings, *, step_penalty: float) -> None:
-    """Look at a network's values of start boards; RLlib's loss takes NaN for 0 and says nothing.
+    """Check a network's values of start boards, because RLlib's loss silently treats NaN as 0.
 
     Args:
         network: on any device.
-        start: where games begin.
-        step_penalty: of its training, which bounds every return from below.
+        start: where games start.
+        step_penalty: of its training; bounds every return from below.
 
     Raises:
-        LearnerError: a value is not finite, or ten times beyond every return.
+        LearnerError: a value is not finite, or ten times larger than any return.
     """
     game, rules = get_game(start.game), get_numeric_rules(start.game)
     wide = widest_tier(start.game, start.tier)
@@ -182,8 +182,8 @@ def check_values(network: QNetwork, start: StartSettings, *, step_penalty: float
     largest = float(np.abs(values).max(initial=0.0))  # NaN if one is
     if not largest <= most:
         raise LearnerError(
-            f"the base network has diverged: its values reach {largest:.3g}, where no return is "
-            "beyond 1 by much; train again in another run_dir with a smaller dqn.lr"
+            f"the base network has diverged: its values reach {largest:.3g}, but no return is much "
+            "larger than 1. Train again in another run_dir with a smaller dqn.lr"
         )
 
 

@@ -1,4 +1,4 @@
-"""All three stages of a value network, one after the other; a stage that is finished stays."""
+"""Trains a value network in three stages; a resumed run keeps the finished ones."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def train_value_net(
 
     Args:
         config: of the network; ``run_dir`` names the directory.
-        resume: whether that directory is gone on with. Finished stages are not repeated.
-        progress: shown to the user.
-        is_dead: ends games that cannot be won any more, as failures; None = none are ended. Any:
-            each game has a state type of its own.
+        resume: whether to resume the run there. Finished stages are not repeated.
+        progress: shows the user what happens.
+        is_dead: ends games that can no longer be won, as failures; None = none are ended. Any:
+            each game has its own state type.
 
     Raises:
-        CastRayError: bad input or surroundings; nothing is overwritten.
+        CastRayError: the input or the machine is not fit; nothing is overwritten.
     """
     run_dir = path_or_uri(config.run_dir)
     if isinstance(run_dir, Uri):
-        raise ConfigError(f"run_dir must be a directory of this machine, got {config.run_dir}")
-    network_shape(config)  # a game without boards of numbers is refused before anything is made
+        raise ConfigError(f"run_dir must be a local directory, got {config.run_dir}")
+    network_shape(config)  # refuses a game without numeric boards before anything is written
     _check_device(config.device)
     run = ValueNetDirectory.open(run_dir, config, resume=resume)
     progress.say("choosing puzzles")
@@ -58,7 +58,7 @@ def train_value_net(
 
 
 class _Stages:
-    """One training, as it goes through its stages."""
+    """One training and its stages."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class _Stages:
         self._collected: States | None = None
 
     def train(self) -> ValueNetDirectory:
-        """Do what is not done yet."""
+        """Train the stages that are not finished."""
         for stage in STAGES:
             self._stage(stage)
         save_q_network(load_q_network(self._run.network(STAGES[-1])), self._run.value_net)
@@ -88,11 +88,11 @@ class _Stages:
             },
         }
         self._run.write_summary(summary)
-        self._progress.say(f"the value network lies in {self._run.value_net}")
+        self._progress.say(f"the value network is in {self._run.value_net}")
         return self._run
 
     def _stage(self, stage: str) -> None:
-        """Make a stage's network unless it is there."""
+        """Train a stage's network unless it is finished."""
         directory = self._run.network(stage)
         if self._run.has(directory):
             self._progress.say(f"{stage} is finished: {directory}")
@@ -102,7 +102,7 @@ class _Stages:
         save_q_network(network, directory)
         if stage == "base":
             self._checkpoints.clear()
-        # Of the process that finished it; what an interrupted one took is not known.
+        # Of this process; how long interrupted ones took is not known.
         self._run.log({"stage": stage, "seconds": round(time.perf_counter() - begun, 1)})
 
     @property
@@ -122,7 +122,7 @@ class _Stages:
             figures = f"{success} solved, loss {loss}, {round_.steps_per_s:,.0f} steps/s"
             self._progress.advance("base", round_.steps, total, figures)
 
-        # It warns of what is as it should be: the new API stack, arguments of its own modules.
+        # Its warnings are about its own new API stack and modules.
         logging.getLogger("ray.rllib").setLevel(logging.ERROR)
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
         with ray_session(num_cpus=1 + self._config.dqn.num_env_runners):
@@ -135,7 +135,7 @@ class _Stages:
             )
 
     def _distill(self, stage: str) -> QNetwork:
-        """Return the network of one of the two regressions (``distill``)."""
+        """Return the network of a regression stage (``distill``)."""
         config, settings = self._config, self._config.distillation
         self._run.forget(stage)
         is_first = stage == STAGES[1]
@@ -167,7 +167,7 @@ class _Stages:
         )
 
     def _states(self) -> States:
-        """Return the states of both regressions: those that the base network's play meets."""
+        """Return the states of both regressions: those met while the base network plays."""
         if self._collected is None:
             settings = self._config.distillation
             self._progress.say("collecting states")
@@ -189,7 +189,7 @@ class _Stages:
 
 
 def _boards(run: ValueNetDirectory, config: ValueNetConfig) -> Boards:
-    """Return the run's puzzles; held-out ones differ from those trained on up to symmetry."""
+    """Return the run's puzzles; no held-out one is symmetric to a training puzzle."""
     if (run.puzzles / HELD_OUT).is_file():
         return read_boards(run.puzzles)
     boards = make_boards(config.game, config.tier, config.puzzles)
@@ -200,4 +200,4 @@ def _boards(run: ValueNetDirectory, config: ValueNetConfig) -> Boards:
 
 def _check_device(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device=cuda, and this machine has no GPU that torch sees: set it to cpu")
+        raise ConfigError("device=cuda, but torch finds no GPU on this machine: set device=cpu")
