@@ -7,7 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 
-from cast_ray.config.reference import ConfigKey, config_reference, field_descriptions
+from cast_ray.cli.config import described_keys
+from cast_ray.config.reference import ConfigKey, field_descriptions
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.runs.metrics import StepMetrics
@@ -18,7 +19,7 @@ Every key of `cast-ray train`, and below those of `cast-ray value-net train`: gi
 (`--config`) or on the command line (`key=value`), where the latter wins. A wrong key or value is
 refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
 
-This page is written by `make docs` from the dataclasses in `cast_ray/config*.py`.
+This page is written by `make docs` from the dataclasses in `cast_ray/config/`.
 """
 _METRICS = """# Metrics
 
@@ -38,7 +39,7 @@ def configuration() -> str:
     for kind, command in ((TrainConfig, "train"), (ValueNetConfig, "value-net train")):
         parts.append(f"\n## cast-ray {command}\n")
         sections: dict[str, list[ConfigKey]] = {}
-        for one in config_reference(kind):
+        for one in described_keys(kind):
             sections.setdefault(one.key.rpartition(".")[0], []).append(one)
         for name, keys in sections.items():
             parts.append(f"\n### {name or 'Top level'}\n\n{_summary(kind, name)}\n\n")
