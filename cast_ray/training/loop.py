@@ -12,6 +12,7 @@ from collections import Counter
 
 import pyarrow as pa
 
+from cast_ray.algorithms.credit import add_credit
 from cast_ray.datasets.splits import PuzzleSampler
 from cast_ray.errors import LearnerError, TrajectoryError, WeightSyncError
 from cast_ray.learner.group import LearnerGroup
@@ -30,7 +31,6 @@ from cast_ray.training.step_metrics import (
     UNSEEN_FIGURES,
     PlayedStep,
     StepSeconds,
-    add_credit,
     played_figures,
     step_metrics,
     token_staleness,
@@ -65,11 +65,7 @@ class TrainingLoop:
         state = learner.call(lambda group: restore(run, group))
         self.steps_done = state.step
         learner.set_restore(self._bring_back)
-        self._alarm = LogprobAlarm(
-            warn_ratio=config.sync.warn_ratio,
-            stop_ratio=config.sync.stop_ratio,
-            healthy=state.healthy_logprob_abs_diff,
-        )
+        self._alarm = LogprobAlarm(config.sync, healthy=state.healthy_logprob_abs_diff)
         self._skipped = SkippedUpdates(
             most=config.learner.max_skipped_updates, in_a_row=state.skipped_updates
         )

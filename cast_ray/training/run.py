@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
@@ -90,6 +91,7 @@ def open_run(
     """
     if is_uri(config.run_dir):
         check_reachable(config.run_dir, timeout_s=REACH_S)
+    get_transform(config.advantage.transform)  # refuses an unknown name
     _check_reference(config.objective)
     with ExitStack() as on_failure:
         if resume:

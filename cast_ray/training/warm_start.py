@@ -6,7 +6,6 @@ Which model a run starts from: a given one, or a small one built and warm-starte
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -50,15 +49,13 @@ def build_initial_model(
     seed: int,
 ) -> int:
     """Write the untrained small policy with a tokenizer for its game; return its parameters."""
-    shape = asdict(policy)
-    del shape["path"]
     return build_small_policy(
         directory,
+        policy,
         corpus=_corpus(game, turn_budget, puzzles[:_CORPUS_PUZZLES]),
         cells="".join(puzzle.board for puzzle in puzzles[:_CORPUS_PUZZLES]),
         max_position_embeddings=max_tokens,
         seed=derive_seed(seed, "initial model"),
-        **shape,
     )
 
 
