@@ -31,6 +31,7 @@ from cast_ray.errors import RemoteTimeout
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.small_policy import read_chat_pieces
 from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.timeouts import use_start_limits
 from cast_ray.training.workers import start_pool
 from serve.client.engines import PolicyEngines
 from solver_actors.actors.pool import RolloutPool
@@ -131,6 +132,7 @@ def _await_group(stream: GroupStream, *, since: int) -> None:
 @contextmanager
 def _cluster(num_nodes: int) -> Iterator[None]:
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    use_start_limits()
     head = {"num_cpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args
 
 from cast_ray.cli.config import described_keys
-from cast_ray.config.reference import ConfigKey, field_descriptions
+from cast_ray.config.reference import ConfigKey
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
-from cast_ray.runs.metrics import StepMetrics
+from cast_ray.runs.metrics import METRIC_TYPES, METRICS, metric_texts
 
 _CONFIGURATION = """# Configuration
 
@@ -23,13 +23,16 @@ This page is written by `make docs` from the dataclasses in `cast_ray/config/`.
 """
 _METRICS = """# Metrics
 
-The columns of `metrics.parquet`: one row a step, times in seconds, shares between 0 and 1, NaN
-where nothing was measured. What to do when one is bad: [Operations](operations.md).
+The columns of `metrics.parquet`: one row per step. Shares are between 0 and 1; NaN means that
+nothing was measured. The fourth column says how the figures of a step's parts (trajectories, turns,
+tokens, updates, processes) become the step's figure. In TensorBoard, columns in seconds are under
+`time/` and all others under `train/`; in Prometheus each is `ray_cast_step_<column>`. What to do
+when one is bad: [Operations](operations.md).
 
-This page is written by `make docs` from `cast_ray.runs.metrics.StepMetrics`.
+`make docs` writes this page from `cast_ray.runs.metrics.StepMetrics`.
 
-| column | type | what it is |
-| --- | --- | --- |
+| column | type | unit | over the step | what it is |
+| --- | --- | --- | --- | --- |
 """
 
 
@@ -50,12 +53,12 @@ def configuration() -> str:
 
 def metrics() -> str:
     """Return the page of all columns of a run's metrics."""
-    described, types = field_descriptions(StepMetrics), get_type_hints(StepMetrics)
     rows = []
-    for item in fields(StepMetrics):
-        kind = getattr(types[item.name], "__name__", str(types[item.name]))
-        meaning = _cell(described.get(item.name, ""))
-        rows.append(f"| `{item.name}` | {_cell(kind)} | {meaning} |\n")
+    for name, metric in METRICS.items():
+        kind = METRIC_TYPES[name]
+        cells = [f"`{name}`", str(kind) if get_args(kind) else kind.__name__, metric.unit or "–"]
+        cells += [metric.aggregation, metric_texts()[name]]
+        rows.append(f"| {' | '.join(map(_cell, cells))} |\n")
     return _METRICS + "".join(rows)
 
 

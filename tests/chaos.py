@@ -27,6 +27,7 @@ import psutil
 
 from cast_ray.runs.metrics import read_metrics
 from cast_ray.runs.recoveries import read_recoveries
+from cast_ray.timeouts import use_start_limits
 
 KINDS = ("environment", "oracle", "replica", "core", "learner", "node", "driver")
 RECOVERED_AS = {"replica": "engine", "core": "engine"}
@@ -59,6 +60,7 @@ class Machines:
         """Start a head without CPUs for actors, and workers."""
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        use_start_limits()
         from ray.cluster_utils import Cluster  # reads the environment when it is imported
 
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})

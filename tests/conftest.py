@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from cast_ray.numba_cache import use_kernel_cache
+from cast_ray.timeouts import use_start_limits
 
 # `cast-ray` itself sets the same: one ninja for all (another one compiles DeepSpeed's operator
 # anew), and what Ray reads once, at import.
@@ -19,6 +20,7 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 use_kernel_cache()
+use_start_limits()
 # No test is timed: the machine may have other work.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -253,7 +253,8 @@ def check_kernels(sources: list[Path], caches: list[Path]) -> Finding:
     name, places = "solver kernels", " or ".join(map(str, caches))
     cold = [source.stem for source in sources if not is_compiled(source, caches)]
     if not cold:
-        return _finding(name, True, f"compiled for {', '.join(s.stem for s in sources)}")
+        folders = sorted({source.parent.name for source in sources})
+        return _finding(name, True, f"compiled for {', '.join(folders)}")
     if not any(is_writable(cache) for cache in caches):
         remedy = "set NUMBA_CACHE_DIR to a folder that can be written"
         return _finding(name, False, f"not compiled, and {places} cannot be written", remedy)

@@ -84,7 +84,7 @@ def solver_sources() -> list[Path]:
     spec = find_spec("solver_actors")
     if spec is None or spec.origin is None:
         return []
-    modules = sorted(Path(spec.origin).parent.glob("*.py"))
+    modules = sorted(Path(spec.origin).parent.rglob("*.py"))
     return [module for module in modules if "njit(cache=True)" in module.read_text()]
 
 
@@ -99,7 +99,10 @@ def is_compiled(source: Path, caches: list[Path]) -> bool:
     """Return whether numba keeps kernels of a module that are not older than it."""
     changed = source.stat().st_mtime
     indexes = [index for cache in caches for index in cache.rglob(f"{source.stem}.*.nbi")]
-    return any(index.stat().st_mtime >= changed for index in indexes)
+    # numba names a folder by the package and a digest: two packages have a module `search`.
+    folders = (f"{source.parent.name}_", "__pycache__")
+    own = [index for index in indexes if index.parent.name.startswith(folders)]
+    return any(index.stat().st_mtime >= changed for index in own)
 
 
 def is_writable(folder: Path) -> bool:

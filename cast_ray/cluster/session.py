@@ -14,26 +14,31 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import AuthenticationError
 
 from cast_ray.cluster.jobs_api import REFUSED
 from cast_ray.errors import ConfigError, EnvironmentSetupError, RemoteTimeout
-from cast_ray.timeouts import answer_within
+from cast_ray.timeouts import START_TIMEOUT_S, answer_within, slow_start, use_start_limits
 
 ANY = "auto"
 """The address that stands for the cluster which this machine belongs to."""
 _KNOCK_TIMEOUT_S = 5.0
 _HOST_PORT = re.compile(r"(?P<host>[^:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
+_OBJECT_STORE_BYTES = 512 * 2**20
+_TRIES = 3
+"""To start a local Ray: the first one waits longest, for files that are not in memory yet."""
+_LOG = logging.getLogger(__name__)
 _REMEDY = "give its head's HOST:PORT by RAY_ADDRESS, and look at it with `ray status`"
 
 
 def join_cluster(
-    address: str, *, timeout_s: float = 60.0, runtime_env: dict[str, Any] | None = None
+    address: str, *, timeout_s: float = START_TIMEOUT_S, runtime_env: dict[str, Any] | None = None
 ) -> None:
     """Make this process a driver in a running cluster.
 
@@ -48,6 +53,7 @@ def join_cluster(
         RemoteTimeout: no answer in time.
     """
     _require_listener(address)
+    use_start_limits()
 
     def join() -> None:
         ray.init(
@@ -134,9 +140,6 @@ def _pairs(versions: list[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions)
 
 
-_OBJECT_STORE_BYTES = 512 * 2**20
-
-
 @contextmanager
 def ray_session(*, num_cpus: float) -> Iterator[bool]:
     """Use the cluster named by RAY_ADDRESS, or start Ray on this machine; leave it at the end.
@@ -152,7 +155,7 @@ def ray_session(*, num_cpus: float) -> Iterator[bool]:
         Whether the cluster was there before.
 
     Raises:
-        ConfigError, EnvironmentSetupError, RemoteTimeout: it cannot be joined.
+        ConfigError, EnvironmentSetupError, RemoteTimeout: it cannot be joined, or started.
     """
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     address = os.environ.get("RAY_ADDRESS")
@@ -161,17 +164,44 @@ def ray_session(*, num_cpus: float) -> Iterator[bool]:
         kernels = {"NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]}
         join_cluster(address, runtime_env={"env_vars": kernels})
     else:
-        ray.init(
-            address="local",
-            num_cpus=int(-(-num_cpus // 1)),
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        start_ray(num_cpus=int(-(-num_cpus // 1)))
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield bool(address)
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, previous)
+
+
+def start_ray(*, num_cpus: int, object_store_bytes: int = _OBJECT_STORE_BYTES) -> None:
+    """Start Ray on this machine.
+
+    Raises:
+        EnvironmentSetupError: it does not come up in ``_TRIES``.
+    """
+    use_start_limits()
+    for left in reversed(range(_TRIES)):
+        before = psutil.Process().children(recursive=True)
+        try:
+            _init_local_ray(num_cpus, object_store_bytes)
+            return
+        except Exception as error:  # Ray raises no other one where its raylet does not come up
+            for process in psutil.Process().children(recursive=True):
+                if process not in before:
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+            if not left:
+                what = f"Ray did not start in {_TRIES} tries ({error})"
+                raise EnvironmentSetupError(slow_start(what)) from error
+            _LOG.warning("Ray did not start, and is started again: %s", error)
+
+
+def _init_local_ray(num_cpus: int, object_store_bytes: int) -> None:
+    ray.init(
+        address="local",
+        num_cpus=num_cpus,
+        include_dashboard=False,
+        object_store_memory=object_store_bytes,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )

@@ -77,7 +77,7 @@ class LearnerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageConfig:
-    """Credit: the group's outcome and the solver's signal on every turn (paper, eq:final_advantage).
+    """Credit: the group's outcome and the solver's signal on each turn (paper, eq:final_advantage).
 
     ``step_weight`` and ``step_discount`` are GiGPO's (tab:hp_gigpo).
     """

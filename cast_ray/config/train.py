@@ -93,8 +93,9 @@ class WarmStartConfig:
     mistake_probability: float = 0.15
     """Chance that the demonstrator plays a random move instead of the solver's."""
     careless_steps: int = 24
-    """Number of final steps with a careless demonstrator: the policy then knows good moves but often
-    plays others, which a short run can correct. Moves that it never saw are learned slowly."""
+    """Number of final steps with a careless demonstrator: the policy then knows good moves but
+    often plays others, which a short run can correct. Moves that it never saw are learned slowly.
+    """
     careless_mistake_probability: float = 0.8
     """Its chance of a random move."""
 

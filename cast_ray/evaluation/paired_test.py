@@ -13,6 +13,7 @@ from scipy import stats
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.evaluation.scores import check_runs, puzzle_key
+from cast_ray.statistics import mean_estimate
 
 _RESAMPLES = 9999
 """Sign patterns drawn where all of them would be more; bootstrap samples too."""
@@ -61,12 +62,12 @@ def paired_test(a: Sequence[Attempt], b: Sequence[Attempt], *, seed: int) -> Pai
             for puzzle in puzzles
         ]
     )
+    estimate = mean_estimate(scaled / unit, seed=seed, num_draws=_RESAMPLES)
     outcomes = [(solved[0][puzzle] > 0, solved[1][puzzle] > 0) for puzzle in puzzles]
-    low, high = _interval(scaled / unit, seed=seed)
     return PairedTest(
         difference=float(scaled.sum() / (unit * len(puzzles))),
-        low=low,
-        high=high,
+        low=estimate.low,
+        high=estimate.high,
         p_value=sign_flip_p_value(scaled, seed=seed),
         num_puzzles=len(puzzles),
         only_a=outcomes.count((True, False)),
@@ -141,18 +142,3 @@ def _check_pairs(a: Sequence[Attempt], b: Sequence[Attempt]) -> None:
             f"{names} were not evaluated on the same puzzles of {tiers[0]}: {len(missing)} were "
             f"played by one of them alone, e.g. {min(missing)[2]}; evaluate both together"
         )
-
-
-def _interval(differences: np.ndarray, *, seed: int) -> tuple[float, float]:
-    """Return the 95% percentile bootstrap interval of a mean."""
-    if len(differences) == 1:  # scipy wants two; every sample would be this one
-        return float(differences[0]), float(differences[0])
-    result: Any = stats.bootstrap(  # Any: scipy has no types
-        (differences,),
-        np.mean,
-        n_resamples=_RESAMPLES,
-        method="percentile",
-        vectorized=True,
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)

@@ -22,7 +22,7 @@ from cast_ray.evaluation.attempts import Attempt
 from cast_ray.games.game import Effect
 from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.turn_quality import first_fatal_turn, has_regret, optimal_turns, turn_regrets
-from cast_ray.runs.metrics import Success, success_rate
+from cast_ray.statistics import Success, success_rate
 
 FAILURES = ("deadlock", "mine", "wrong_purchase", "budget", "invalid", "truncated", "other")
 """Why an attempt failed. ``budget``: no turn was left; ``invalid``: likewise, and more than half

@@ -36,7 +36,7 @@ from cast_ray.evaluation.table_sections import (
     title_of,
     with_best_bold,
 )
-from cast_ray.runs.metrics import Success
+from cast_ray.statistics import Success
 
 _PAPER_GAMES = ("sokoban", "minesweeper", "rush_hour")
 _SHORT = {"sokoban": "Sok.", "minesweeper": "Mine.", "rush_hour": "Rush"}

@@ -15,8 +15,8 @@ from cast_ray.evaluation.tables import check_agents, transfer_table
 from cast_ray.evaluation.tasks import parse_games
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import check_game_name
-from cast_ray.runs.metrics import Success
 from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.statistics import Success
 
 
 def parse_transfer(

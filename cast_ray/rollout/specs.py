@@ -10,8 +10,8 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.envs.registry import tiers_of
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
-from cast_ray.runs.metrics import Success, success_rate
 from cast_ray.seeds import derive_seed
+from cast_ray.statistics import Success, success_rate
 
 
 def episode_groups(

@@ -1,278 +1,262 @@
-"""The figures of a run: one row a step, on disk and in TensorBoard, and success with intervals.
+"""What a run measures: one row of ``StepMetrics`` per step, and every validation by board.
 
-How each validation board did after each validated step: what curves are resampled from.
+A metric is declared here and nowhere else: the field of ``StepMetrics`` is its name and type, the
+text under it says what it is, and its ``Metric`` holds the rest. The Parquet file, TensorBoard,
+Prometheus, the report and docs/metrics.md follow.
 """
 
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
-import numpy as np
-import polars as pl
-from cast_ray.files import written_aside
-from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
 import polars as pl
 import pyarrow as pa
+
+from cast_ray.config.reference import field_descriptions
+from cast_ray.errors import RunDirectoryError
 from cast_ray.files import refusals_named, written_aside
 
 
-_BOOTSTRAP_SAMPLES = 2000
-_OTHER_NAMES = {"deadlock_fraction": "lost_fraction"}
-"""Columns of stored Sokoban runs, where a deadlock is the only failure."""
-_ADDED = {
-    "dropped_groups": 0,
-    "kl": 0.0,
-    "skipped_updates": 0,
-    "rollout_kl": math.nan,
-    "rollout_clip_fraction": math.nan,
-    "staleness_mean": 0.0,
-    "staleness_tokens": (),
-    "is_replayed": False,
-    "engine_busy_fractions": (),
-    "engine_queue_mean": math.nan,
-    "engine_queue_max": math.nan,
-    "seconds_queueing": math.nan,
-    "prefix_hit_fraction": math.nan,
-    "lost_groups": 0,
-    "engine_retries": 0,
-    "engine_overflows": 0,
-    "recovered_environment": 0,
-    "recovered_oracle": 0,
-    "recovered_engine": 0,
-    "recovered_learner": 0,
-    "recovered_node": 0,
-    "recovered_driver": 0,
-    "memory_driver_mib": math.nan,
-    "memory_environment_mib": math.nan,
-    "memory_oracle_mib": math.nan,
-    "memory_engine_mib": math.nan,
-    "seconds_long_tail": math.nan,
-    "waiting_fraction": math.nan,
-    "seconds_checkpoint": 0.0,
-}
-"""Columns that stored runs may lack, with what they would hold there; NaN = it was not measured."""
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a column's name, type and text leave open."""
+
+    unit: str
+    """Empty = it has none."""
+    aggregation: Literal["sum", "mean", "max", "last"]
+    """How the figures of a step's parts become the step's."""
+    label: str = ""
+    """Title of its chart in the report, if it has one of its own."""
+    tag: str = ""
+    """Prometheus label for the place in a list."""
+    is_live: bool = False
+    """Whether only the play can tell, and not a step that is learned again from the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetrics:
-    """One row of ``metrics.parquet``.
+    """One row of ``metrics.parquet``; shares are between 0 and 1, NaN = not measured."""
 
-    Times in seconds, shares between 0 and 1, NaN = not measured.
-    """
-
-    step: int
-    """Of the run, from 1."""
-    success: float
+    step: Annotated[int, Metric("steps", "last")]
+    """Number of the step, from 1."""
+    success: Annotated[float, Metric("share", "mean", label="Success")]
     """Share of the step's trajectories that solved their puzzle."""
-    num_trajectories: int
-    """Trajectories that were learned from."""
-    dropped_groups: int
-    """Groups played and left out of the step by dynamic sampling; no other figure but the times
-    and the oracle's counts them."""
-    num_turns: int
-    """Their turns."""
-    turns_mean: float
-    """Mean turns of a trajectory."""
-    tokens: int
+    num_trajectories: Annotated[int, Metric("count", "sum")]
+    """Trajectories that the step learned from."""
+    dropped_groups: Annotated[int, Metric("count", "sum")]
+    """Groups that were played and that dynamic sampling left out of the step. Of the other
+    columns only the times and the oracle's count them."""
+    num_turns: Annotated[int, Metric("turns", "sum")]
+    """Turns of the step's trajectories."""
+    turns_mean: Annotated[float, Metric("turns", "mean", label="Turns of an episode")]
+    """Turns of a trajectory. A solved puzzle ends early."""
+    tokens: Annotated[int, Metric("tokens", "sum")]
     """Tokens that the policy wrote."""
-    tokens_per_s: float
-    """Those tokens per second of generation."""
-    invalid_fraction: float
-    """Share of turns without an action, or with a forbidden one."""
-    ineffective_fraction: float
-    """Share of turns whose action was legal and changed nothing."""
-    lost_fraction: float
-    """Share of trajectories that the game's own failure ended: a proven deadlock, a mine hit."""
-    progress_fraction: float
+    tokens_per_s: Annotated[float, Metric("tokens/s", "mean", label="Tokens per second")]
+    """Tokens that the policy wrote, per second of generation."""
+    invalid_fraction: Annotated[float, Metric("share", "mean", label="Turns without an action")]
+    """Share of turns from which no action could be read, or a forbidden one."""
+    ineffective_fraction: Annotated[float, Metric("share", "mean", label="Turns without effect")]
+    """Share of turns whose action was legal and changed nothing: something was in the way."""
+    lost_fraction: Annotated[float, Metric("share", "mean", label="Episodes lost for good")]
+    """Share of trajectories that ended in the game's own failure: a proven deadlock, a mine."""
+    progress_fraction: Annotated[float, Metric("share", "mean")]
     """Share of turns that lowered the cost-to-go."""
-    harmful_fraction: float
-    """Share of turns that raised it or made it infinite."""
-    shifted_advantage_mean: float
-    """Mean shifted advantage of a turn, in the game's moves."""
-    unknown_costs: int
+    harmful_fraction: Annotated[float, Metric("share", "mean")]
+    """Share of turns that raised the cost-to-go or made it infinite."""
+    shifted_advantage_mean: Annotated[
+        float, Metric("moves", "mean", label="Mean shifted advantage")
+    ]
+    """Shifted advantage of a turn, in the game's moves."""
+    unknown_costs: Annotated[int, Metric("turns", "sum")]
     """Turns whose cost the solver did not know."""
-    loss: float
+    loss: Annotated[float, Metric("", "mean", label="Loss")]
     """Mean over the step's updates."""
-    grad_norm: float
-    """Before clipping, mean over the step's updates."""
-    clip_fraction: float
-    """Share of tokens in the loss whose gradient the clip took away."""
-    entropy: float
-    """Mean entropy of the policy at the tokens in the loss, in nats."""
-    kl: float
-    """Mean divergence from the reference model at the tokens in the loss, in nats; 0 where the
-    objective has none."""
-    skipped_updates: int
-    """Updates of the step that were not finite and left the weights as they were."""
-    logprob_abs_diff: float
-    """Mean |rollout - learner| logprob of the step's tokens, before its first update."""
-    logprob_abs_diff_max: float
-    """The largest of one token."""
-    rollout_kl: float
-    """Mean estimate of KL(rollout || learner) at the step's tokens, in nats."""
-    rollout_clip_fraction: float
-    """Share of tokens whose ratio learner / rollout is above the cap, or out of its bounds where
+    grad_norm: Annotated[float, Metric("", "mean", label="Gradient norm")]
+    """Norm of the gradient before clipping, mean over the step's updates."""
+    clip_fraction: Annotated[float, Metric("share", "mean", label="Clipped tokens")]
+    """Share of tokens in the loss whose gradient the clip removed."""
+    entropy: Annotated[float, Metric("nats", "mean", label="Entropy")]
+    """Entropy of the policy at the tokens in the loss."""
+    kl: Annotated[float, Metric("nats", "mean", label="Divergence from the reference")]
+    """KL divergence from the reference model at the tokens in the loss, mean over the step's
+    updates; 0 if the objective has no reference."""
+    skipped_updates: Annotated[int, Metric("count", "sum", label="Skipped updates")]
+    """Updates that were not applied because the loss or the gradient was not finite."""
+    logprob_abs_diff: Annotated[float, Metric("nats", "mean", label="Logprob difference, mean")]
+    """|engine - learner| logprob of the step's tokens, before its first update. In bf16, 0.01
+    is healthy."""
+    logprob_abs_diff_max: Annotated[
+        float, Metric("nats", "max", label="Logprob difference, largest")
+    ]
+    """|engine - learner| logprob of the worst token of the step."""
+    rollout_kl: Annotated[float, Metric("nats", "mean", label="Divergence of engine and learner")]
+    """Estimate of KL(engine || learner) at the step's tokens, before its first update."""
+    rollout_clip_fraction: Annotated[float, Metric("share", "mean", label="Corrected tokens")]
+    """Share of tokens whose ratio learner / engine is above the cap, or outside the bounds if
     such tokens are left out."""
-    layer_error: float
-    """Largest relative error of a layer in use, from the sync before this step's rollouts."""
-    staleness_max: int
-    """Most steps between the version that wrote a token and the one it trained."""
-    staleness_mean: float
-    """Mean over the policy's tokens."""
-    staleness_tokens: tuple[int, ...]
-    """Histogram: the policy's tokens of staleness 0, 1, ..."""
-    weight_version: int
-    """The newest one that wrote a token of the step."""
-    oracle_hit_fraction: float
-    """Share of look-ups whose solver was in the oracles' caches."""
-    oracle_misses: float
-    """Look-ups that had to build one."""
-    oracle_bytes: float
-    """Size of the solvers in the caches at the end of the step."""
-    kernel_compilations: float
-    """What numba compiled in the pool's actors during the step: nothing, if the set-up is whole."""
-    engine_busy_fractions: tuple[float, ...]
-    """For each engine the share of the step's wall time with a request running; NaN while it was
-    away. What is left to 1 it idled."""
-    engine_queue_mean: float
-    """Requests that wait in an engine for one of its slots, mean over engines and seconds."""
-    engine_queue_max: float
-    """The longest queue seen in one engine."""
-    seconds_queueing: float
-    """Mean wait of a request in an engine's queue."""
-    prefix_hit_fraction: float
-    """Share of prompt tokens that the engines had in their prefix caches."""
-    lost_groups: int
+    layer_error: Annotated[float, Metric("", "max")]
+    """Largest relative error of a layer, from the weight sync before this step's rollouts."""
+    staleness_max: Annotated[int, Metric("steps", "max")]
+    """Steps between the weights that wrote a token and those that it trained, at most."""
+    staleness_mean: Annotated[float, Metric("steps", "mean")]
+    """Steps between the weights that wrote a token and those that it trained."""
+    staleness_tokens: Annotated[tuple[int, ...], Metric("tokens", "sum", tag="staleness")]
+    """Histogram of the policy's tokens: how many had staleness 0, 1, ..."""
+    weight_version: Annotated[int, Metric("", "max")]
+    """Newest weights that wrote a token of the step."""
+    oracle_hit_fraction: Annotated[float, Metric("share", "mean", is_live=True)]
+    """Share of look-ups whose solver was in an oracle's cache."""
+    oracle_misses: Annotated[float, Metric("count", "sum", is_live=True)]
+    """Look-ups that had to build a solver."""
+    oracle_bytes: Annotated[float, Metric("bytes", "last", is_live=True)]
+    """Size of the solvers in the oracles' caches at the end of the step."""
+    kernel_compilations: Annotated[float, Metric("count", "sum", is_live=True)]
+    """Functions that numba compiled in the pool's actors during the step: 0 if the set-up is
+    complete."""
+    engine_busy_fractions: Annotated[
+        tuple[float, ...], Metric("share", "mean", tag="engine", is_live=True)
+    ]
+    """Share of the step's wall time with a request running, per engine; the rest it idled. NaN
+    while an engine was away."""
+    engine_queue_mean: Annotated[float, Metric("count", "mean", is_live=True)]
+    """Requests that wait in an engine for a slot, over engines and seconds."""
+    engine_queue_max: Annotated[float, Metric("count", "max", is_live=True)]
+    """Longest queue seen in one engine."""
+    seconds_queueing: Annotated[
+        float, Metric("seconds", "mean", label="Wait in the queue", is_live=True)
+    ]
+    """Time of a request from its arrival at the engine to its first computation."""
+    prefix_hit_fraction: Annotated[float, Metric("share", "mean", is_live=True)]
+    """Share of prompt tokens that the engines found in their prefix caches."""
+    lost_groups: Annotated[int, Metric("count", "sum", is_live=True)]
     """Groups that were lost with an actor and played again."""
-    engine_retries: int
-    """Requests that were asked again because their engine failed."""
-    engine_overflows: int
+    engine_retries: Annotated[int, Metric("count", "sum", is_live=True)]
+    """Requests that were sent again because their engine failed."""
+    engine_overflows: Annotated[int, Metric("count", "sum", is_live=True)]
     """Episodes that moved to another engine because theirs was full."""
-    recovered_environment: int
-    """Env runners that were lost and came back during the step."""
-    recovered_oracle: int
-    """Oracle actors, likewise."""
-    recovered_engine: int
-    """Engines, likewise."""
-    recovered_learner: int
-    """Times that lost ranks were started again."""
-    recovered_node: int
-    """Nodes that were lost."""
-    recovered_driver: int
-    """Times that the driver was started again."""
-    memory_driver_mib: float
-    """Resident memory of the driver's process at the end of the step."""
-    memory_environment_mib: float
-    """Of the largest env runner."""
-    memory_oracle_mib: float
-    """Of the largest oracle actor."""
-    memory_engine_mib: float
-    """Of the largest engine, vLLM's processes included."""
-    is_replayed: bool
-    """Whether the row is of updates that were taken again from the trajectory log, because the
-    driver was lost before it wrote the first row. What only the play could tell is NaN."""
-    seconds_total: float
-    """Wall time of the step, its validation left out."""
-    seconds_generation: float
-    """Time with a request running, by the engine's clock, the busiest engine's."""
-    seconds_long_tail: float
-    """What the step waited for its slowest episodes: from the end of nine tenths to the last."""
-    waiting_fraction: float
-    """Share of episode-seconds that ended episodes waited for the step's slowest one."""
-    seconds_environment: float
-    """Time in rules, text and tokenizer, summed over episodes (runs beside generation)."""
-    seconds_solver: float
-    """Time in solvers, builds included (runs beside generation)."""
-    seconds_solver_build: float
-    """Time that the oracles took to build solvers."""
-    seconds_learner: float
-    """Log-probabilities under the weights of the step's start, then the updates."""
-    seconds_sync: float
-    """From the updates' end until every engine has proved that it has the new weights."""
-    seconds_checkpoint: float
-    """0 where the step ended without one."""
-    seconds_validation: float
-    """From the first episode asked for to the last one back; beside the next steps' rollouts where
-    ``max_staleness`` is above 0."""
-    validation_success: float | None
-    """Null where the step was not validated."""
+    recovered_environment: Annotated[int, Metric("count", "sum", is_live=True)]
+    """Env runners that were lost and came back."""
+    recovered_oracle: Annotated[int, Metric("count", "sum", is_live=True)]
+    """Oracle actors that were lost and came back."""
+    recovered_engine: Annotated[int, Metric("count", "sum", is_live=True)]
+    """Engines that were lost and came back."""
+    recovered_learner: Annotated[int, Metric("count", "sum", is_live=True)]
+    """Restarts of learner ranks after a loss."""
+    recovered_node: Annotated[int, Metric("count", "sum", is_live=True)]
+    """Nodes that were lost and whose parts came back."""
+    recovered_driver: Annotated[int, Metric("count", "sum", is_live=True)]
+    """Restarts of the driver."""
+    memory_driver_mib: Annotated[float, Metric("MiB", "last", is_live=True)]
+    """Resident memory of the driver at the end of the step."""
+    memory_environment_mib: Annotated[float, Metric("MiB", "max", is_live=True)]
+    """Resident memory of the largest env runner at the end of the step."""
+    memory_oracle_mib: Annotated[float, Metric("MiB", "max", is_live=True)]
+    """Resident memory of the largest oracle actor at the end of the step."""
+    memory_engine_mib: Annotated[float, Metric("MiB", "max", is_live=True)]
+    """Resident memory of the largest engine at the end of the step, vLLM's processes
+    included."""
+    is_replayed: Annotated[bool, Metric("", "last")]
+    """Whether the step was only learned again from the trajectory log, because the driver was
+    lost before it wrote the step's row. What only the play can tell is NaN."""
+    seconds_total: Annotated[float, Metric("seconds", "sum")]
+    """Wall time of the step, without its checkpoint and validation."""
+    seconds_generation: Annotated[float, Metric("seconds", "max", is_live=True)]
+    """Time with a request running, by the engine's clock; the busiest engine's."""
+    seconds_long_tail: Annotated[float, Metric("seconds", "last", label="Long tail")]
+    """Time from the end of nine tenths of the episodes to the end of the last."""
+    waiting_fraction: Annotated[
+        float, Metric("share", "mean", label="Waiting for the slowest episode")
+    ]
+    """Share of episode-time after an episode's own end."""
+    seconds_environment: Annotated[float, Metric("seconds", "sum")]
+    """Time in rules, text and tokenizer, summed over episodes; overlaps with generation."""
+    seconds_solver: Annotated[float, Metric("seconds", "sum", is_live=True)]
+    """Time in solvers, builds included; overlaps with generation."""
+    seconds_solver_build: Annotated[float, Metric("seconds", "sum", is_live=True)]
+    """Time in which the oracles built solvers."""
+    seconds_learner: Annotated[float, Metric("seconds", "sum")]
+    """Time in the learner: log-probabilities under the step's first weights, then the
+    updates."""
+    seconds_sync: Annotated[float, Metric("seconds", "sum")]
+    """Time from the end of the updates until every engine has proved that it holds the new
+    weights."""
+    seconds_checkpoint: Annotated[float, Metric("seconds", "sum")]
+    """Time of the checkpoint after the step; 0 if there was none."""
+    seconds_validation: Annotated[float, Metric("seconds", "sum")]
+    """Time from the first validation episode asked for to the last one back; overlaps with the
+    next steps' rollouts if ``max_staleness`` is above 0."""
+    validation_success: Annotated[float | None, Metric("share", "mean")]
+    """Share of validation episodes that solved their puzzle after the step; null if it was not
+    validated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Success:
-    """A success rate with its 95% bootstrap interval over puzzles."""
+_HINTS = get_type_hints(StepMetrics, include_extras=True)
+METRICS: dict[str, Metric] = {name: hint.__metadata__[0] for name, hint in _HINTS.items()}
+"""Of every column, in order."""
+METRIC_TYPES: dict[str, Any] = {name: hint.__origin__ for name, hint in _HINTS.items()}
+"""Any: ``int``, ``tuple[float, ...]``, ..."""
+_POLARS_TYPES: dict[Any, Any] = {  # Any: Polars' own type objects
+    int: pl.Int64,
+    float: pl.Float64,
+    float | None: pl.Float64,
+    bool: pl.Boolean,
+    tuple[int, ...]: pl.List(pl.Int64),
+    tuple[float, ...]: pl.List(pl.Float64),
+}
+_SCHEMA = pl.Schema({name: _POLARS_TYPES[kind] for name, kind in METRIC_TYPES.items()})
 
-    success: float
-    low: float
-    high: float
-    n: int
-    """Attempts."""
+
+@cache
+def metric_texts() -> dict[str, str]:
+    """Return what each column is, in one or two sentences."""
+    return {name: text.replace("``", "") for name, text in field_descriptions(StepMetrics).items()}
 
 
-def success_rate(puzzle_ids: Sequence[str], rewards: Sequence[float], *, seed: int) -> Success:
-    """Return the mean reward and its interval; attempts at one puzzle are resampled together."""
-    frame = pl.DataFrame({"puzzle": list(puzzle_ids), "reward": list(rewards)})
-    per_puzzle = frame.group_by("puzzle", maintain_order=True).agg(
-        pl.col("reward").sum(), pl.len().alias("attempts")
-    )
-    solved = per_puzzle["reward"].to_numpy().astype(np.float64)
-    attempts = per_puzzle["attempts"].to_numpy().astype(np.float64)
-    draws = np.random.default_rng(seed).integers(
-        0, len(solved), size=(_BOOTSTRAP_SAMPLES, len(solved))
-    )
-    means = solved[draws].sum(axis=1) / attempts[draws].sum(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Success(
-        success=float(solved.sum() / attempts.sum()),
-        low=float(low),
-        high=float(high),
-        n=int(attempts.sum()),
-    )
+def tensorboard_name(column: str) -> str:
+    """Return the name of a column in TensorBoard."""
+    return f"time/{column}" if METRICS[column].unit == "seconds" else f"train/{column}"
 
 
 def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:
-    """Write all rows as Parquet; a reader never meets half a file."""
+    """Write all rows as Parquet; a reader never sees half a file."""
     with written_aside(path, durable=True) as aside:
         pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA).write_parquet(aside)
 
 
 def read_metrics(path: Path) -> list[StepMetrics]:
-    """Return the rows of a ``metrics.parquet``; none where the file does not exist yet."""
-    rows = read_metrics_frame(path).to_dicts()
-    return [StepMetrics(**(_ADDED | _with_tuples(row))) for row in rows]
+    """Return the rows of a ``metrics.parquet``; none if the file does not exist yet.
+
+    Raises:
+        RunDirectoryError: another version wrote it: its columns are not those of ``StepMetrics``.
+    """
+    frame = read_metrics_frame(path)
+    if frame.schema != _SCHEMA:
+        differing = sorted(name for name, _ in frame.schema.items() ^ _SCHEMA.items())
+        raise RunDirectoryError(
+            f"{path} was written by another version of cast_ray (it differs in "
+            f"{', '.join(dict.fromkeys(differing))}): read it with that version"
+        )
+    return [
+        StepMetrics(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+        for row in frame.to_dicts()
+    ]
 
 
 def read_metrics_frame(path: Path) -> pl.DataFrame:
-    """Return the columns that a ``metrics.parquet`` has, by the names that they have now.
-
-    Empty where the file does not exist yet.
-    """
+    """Return a ``metrics.parquet`` as it is; without rows if the file does not exist yet."""
     if not path.is_file():
         return pl.DataFrame(schema=_SCHEMA)
     # Read once: Polars opens a path again and again, and the next step replaces the file.
-    return pl.read_parquet(io.BytesIO(path.read_bytes())).rename(_OTHER_NAMES, strict=False)
+    return pl.read_parquet(io.BytesIO(path.read_bytes()))
 
 
-def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
-
-
-_POLARS_TYPES: dict[str, Any] = {  # Any: Polars' own type objects
-    "int": pl.Int64,
-    "float": pl.Float64,
-    "float | None": pl.Float64,
-    "bool": pl.Boolean,
-    "tuple[int, ...]": pl.List(pl.Int64),
-    "tuple[float, ...]": pl.List(pl.Float64),
-}
-_SCHEMA = {item.name: _POLARS_TYPES[str(item.type)] for item in fields(StepMetrics)}
-
-
-SCHEMA = pl.Schema(
+VALIDATION_SCHEMA = pl.Schema(
     {"step": pl.Int32, "puzzle_id": pl.String, "attempts": pl.Int32, "solved": pl.Int32}
 )
 """Step 0 is the start model's."""
@@ -280,7 +264,7 @@ SCHEMA = pl.Schema(
 
 def read_validation(path: Path) -> pl.DataFrame:
     """Return the rows of ``validation.parquet``; none where the file does not exist yet."""
-    return pl.read_parquet(path) if path.is_file() else SCHEMA.to_frame()
+    return pl.read_parquet(path) if path.is_file() else VALIDATION_SCHEMA.to_frame()
 
 
 def keep_validation(path: Path, step: int, table: pa.Table) -> None:
@@ -302,6 +286,6 @@ def keep_validation(path: Path, step: int, table: pa.Table) -> None:
         step=pl.lit(step), attempts=pl.len(), solved=pl.col("reward").sum()
     )
     others = read_validation(path).filter(pl.col("step") != step)
-    rows = pl.concat([others, found.select(SCHEMA.names()).cast(SCHEMA)])
+    rows = pl.concat([others, found.select(VALIDATION_SCHEMA.names()).cast(VALIDATION_SCHEMA)])
     with refusals_named(path), written_aside(path) as aside:
         rows.sort("step", "puzzle_id").write_parquet(aside)

@@ -14,7 +14,7 @@ from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttribut
 from tensorboardX.summary import scalar
 
 from cast_ray.files import refusals_named
-from cast_ray.runs.metrics import StepMetrics, write_metrics
+from cast_ray.runs.metrics import StepMetrics, tensorboard_name, write_metrics
 
 
 class MetricsLog:
@@ -57,9 +57,11 @@ class MetricsLog:
             for name, value in values.items():
                 if name == "step" or value is None:
                     continue
-                numbered = enumerate(value) if isinstance(value, tuple) else [(None, value)]
-                for index, item in numbered:
-                    key = name if index is None else f"{name}/{index}"
+                shown = tensorboard_name(name)
+                items = {shown: value}
+                if isinstance(value, tuple):
+                    items = {f"{shown}/{index}": item for index, item in enumerate(value)}
+                for key, item in items.items():
                     if not math.isnan(item):
                         self._writer.write_event(_event(step, key, float(item)))
             self._writer.flush()
@@ -71,5 +73,4 @@ class MetricsLog:
 
 
 def _event(step: int, name: str, value: float) -> Event:
-    section = "time" if name.startswith("seconds") else "train"
-    return Event(wall_time=time.time(), step=step, summary=scalar(f"{section}/{name}", value))
+    return Event(wall_time=time.time(), step=step, summary=scalar(name, value))

@@ -13,11 +13,6 @@ from __future__ import annotations
 
 import functools
 import os
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
-import fsspec
-from pyarrow import fs
-from cast_ray.errors import StorageError
-from cast_ray.runs.uris import is_uri, with_options
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -25,15 +20,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import fsspec
 import pyarrow as pa
 from pyarrow import fs
+
 from cast_ray.errors import StorageError
 from cast_ray.files import written_aside
 from cast_ray.runs.store_errors import refusal
+from cast_ray.runs.uris import child_uri, is_uri, name_of, with_options
 from cast_ray.timeouts import answer_within
-from cast_ray.runs.uris import child_uri, name_of, with_options
-
 
 _CONNECT_S, _REQUEST_S, _ATTEMPTS = 5, 20, 3
 """Of one request, so that a dead end is known within a minute; who must not give up tries again."""

@@ -6,18 +6,15 @@ What was lost and came back: one line in the log, one on disk, one count for the
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from cast_ray.files import refusals_named
+from typing import Literal
 
+from cast_ray.files import refusals_named
 
 Kind = Literal["environment", "oracle", "engine", "learner", "node", "driver"]
 KINDS: tuple[Kind, ...] = ("environment", "oracle", "engine", "learner", "node", "driver")

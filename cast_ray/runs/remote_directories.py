@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from cast_ray.runs.directories import MARKER, check_whole, described_files, marker_text
 from cast_ray.errors import RunDirectoryError, StorageError
 from cast_ray.files import refusals_named
 from cast_ray.numba_cache import user_cache
+from cast_ray.runs.directories import MARKER, check_whole, described_files, marker_text
 from cast_ray.runs.object_store import (
     StoredFile,
     delete_file,

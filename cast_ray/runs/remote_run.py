@@ -13,10 +13,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from cast_ray.runs.directories import MARKER
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import written_aside
-from cast_ray.runs.run_directory import CHECKPOINT_NAMES, ResumePoint, RunDirectory, no_checkpoint
+from cast_ray.runs.directories import MARKER
 from cast_ray.runs.object_store import StoredFile, list_files
 from cast_ray.runs.remote_directories import (
     PathOrUri,
@@ -28,6 +27,7 @@ from cast_ray.runs.remote_directories import (
     is_whole,
     local_name,
 )
+from cast_ray.runs.run_directory import CHECKPOINT_NAMES, ResumePoint, RunDirectory, no_checkpoint
 from cast_ray.runs.uris import child_uri, is_uri
 
 WEIGHTS = frozenset({"initial_model", "start_model", "model", "checkpoints"})
@@ -139,7 +139,9 @@ def is_run(place: PathOrUri) -> bool:
     return has_file(place, "config.yaml")
 
 
-def readable_copy(place: PathOrUri, *, with_weights: bool = False, rooms: Collection[str] = ()) -> Path:
+def readable_copy(
+    place: PathOrUri, *, with_weights: bool = False, rooms: Collection[str] = ()
+) -> Path:
     """Return a local copy of a run, to be read; a local path is returned as it is.
 
     Args:

@@ -9,18 +9,16 @@ import fcntl
 import logging
 from pathlib import Path
 from typing import TextIO
+
 from cast_ray.errors import CastRayError, RunDirectoryError, StorageError
 from cast_ray.files import refusals_named
-from cast_ray.runs.remote_lock import RunOwner, check_free, read_claim
-from cast_ray.runs.remote_sync import RunPublisher
 from cast_ray.runs.object_store import find_file, list_files
 from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.remote_lock import RunOwner, check_free, read_claim
 from cast_ray.runs.remote_run import OWNER, download_run, new_copy, read_origin, working_copy
+from cast_ray.runs.remote_sync import RunPublisher
+from cast_ray.runs.uris import child_uri, is_uri
 from cast_ray.timeouts import answer_within
-from cast_ray.runs.uris import child_uri
-from pathlib import Path
-from cast_ray.runs.uris import is_uri
-
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +155,6 @@ def _locked(path: Path, uri: str) -> TextIO:
 def stored_config(run_dir: str) -> Path | None:
     """Return the configuration that a run was started with; None where there is no run."""
     if is_uri(run_dir):
-
         return config_at_uri(run_dir)
     file = Path(run_dir) / "config.yaml"
     return file if file.is_file() else None

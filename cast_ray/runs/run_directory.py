@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cast_ray.runs.directories import check_whole
-from cast_ray.config.train import TrainConfig
 from cast_ray.config.load import load_config, save_config
 from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.files import lock_directory, refusals_named, written_aside
-from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
+from cast_ray.runs.directories import check_whole
+from cast_ray.runs.remote_directories import PathOrUri
 
 _CHECKPOINT = "step-{:05d}"
 _GROUP = "step-{:05d}-group-{:05d}.parquet"

@@ -24,7 +24,8 @@ from cast_ray.datasets.splits import PuzzleSampler
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout import specs
 from cast_ray.rollout.episode import EpisodeSpec
-from cast_ray.runs.metrics import Success, keep_validation
+from cast_ray.runs.metrics import keep_validation
+from cast_ray.statistics import Success
 from cast_ray.training.collector import RolloutCollector, Ticket
 from cast_ray.training.run import Run
 

@@ -17,7 +17,7 @@ from cast_ray.envs.text_env import DEADLOCK, LOST
 from cast_ray.games.game import Effect
 from cast_ray.learner.batching import flat_column
 from cast_ray.rollout.trajectory import NOT_THE_POLICY
-from cast_ray.runs.metrics import StepMetrics
+from cast_ray.runs.metrics import METRIC_TYPES, METRICS, StepMetrics
 from cast_ray.runs.recoveries import KINDS, Kind
 from cast_ray.training.snapshot import Look, engine_figures, largest_mib, queue_figures
 from cast_ray.training.update import Learned
@@ -27,19 +27,22 @@ from cast_ray.training.update import Learned
 class PlayedStep:
     """What a step trains on."""
 
+    step: int
     batch: pa.Table
     """``BATCH_SCHEMA``."""
     dropped_groups: int
     credit: CreditSummary
 
+    @property
+    def staleness(self) -> np.ndarray:
+        """Return ``[tokens of the policy]`` how many steps older than needed their weights were."""
+        versions = flat_column(self.batch, "weight_versions")
+        return self.step - versions[versions != NOT_THE_POLICY]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSeconds:
-    """Wall time of a step by what it went into."""
-
-    total: float
-    learner: float
-    sync: float
+    @property
+    def staleness_max(self) -> int:
+        """Return the staleness of the oldest token."""
+        return int(self.staleness.max(initial=0))
 
 
 def step_metrics(
@@ -47,19 +50,19 @@ def step_metrics(
     learned: Learned,
     figures: dict[str, Any],
     *,
-    step: int,
     layer_error: float,
-    seconds: StepSeconds,
+    seconds_total: float,
+    seconds_sync: float,
 ) -> StepMetrics:
     """Return the row of ``metrics.parquet`` that describes a step.
 
     Args:
         played: what it trained on.
-        learned: what came of it.
-        figures: ``played_figures``, or ``UNSEEN_FIGURES`` for a step that was only replayed.
-        step: its number.
-        layer_error: of the sync before it.
-        seconds: its wall time.
+        learned: the result of its updates.
+        figures: ``played_figures``, or ``UNSEEN_FIGURES`` for a step that was learned again.
+        layer_error: of the sync before the step.
+        seconds_total: wall time of the step.
+        seconds_sync: of that, the sync after it.
     """
     batch, updates, difference = played.batch, learned.updates, learned.difference
     columns = ["reward", "end_reason", "effects", "seconds_environment", "seconds_generation"]
@@ -67,11 +70,11 @@ def step_metrics(
     effects = frame["effects"].explode().to_numpy()
     end_reasons = frame["end_reason"].to_numpy()
     durations = (frame["seconds_environment"] + frame["seconds_generation"]).to_numpy()
-    staleness = token_staleness(batch, step=step)
+    staleness = played.staleness
     tokens = len(staleness)
     no_action = [Effect.INVALID.value, Effect.ILLEGAL.value, Effect.TRUNCATED.value]
     return StepMetrics(
-        step=step,
+        step=played.step,
         success=float(frame["reward"].to_numpy().mean()),
         num_trajectories=len(frame),
         dropped_groups=played.dropped_groups,
@@ -99,16 +102,16 @@ def step_metrics(
         rollout_kl=difference.kl,
         rollout_clip_fraction=difference.share_beyond_cap,
         layer_error=layer_error,
-        staleness_max=int(staleness.max(initial=0)),
+        staleness_max=played.staleness_max,
         staleness_mean=float(staleness.mean()) if tokens else 0.0,
         staleness_tokens=tuple(np.bincount(staleness).tolist()),
-        weight_version=step - int(staleness.min(initial=0)),
-        seconds_total=seconds.total,
+        weight_version=played.step - int(staleness.min(initial=0)),
+        seconds_total=seconds_total,
         seconds_long_tail=float(durations.max() - np.quantile(durations, 0.9)),
         waiting_fraction=float(1 - durations.mean() / max(durations.max(), 1e-9)),
         seconds_environment=float(frame["seconds_environment"].sum()),
-        seconds_learner=seconds.learner,
-        seconds_sync=seconds.sync,
+        seconds_learner=learned.seconds,
+        seconds_sync=seconds_sync,
         seconds_checkpoint=0.0,
         seconds_validation=0.0,
         validation_success=None,
@@ -116,17 +119,11 @@ def step_metrics(
     )
 
 
-def token_staleness(batch: pa.Table, *, step: int) -> np.ndarray:
-    """Return ``[tokens of the policy]`` steps between each token's weights and those it trains."""
-    versions = flat_column(batch, "weight_versions")
-    return step - versions[versions != NOT_THE_POLICY]
-
-
 def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str, Any]:
-    """Return the columns of ``StepMetrics`` that only the parts can tell.
+    """Return the live columns of ``StepMetrics``, which only the run's parts know.
 
     Args:
-        looks: from the step's first to its last, at least two.
+        looks: from the start of the step to its end, at least two.
         recoveries: since the last row, by kind.
     """
     before, after = looks[0], looks[-1]
@@ -159,27 +156,8 @@ def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str
 
 
 _ROLES = ("driver", "environment", "oracle", "engine")
-_COUNTED = ("engine_retries", "engine_overflows", "lost_groups")
+_UNKNOWN: dict[Any, Any] = {int: 0, float: math.nan, tuple[float, ...]: ()}
 UNSEEN_FIGURES: dict[str, Any] = {
-    **dict.fromkeys(
-        (
-            "seconds_generation",
-            "engine_queue_mean",
-            "engine_queue_max",
-            "seconds_queueing",
-            "prefix_hit_fraction",
-            "oracle_hit_fraction",
-            "oracle_misses",
-            "oracle_bytes",
-            "kernel_compilations",
-            "seconds_solver",
-            "seconds_solver_build",
-            *(f"memory_{role}_mib" for role in _ROLES),
-        ),
-        math.nan,
-    ),
-    **dict.fromkeys((*_COUNTED, *(f"recovered_{kind}" for kind in KINDS)), 0),
-    "engine_busy_fractions": (),
-    "is_replayed": True,
-}
-"""``played_figures`` of a step whose play nobody who is still alive has seen."""
+    name: _UNKNOWN[METRIC_TYPES[name]] for name, metric in METRICS.items() if metric.is_live
+} | {"is_replayed": True}
+"""``played_figures`` of a step that was learned again: the driver that saw its play is gone."""

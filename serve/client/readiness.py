@@ -12,36 +12,39 @@ from ray.exceptions import ActorAlreadyExistsError
 from ray.serve.schema import ApplicationStatusOverview, ServeStatus
 
 from cast_ray.errors import EngineError, RemoteTimeout
-from cast_ray.timeouts import answer_within
+from cast_ray.timeouts import START_TIMEOUT_S, answer_within, slow_start
 
 _STATUS_TIMEOUT_S = 30.0
-_START_TIMEOUT_S = 60.0
 _START_AGAIN_S = 0.2
 PLACE_TIMEOUT_S = 60.0
 """A replica that has no place for so long, in a cluster that is large enough, waits for what
 others hold; those of our own run that only come and go are gone by then."""
 
 
-def start_serve() -> None:
-    """Start Serve without its proxies, unless it runs.
+def start_serve(http_options: dict[str, str | int] | None = None) -> None:
+    """Start Serve, unless it runs.
 
     Runs that begin at the same moment may all find none; the first one's controller is then all of
     theirs.
 
+    Args:
+        http_options: where its proxies listen; None = it has no proxies.
+
     Raises:
-        RemoteTimeout: another run has begun to start it, and it does not come up.
+        RemoteTimeout: it does not come up.
     """
-    give_up = time.monotonic() + _START_TIMEOUT_S
+    proxies = None if http_options else "Disabled"
+    give_up = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            ray_serve.start(proxy_location="Disabled")
+            ray_serve.start(proxy_location=proxies, http_options=http_options)
             return
-        except ActorAlreadyExistsError as error:
+        # Another run is starting it; or its proxies take longer than Serve's own minute, and the
+        # next call finds the controller that starts them.
+        except (ActorAlreadyExistsError, TimeoutError) as error:
             if time.monotonic() > give_up:
-                raise RemoteTimeout(
-                    f"Serve's controller, which another run started, did not come up within "
-                    f"{_START_TIMEOUT_S:g} s; see its log"
-                ) from error
+                what = f"Serve did not start within {START_TIMEOUT_S:g} s ({error})"
+                raise RemoteTimeout(slow_start(what)) from error
             time.sleep(_START_AGAIN_S)
 
 
@@ -105,9 +108,8 @@ def wait_until_running(
                     "the others"
                 )
         if seconds > timeout_s:
-            raise RemoteTimeout(
-                f"engines {waiting} were not ready within {timeout_s:g} s; see their logs"
-            )
+            what = f"engines {waiting} were not ready within {timeout_s:g} s, as their logs show"
+            raise RemoteTimeout(slow_start(what))
         time.sleep(0.1)
 
 

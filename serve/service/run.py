@@ -16,6 +16,7 @@ from cast_ray.cluster.session import ray_session
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EngineError
 from cast_ray.runs.remote_directories import PathOrUri
+from serve.client.readiness import start_serve
 from serve.engine.first_error import first_error
 from serve.service.access import api_keys, base_url, check_port, guard_settings
 from serve.service.app_handles import QUICK_PROXY
@@ -70,7 +71,7 @@ def serve_model(
     for variable, value in QUICK_PROXY.items():
         os.environ.setdefault(variable, value)
     with ray_session(num_cpus=plan.num_cpus):
-        ray_serve.start(http_options={"host": options.host, "port": options.port})
+        start_serve({"host": options.host, "port": options.port})
         try:
             say(f"starting a server of {plan.name} (about a minute)")
             _run(MODEL_APP, plan.model_application(), route=None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cast_ray.rollout.chat import ChatTokenizer
-from cast_ray.rollout.generate import Generate
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.episode import EpisodeSpec, Sampling, Watch, play_episode
+from cast_ray.rollout.generate import Generate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

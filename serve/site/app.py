@@ -15,11 +15,11 @@ from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 
 from cast_ray.games.analysis import Analyst
-from serve.site.runs import routes
 from serve.site.agent import Agent
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import add_problem_handlers
 from serve.site.routes import Site, router
+from serve.site.runs import routes
 from serve.site.schemas import ProblemBody
 from serve.site.sessions import SessionLimits, Sessions
 

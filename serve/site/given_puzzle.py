@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cast_ray.games.analysis import Analyst
 from cast_ray.errors import PuzzleError
 from cast_ray.games import game_names, get_game
+from cast_ray.games.analysis import Analyst
 from cast_ray.games.json_state import state_of
 from cast_ray.games.puzzles import Puzzle
 from serve.site import schemas

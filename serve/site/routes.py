@@ -10,16 +10,16 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from cast_ray.games.analysis import Analyst
 from cast_ray.errors import CastRayError
 from cast_ray.games import game_names, get_game
+from cast_ray.games.analysis import Analyst
 from serve.site import schemas
 from serve.site.agent import Agent
 from serve.site.given_puzzle import PUZZLE_KEYS, given_puzzle, made_puzzle, turn_budget_of
-from serve.site.turn_values import HIDDEN_FROM_PLAYERS, shown_analysis, shown_board
 from serve.site.problems import ApiProblem, problem_of
 from serve.site.session import Session, SessionOptions
 from serve.site.sessions import Sessions
+from serve.site.turn_values import HIDDEN_FROM_PLAYERS, shown_analysis, shown_board
 
 PING_S = 15.0
 _TITLES = {"sokoban": "Sokoban", "minesweeper": "Minesweeper", "rush_hour": "Rush Hour"}

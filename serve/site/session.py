@@ -14,16 +14,16 @@ from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cast_ray.games.analysis import Analysis, Analyst
 from cast_ray.envs.text_env import DEADLOCK, TURN_BUDGET, TextEnv
 from cast_ray.errors import CastRayError
 from cast_ray.games import get_game
+from cast_ray.games.analysis import Analysis, Analyst
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import PlayedTurn
 from serve.site import schemas
 from serve.site.agent import Agent
-from serve.site.turn_values import HIDDEN_FROM_PLAYERS, judged_turn, shown_analysis, shown_board
 from serve.site.problems import ApiProblem, problem_of
+from serve.site.turn_values import HIDDEN_FROM_PLAYERS, judged_turn, shown_analysis, shown_board
 
 CANCELLED, FAILED, STOPPED = "cancelled", "failed", "stopped"
 

@@ -6,12 +6,11 @@ import functools
 import math
 from typing import Any
 
-from cast_ray.games.analysis import Analysis
 from cast_ray.games import get_game
+from cast_ray.games.analysis import Analysis, visible_board
 from cast_ray.games.game import Game
 from cast_ray.games.turn_quality import reveal_risk
 from cast_ray.rollout.episode import PlayedTurn
-from cast_ray.games.analysis import visible_board
 from serve.site import schemas
 
 _KEPT_BOARDS = 2048

@@ -132,7 +132,7 @@ def test_the_summary_has_the_recorded_steps(name: str) -> None:
 
     ways = [way.steps for way in climbs([cast, dapo], dapo)]
     found = race(cast, dapo).ratio
-    ratio, low, high = words(found.figure, found.low, found.high, digits=2)
+    ratio, low, high = words(found.value, found.low, found.high, digits=2)
     expected = [
         ", ".join(recorded_means(name)),
         *(", ".join(words(*(way[WAYPOINTS.index(s)] for way in ways))) for s in (0.5, 0.75, 1.0)),

@@ -92,7 +92,7 @@ def test_twice_as_fast_takes_half_the_steps() -> None:
     found = race(arm("CAST", unsmoothed(fast)), arm("DAPO", baseline))
     assert (found.baseline_step, found.runner_step) == (20, 10.0)
     assert found.best == pytest.approx(smoothed(baseline)[-1])
-    assert found.ratio.figure == 0.5
+    assert found.ratio.value == 0.5
     assert (found.ratio.low, found.ratio.high) == (0.5, 0.5)
 
 
@@ -111,7 +111,7 @@ def test_the_start_model_s_score_is_nobody_s_best() -> None:
 def test_an_arm_against_itself_needs_as_many_steps() -> None:
     one = noisy("CAST", np.linspace(0.2, 0.8, 11), seed=0)
     found = race(one, one)
-    assert found.ratio.figure == 1.0
+    assert found.ratio.value == 1.0
     assert found.ratio.low <= 1.0 <= found.ratio.high
 
 
@@ -146,7 +146,7 @@ def test_a_baseline_that_only_fell_has_no_way() -> None:
 def test_intervals_cover_what_they_should() -> None:
     """Of worlds with a known ratio's draws, the 95% interval misses few; and it is not a point."""
     slow, fast = np.linspace(0.2, 0.7, 11), np.minimum(np.linspace(0.2, 1.2, 11), 0.7)
-    truth = race(arm("CAST", fast), arm("DAPO", slow)).ratio.figure
+    truth = race(arm("CAST", fast), arm("DAPO", slow)).ratio.value
     hits = widths = 0
     for seed in range(12):
         found = race(noisy("CAST", fast, seed=seed), noisy("DAPO", slow, seed=100 + seed))
@@ -160,7 +160,7 @@ def test_a_band_holds_its_mean_and_narrows_with_boards() -> None:
     one = noisy("CAST", np.linspace(0.2, 0.8, 11), seed=0)
     few = Arm(name="few", seeds=one.seeds, steps=STEPS, solved=one.solved[:, :, :6])
     for estimate, mean in zip(band(one), one.solved.mean(axis=(0, 2)), strict=True):
-        assert estimate.figure == pytest.approx(mean)
+        assert estimate.value == pytest.approx(mean)
         assert estimate.low <= mean <= estimate.high
     width = [np.mean([e.high - e.low for e in band(which)]) for which in (one, few)]
     assert width[0] < width[1]

@@ -8,7 +8,7 @@ from cast_ray.evaluation.attempts import Attempt
 from cast_ray.evaluation.table_sections import markdown_table, with_best_bold
 from cast_ray.evaluation.tables import markdown_tables, results_document, transfer_table
 from cast_ray.games.game import Effect
-from cast_ray.runs.metrics import Success, success_rate
+from cast_ray.statistics import Success, success_rate
 from tests.support.made_attempts import attempts_at, made_attempt
 
 SOKOBAN, MINES = "sokoban:mini", "minesweeper:mini"

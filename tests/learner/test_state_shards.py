@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cast_ray.learner.state import stored_tensors, write_shards
+from cast_ray.learner.state_shards import stored_tensors, write_shards
 
 
 def numbered(sizes: list[int]) -> list[tuple[str, Tensor]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import ray
 
+from cast_ray.cluster.session import start_ray
 from tests.support.learner_double import (
     LENGTHS,
     NaivePolicy,
@@ -30,14 +30,7 @@ def no_ray_left() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
     """Start Ray on this machine; end only what was started here."""
-    ray.init(
-        address="local",
-        num_cpus=4,
-        include_dashboard=False,
-        object_store_memory=256 * 2**20,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-    )
+    start_ray(num_cpus=4, object_store_bytes=256 * 2**20)
     yield
     ray.shutdown()
 

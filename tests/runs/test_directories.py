@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from cast_ray.runs.directories import (
     MARKER,
     check_whole,
@@ -19,7 +20,6 @@ from cast_ray.runs.directories import (
     publish,
     save_refusals_named,
 )
-from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 from tests.support.full_disk import full_disk
 
 
@@ -116,7 +116,7 @@ import sys, time
 from pathlib import Path
 import torch
 from cast_ray.runs.directories import make_partial, publish
-from cast_ray.learner.state import write_shards
+from cast_ray.learner.state_shards import write_shards
 
 def tensors():
     for number in range(5):

@@ -1,26 +1,33 @@
+from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from cast_ray.errors import EnvironmentSetupError
-from cast_ray.runs.metrics import StepMetrics, read_metrics, success_rate, write_metrics
+from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
+from cast_ray.runs.metrics import (
+    METRIC_TYPES,
+    METRICS,
+    StepMetrics,
+    metric_texts,
+    read_metrics,
+    write_metrics,
+)
 from cast_ray.runs.metrics_log import MetricsLog
 from tests.support.full_disk import full_disk
 
 
 def _row(step: int, **changes: float | None) -> StepMetrics:
-    of_type = {
-        "int": 3,
-        "float": 0.5,
-        "float | None": 0.5,
-        "bool": False,
-        "tuple[int, ...]": (5, 2),
-        "tuple[float, ...]": (0.25, 0.75),
+    of_type: dict = {
+        int: 3,
+        float: 0.5,
+        float | None: 0.5,
+        bool: False,
+        tuple[int, ...]: (5, 2),
+        tuple[float, ...]: (0.25, 0.75),
     }
-    values: dict = {name: of_type[str(kind)] for name, kind in StepMetrics.__annotations__.items()}
+    values = {name: of_type[kind] for name, kind in METRIC_TYPES.items()}
     return StepMetrics(**{**values, "step": step, "validation_success": None, **changes})
 
 
@@ -34,51 +41,22 @@ def test_rows_survive_the_file_and_null_stays_null(tmp_path: Path) -> None:
     ]
 
 
-def test_deadlocks_of_an_older_file_are_read_as_losses(tmp_path: Path) -> None:
-    rows = [_row(1, lost_fraction=0.25)]
-    write_metrics(tmp_path / "new.parquet", rows)
-    older = pl.read_parquet(tmp_path / "new.parquet").rename({"lost_fraction": "deadlock_fraction"})
-    older.write_parquet(tmp_path / "old.parquet")
-    assert read_metrics(tmp_path / "old.parquet") == rows
+def test_file_of_another_version_is_refused_with_the_columns_that_differ(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.parquet"
+    write_metrics(path, [_row(1)])
+    pl.read_parquet(path).rename({"kl": "divergence"}).write_parquet(path)
+    with pytest.raises(RunDirectoryError) as refused:
+        read_metrics(path)
+    assert all(part in str(refused.value) for part in (str(path), "divergence", "kl"))
 
 
-def test_older_file_without_dropped_groups_dropped_none(tmp_path: Path) -> None:
-    write_metrics(tmp_path / "new.parquet", [_row(1)])
-    pl.read_parquet(tmp_path / "new.parquet").drop("dropped_groups").write_parquet(
-        tmp_path / "old.parquet"
-    )
-    assert read_metrics(tmp_path / "old.parquet") == [_row(1, dropped_groups=0)]
-
-
-def test_file_from_before_references_and_skipped_updates_is_still_read(tmp_path: Path) -> None:
-    added = ["kl", "skipped_updates", "rollout_kl", "rollout_clip_fraction"]
-    write_metrics(tmp_path / "new.parquet", [_row(1)])
-    pl.read_parquet(tmp_path / "new.parquet").drop(added).write_parquet(tmp_path / "old.parquet")
-
-    [row] = read_metrics(tmp_path / "old.parquet")
-
-    assert (row.success, row.kl, row.skipped_updates) == (0.5, 0.0, 0)
-    assert np.isnan([row.rollout_kl, row.rollout_clip_fraction]).all()
+def test_every_metric_has_a_type_of_the_file_and_a_text() -> None:
+    assert list(METRICS) == [item.name for item in fields(StepMetrics)]
+    assert all(metric_texts()[name].endswith(".") for name in METRICS)
 
 
 def test_no_file_means_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "metrics.parquet") == []
-
-
-def test_success_counts_attempts_and_the_interval_holds_the_rate() -> None:
-    result = success_rate(["a", "a", "b", "b", "c", "c"], [1, 0, 1, 1, 0, 0], seed=0)
-    assert result.n == 6
-    assert result.success == 0.5
-    assert 0.0 <= result.low < 0.5 < result.high <= 1.0
-
-
-def test_attempts_at_one_puzzle_are_resampled_together() -> None:
-    """Four equal attempts at each of 50 puzzles say no more than one attempt at each."""
-    rewards = np.random.default_rng(0).integers(0, 2, 50)
-    puzzles = [str(index) for index in range(50)]
-    single = success_rate(puzzles, rewards, seed=1)
-    repeated = success_rate(np.repeat(puzzles, 4).tolist(), np.repeat(rewards, 4), seed=1)
-    assert (repeated.low, repeated.high) == (single.low, single.high)
 
 
 def test_log_writes_what_tensorboard_reads(tmp_path: Path) -> None:

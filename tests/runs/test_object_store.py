@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stores import CREDENTIALS, S3Server, environment, silent_server
 
-from cast_ray.runs import object_store
 from cast_ray.errors import StorageError
+from cast_ray.runs import object_store
 from cast_ray.runs.object_store import (
     check_reachable,
     delete_file,
@@ -24,6 +23,7 @@ from cast_ray.runs.object_store import (
     write_bytes,
 )
 from cast_ray.runs.uris import child_uri, is_uri, name_of, parent_uri
+from tests.support.stores import CREDENTIALS, S3Server, environment, silent_server
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,9 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
-from stores import CREDENTIALS, S3Server, environment
 
-from cast_ray.runs.directories import MARKER
 from cast_ray.errors import RunDirectoryError, StorageError
+from cast_ray.runs.directories import MARKER
 from cast_ray.runs.object_store import check_reachable, list_files, read_bytes, write_bytes
 from cast_ray.runs.remote_directories import (
     check_whole_at,
@@ -24,13 +23,14 @@ from cast_ray.runs.remote_directories import (
     download_directory,
     is_whole,
     localized,
-    with_retries,
     upload_directory,
     upload_share,
+    with_retries,
     withdraw,
     write_marker,
 )
 from cast_ray.runs.uris import child_uri
+from tests.support.stores import CREDENTIALS, S3Server, environment
 
 
 @pytest.fixture(scope="module")

@@ -14,20 +14,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from rich.console import Console
-from stores import CREDENTIALS, S3Server, environment
 
-from cast_ray.runs.directories import make_partial, publish
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError, RunDirectoryError, StorageError
-from cast_ray.training.run import Run, open_run
-from cast_ray.runs.remote_session import config_at_uri
-from cast_ray.runs.remote_lock import BEAT_S, STALE_S, Claim, RunOwner, check_free, read_claim
-from cast_ray.runs.remote_sync import RunPublisher
-from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.runs.directories import make_partial, publish
 from cast_ray.runs.object_store import check_reachable, list_files, read_bytes, write_bytes
 from cast_ray.runs.remote_directories import upload_directory
+from cast_ray.runs.remote_lock import BEAT_S, STALE_S, Claim, RunOwner, check_free, read_claim
 from cast_ray.runs.remote_run import OWNER, StoredRunDirectory, readable_copy, working_copy
+from cast_ray.runs.remote_session import config_at_uri
+from cast_ray.runs.remote_sync import RunPublisher
+from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.uris import child_uri
+from cast_ray.training.run import Run, open_run
+from tests.support.stores import CREDENTIALS, S3Server, environment
 
 SMALL = ("puzzles.num_train=4", "puzzles.num_validation=1", "puzzles.num_held_out=2", "steps=3")
 

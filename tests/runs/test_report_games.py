@@ -11,11 +11,12 @@ import pytest
 
 from cast_ray.config.train import AdvantageConfig
 from cast_ray.games.plugins import forget_plugins
-from cast_ray.runs.metrics import Success, write_metrics
+from cast_ray.rollout.trajectory import Trajectory
+from cast_ray.runs.metrics import write_metrics
 from cast_ray.runs.report import write_report
 from cast_ray.runs.report.boards import board_legend, draw_board
 from cast_ray.runs.run_directory import RunDirectory
-from cast_ray.rollout.trajectory import Trajectory
+from cast_ray.statistics import Success
 from solver_actors.oracle import Oracle
 from tests.support import installed
 from tests.support.made_up_run import (

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cast_ray.runs.metrics import Success
 from cast_ray.runs.report.boards import draw_board
 from cast_ray.runs.report.held_out import choose_showcase, gain
+from cast_ray.runs.report.line_chart import Line, count_scale, line_chart, value_scale
 from cast_ray.runs.report.read import Episode, Evaluation
-from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import count, credit, duration, signed
-from cast_ray.runs.report.line_chart import count_scale, value_scale
-from cast_ray.runs.report.svg import tag
 from cast_ray.runs.report.step_table import time_split
+from cast_ray.runs.report.svg import tag
+from cast_ray.runs.report.wording import count, credit, duration, signed
+from cast_ray.statistics import Success
 from tests.support.made_up_run import step_row
 from tests.support.page import Element, parse_page
 from tests.support.rooms import FIXED
@@ -204,9 +203,9 @@ def test_gain_compares_boards_in_pairs() -> None:
     )
     change = gain(before, after, seed=0)
     assert change is not None
-    assert change.difference == pytest.approx((0.5 - 1.0) / 2)
+    assert change.difference.value == pytest.approx((0.5 - 1.0) / 2)
     assert (change.num_better, change.num_same, change.num_worse) == (1, 0, 1)
-    assert (change.low, change.high) == (-1.0, 0.5)
+    assert (change.difference.low, change.difference.high) == (-1.0, 0.5)
 
 
 def test_showcase_takes_the_clearest_contrast_then_the_longest_way() -> None:

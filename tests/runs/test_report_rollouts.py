@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 from cast_ray.runs.metrics import StepMetrics, write_metrics
 from cast_ray.runs.recoveries import Recovery
 from cast_ray.runs.report import write_report
-from cast_ray.runs.report.rollout_charts import engine_rows, rollout_figures, staleness_figure
-from cast_ray.runs.report.rollout_charts import time_chart
+from cast_ray.runs.report.rollout_charts import (
+    engine_rows,
+    rollout_figures,
+    staleness_figure,
+    time_chart,
+)
 from cast_ray.runs.report.step_table import time_split, wall_seconds
 from tests.support.made_up_run import new_run, step_row
 from tests.support.page import Element, parse_page

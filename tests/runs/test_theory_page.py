@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cast_ray.cli.main import app
-from cast_ray.runs.report.wording import tiny
 from cast_ray.runs.report.theory import Claim
+from cast_ray.runs.report.wording import tiny
 from tests.support.page import Element, parse_page
 
 

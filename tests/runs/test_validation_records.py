@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cast_ray.runs.metrics import SCHEMA, keep_validation, read_validation
+from cast_ray.runs.metrics import VALIDATION_SCHEMA, keep_validation, read_validation
 
 REWARDS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1)
 
@@ -29,7 +29,7 @@ def test_each_board_s_wins_are_counted_and_a_step_comes_once(tmp_path: Path) -> 
     keep_validation(path, 0, table({"b": [0, 0, 0], "a": [0, 1, 0]}))
     keep_validation(path, 2, table({"b": [1, 1, 1], "a": [0, 0, 0]}))
     found = read_validation(path)
-    assert found.schema == SCHEMA
+    assert found.schema == VALIDATION_SCHEMA
     assert found.rows() == [(0, "a", 3, 1), (0, "b", 3, 0), (2, "a", 3, 0), (2, "b", 3, 3)]
     assert [one.name for one in tmp_path.iterdir()] == ["validation.parquet"]
 

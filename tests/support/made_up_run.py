@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pyarrow as pa
 
@@ -15,7 +14,7 @@ from cast_ray.envs.text_env import TextEnv
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import puzzle_id_of
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, Trajectory, to_rollout_batch
-from cast_ray.runs.metrics import StepMetrics
+from cast_ray.runs.metrics import METRIC_TYPES, StepMetrics
 from cast_ray.runs.run_directory import RunDirectory, write_table
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
@@ -94,10 +93,7 @@ def scored(trajectories: Sequence[Trajectory], oracle: Oracle) -> pa.Table:
 
 def step_row(step: int, **figures: Any) -> StepMetrics:
     """Return a row of metrics with the given figures, zero elsewhere."""
-    names = {
-        field.name: () if str(field.type).startswith("tuple") else 0
-        for field in fields(StepMetrics)
-    }
+    names = {name: () if get_origin(kind) is tuple else 0 for name, kind in METRIC_TYPES.items()}
     return StepMetrics(**names | {"step": step, "validation_success": None} | figures)
 
 

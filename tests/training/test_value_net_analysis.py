@@ -81,8 +81,8 @@ def test_a_teacher_who_knows_n_is_perfect_and_solves_everything(
     found = taught_by(0.1, monkeypatch)
     quality = found.quality
     assert quality.spearman and quality.sign_agreement and quality.optimal_choice
-    assert quality.spearman.figure == pytest.approx(1)
-    assert (quality.sign_agreement.figure, quality.optimal_choice.figure) == (1, 1)
+    assert quality.spearman.value == pytest.approx(1)
+    assert (quality.sign_agreement.value, quality.optimal_choice.value) == (1, 1)
     assert found.look_ahead is not None
     assert (found.greedy.success, found.look_ahead.success) == (1, 1)
 
@@ -90,8 +90,8 @@ def test_a_teacher_who_knows_n_is_perfect_and_solves_everything(
 def test_a_teacher_who_has_it_backwards_solves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = taught_by(-0.1, monkeypatch)
     assert found.quality.spearman and found.quality.sign_agreement
-    assert found.quality.spearman.figure == pytest.approx(-1)
-    assert found.quality.sign_agreement.figure == 0
+    assert found.quality.spearman.value == pytest.approx(-1)
+    assert found.quality.sign_agreement.value == 0
     assert found.look_ahead is not None
     assert (found.greedy.success, found.look_ahead.success) == (0, 0)
 
@@ -152,13 +152,13 @@ def test_the_command_writes_figures_states_and_a_page(tmp_path: Path) -> None:
     expected = analyse_value_net(load_q_network(tmp_path / "net"), boards()[:4], tier="mini")
     figures = json.loads((out / "analysis.json").read_text())
     assert expected.quality.spearman is not None
-    assert figures["spearman"]["figure"] == pytest.approx(expected.quality.spearman.figure)
+    assert figures["spearman"]["value"] == pytest.approx(expected.quality.spearman.value)
     assert figures["boards"] == 4
     assert pq.read_table(out / "analysis.parquet").num_rows == len(expected.states)
     page = (out / "analysis.html").read_text()
     assert "How good a teacher is it?" in page
     assert page.count("<figure>") == 4
-    assert f"{expected.quality.spearman.figure:.3f}".replace("-", "−") in page
+    assert f"{expected.quality.spearman.value:.3f}".replace("-", "−") in page
     assert "Spearman of V with -N" in done.output
 
 

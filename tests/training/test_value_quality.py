@@ -47,9 +47,9 @@ def test_a_teacher_who_knows_the_cost_is_perfect_and_its_opposite_always_wrong()
     for slope, spearman, others in ((-0.1, 1, 1), (0.1, -1, 0)):
         found = quality.teacher_quality(line(5, slope=slope), seed=0)
         assert found.spearman and found.sign_agreement and found.optimal_choice
-        assert found.spearman.figure == pytest.approx(spearman)
-        assert found.sign_agreement.figure == others
-        assert found.optimal_choice.figure == others
+        assert found.spearman.value == pytest.approx(spearman)
+        assert found.sign_agreement.value == others
+        assert found.optimal_choice.value == others
         assert found.spearman.low == pytest.approx(spearman)
         assert (found.num_states, found.num_infinite, found.loss_agreement) == (20, 0, None)
 
@@ -135,4 +135,4 @@ def test_the_interval_is_over_puzzles_not_over_states() -> None:
     found = quality.teacher_quality([*right, *wrong], seed=0).sign_agreement
     assert found is not None
     # Two puzzles: both the right one is drawn twice, or the wrong one, in a quarter of the draws.
-    assert (found.figure, found.low, found.high) == (0.5, 0.0, 1.0)
+    assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)

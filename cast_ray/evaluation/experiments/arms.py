@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from cast_ray.errors import ConfigError
+from cast_ray.statistics import Estimate, bootstrap
 
 CURVES = pl.Schema(
     {
@@ -57,7 +58,6 @@ SMOOTHING = 0.6
 """Weight of the past in the exponential mean of a curve."""
 WAYPOINTS = (0.25, 0.5, 0.75, 0.9, 1.0)
 """Shares of the way from the start to the baseline's best."""
-_DRAWS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +70,6 @@ class Arm:
     """``[T]``, ascending; 0 is the start model."""
     solved: np.ndarray
     """``[S, T, B]`` share of the attempts at a board that solved it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """A figure with its 95% bootstrap interval, over seeds and boards."""
-
-    figure: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +176,13 @@ def smoothed(curve: np.ndarray, *, weight: float = SMOOTHING) -> np.ndarray:
 
 def band(arm: Arm, *, seed: int = 0) -> list[Estimate]:
     """Return ``[T]`` mean success at each step, with its interval."""
-    draws = _drawn(arm, _resamples(arm, np.random.default_rng(seed)))
-    low, high = np.percentile(draws, [2.5, 97.5], axis=0)
+    num_seeds, _, num_boards = arm.solved.shape
+    low, high = bootstrap(
+        lambda boards, seeds: _drawn(arm, seeds, boards), num_boards, num_seeds, seed=seed
+    )
     mean = arm.solved.mean(axis=(0, 2))
     return [
-        Estimate(figure=float(m), low=float(a), high=float(b))
+        Estimate(value=float(m), low=float(a), high=float(b), n=num_boards)
         for m, a, b in zip(mean, low, high, strict=True)
     ]
 
@@ -199,15 +192,18 @@ def race(runner: Arm, baseline: Arm, *, seed: int = 0) -> Race:
 
     The interval draws the seeds of each arm, and the boards of both together, with replacement.
     """
-    rng = np.random.default_rng(seed)
-    resamples = _resamples(baseline, rng)
-    theirs = smoothed(_drawn(baseline, resamples))
-    boards = [boards for _, boards in resamples]
-    ours = smoothed(_drawn(runner, _resamples(runner, rng, boards=boards)))
-    ratios = [_ratio(runner.steps, *pair) for pair in zip(ours, theirs, strict=True)]
+
+    def ratios(boards: np.ndarray, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+        baselines = smoothed(_drawn(baseline, theirs, boards))
+        runners = smoothed(_drawn(runner, ours, boards))
+        pairs = zip(runners, baselines, strict=True)
+        return np.array([_ratio(runner.steps, *pair) for pair in pairs])
+
+    num_boards = baseline.solved.shape[2]
+    sizes = (num_boards, len(baseline.seeds), len(runner.seeds))
+    low, high = bootstrap(ratios, *sizes, seed=seed, method="nearest")
     mine, best_curve = _mean_curve(runner), _mean_curve(baseline)
     peak = _peak(baseline.steps, best_curve)
-    low, high = np.percentile(ratios, [2.5, 97.5], method="nearest")
     return Race(
         runner=runner.name,
         baseline=baseline.name,
@@ -215,7 +211,10 @@ def race(runner: Arm, baseline: Arm, *, seed: int = 0) -> Race:
         baseline_step=int(baseline.steps[peak]),
         runner_step=_first_step(runner.steps, mine, best_curve[peak]),
         ratio=Estimate(
-            figure=_ratio(runner.steps, mine, best_curve), low=float(low), high=float(high)
+            value=_ratio(runner.steps, mine, best_curve),
+            low=float(low),
+            high=float(high),
+            n=num_boards,
         ),
     )
 
@@ -263,21 +262,11 @@ def _first_step(steps: np.ndarray, curve: np.ndarray, value: float) -> float:
     return float(steps[reached[0]]) if len(reached) else math.inf
 
 
-_Resample = tuple[np.ndarray, np.ndarray]
-"""Rows of seeds and of boards."""
-
-
-def _resamples(
-    arm: Arm, rng: np.random.Generator, *, boards: Sequence[np.ndarray] | None = None
-) -> list[_Resample]:
-    num_seeds, _, num_boards = arm.solved.shape
-    if boards is None:
-        boards = list(rng.integers(0, num_boards, (_DRAWS, num_boards)))
-    return list(zip(rng.integers(0, num_seeds, (_DRAWS, num_seeds)), boards, strict=True))
-
-
-def _drawn(arm: Arm, resamples: Sequence[_Resample]) -> np.ndarray:
-    """Return ``[draws, T]`` mean success of each resample."""
+def _drawn(arm: Arm, seeds: np.ndarray, boards: np.ndarray) -> np.ndarray:
+    """Return ``[draws, T]`` mean success of each resample of seeds and boards."""
     return np.stack(
-        [arm.solved[seeds].mean(axis=0)[:, boards].mean(axis=1) for seeds, boards in resamples]
+        [
+            arm.solved[some].mean(axis=0)[:, others].mean(axis=1)
+            for some, others in zip(seeds, boards, strict=True)
+        ]
     )

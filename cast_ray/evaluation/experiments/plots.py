@@ -15,9 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from cast_ray.evaluation.experiments.arms import WAYPOINTS, Arm, Climb, Estimate, Played, Race, band
+from cast_ray.evaluation.experiments.arms import WAYPOINTS, Arm, Climb, Played, Race, band
 from cast_ray.evaluation.table_sections import ABSENT, markdown_table
 from cast_ray.files import written_aside
+from cast_ray.statistics import Estimate
 
 COLOURS = (
     *("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#2f4b7c"),
@@ -84,7 +85,7 @@ def draw_comparison(
 def _draw_curve(axes: Axes, arm: Arm, estimates: Sequence[Estimate], colour: str) -> None:
     low, high = [one.low for one in estimates], [one.high for one in estimates]
     axes.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
-    means = [one.figure for one in estimates]
+    means = [one.value for one in estimates]
     axes.plot(arm.steps, means, color=colour, linewidth=2, label=arm.name)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -217,7 +218,7 @@ def _tier_table(played: Sequence[Played]) -> str:
     for one in played:  # tiers are in the same order for all arms
         of = one.solved
         interval = f"{100 * of.low:.1f} to {100 * of.high:.1f}"
-        cells.setdefault(one.arm, []).append(f"{_percent(of.figure)} ({interval})")
+        cells.setdefault(one.arm, []).append(f"{_percent(of.value)} ({interval})")
     return markdown_table(
         ["trained by", *(f"{game}:{tier}" for game, tier in columns)],
         [[arm, *row] for arm, row in cells.items()],
@@ -230,7 +231,7 @@ def _race(found: Race) -> list[str]:
         _percent(found.best),
         str(found.baseline_step),
         _steps(found.runner_step),
-        _steps(found.ratio.figure, 2),
+        _steps(found.ratio.value, 2),
         _interval(found.ratio),
     ]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from cast_ray.runs.metrics import Success
-from cast_ray.runs.report.wording import percent
 from cast_ray.runs.report.line_chart import Scale, count_scale, value_scale
 from cast_ray.runs.report.svg import join, path, tag
+from cast_ray.runs.report.wording import percent
+from cast_ray.statistics import Success
 
 _MOST_TITLES = 120
 _FINE = 5.0  # narrower bars have no room for an edge

@@ -5,30 +5,25 @@ The charts of the held-out games: success by distance, and the cost along the sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import numpy as np
-from cast_ray.runs.report.read import Episode, Evaluation, share_solved
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 from markupsafe import Markup
+
+from cast_ray.runs.report.line_chart import Line, line_chart
 from cast_ray.runs.report.read import Episode, Evaluation, share_solved
 from cast_ray.runs.report.step_charts import Figure
-from cast_ray.runs.report.wording import GameWording, words_of
-from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import percent
-
-
-_BOOTSTRAP_SAMPLES = 2000
+from cast_ray.runs.report.wording import GameWording, percent, words_of
+from cast_ray.statistics import Estimate, mean_estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
     """What training changed, on boards that were played both times."""
 
-    difference: float
+    difference: Estimate
     """Mean over boards of the share solved after minus before."""
-    low: float
-    """95% bootstrap interval of it, boards resampled in pairs."""
-    high: float
     num_better: int
     """Boards solved more often than before."""
     num_same: int
@@ -52,12 +47,8 @@ def gain(before: Evaluation, after: Evaluation, *, seed: int) -> Gain | None:
     if not both:
         return None
     change = np.array([share_solved(later[p]) - share_solved(earlier[p]) for p in both])
-    draws = np.random.default_rng(seed).integers(0, len(both), (_BOOTSTRAP_SAMPLES, len(both)))
-    low, high = np.percentile(change[draws].mean(axis=1), [2.5, 97.5])
     return Gain(
-        difference=float(change.mean()),
-        low=float(low),
-        high=float(high),
+        difference=mean_estimate(change, seed=seed),
         num_better=int((change > 0).sum()),
         num_same=int((change == 0).sum()),
         num_worse=int((change < 0).sum()),

@@ -6,14 +6,12 @@ From values to pixels: where the ticks are and where a value lies.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from markupsafe import Markup
-from cast_ray.runs.report.svg import join, path, tag
 
+from markupsafe import Markup
+
+from cast_ray.runs.report.svg import join, path, tag
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 

@@ -5,28 +5,28 @@ The templates of the pages, and how all of them are filled in.
 
 from __future__ import annotations
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from cast_ray.files import written_aside
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report import (
-    step_charts,
     held_out,
-    wording,
     rollout_charts,
-    rollout_charts as time_chart,
+    step_charts,
+    wording,
 )
 from cast_ray.runs.report.bars import interval_chart
 from cast_ray.runs.report.boards import board_legend, draw_board
 from cast_ray.runs.report.held_out import choose_showcase, gain
-from cast_ray.runs.report.read import RunContents, read_run
-from cast_ray.runs.report.read import Evaluation
-from cast_ray.runs.report.wording import words_of
+from cast_ray.runs.report.read import Evaluation, RunContents, read_run
 from cast_ray.runs.report.step_table import TimeSplit, time_split, was_watched
+from cast_ray.runs.report.wording import words_of
 from cast_ray.runs.run_directory import RunDirectory
 
 

@@ -5,29 +5,26 @@ Played held-out games, read back from a table of ``SCORED_SCHEMA`` turn by turn.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from cast_ray.algorithms.credit import shifted_advantages
-from cast_ray.errors import RunDirectoryError
-from cast_ray.runs.metrics import Success
-from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
-import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-import polars as pl
-from cast_ray.config.train import TrainConfig
 from cast_ray.config.load import load_config
+from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.runs.metrics import StepMetrics, Success, read_metrics, success_rate
+from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
+from cast_ray.runs.metrics import StepMetrics, read_metrics
 from cast_ray.runs.recoveries import Recovery, read_recoveries
 from cast_ray.runs.report.step_table import wall_seconds
 from cast_ray.runs.run_directory import RunDirectory
-
+from cast_ray.statistics import Success, success_rate
 
 _COLUMNS = ["puzzle_id", "puzzle", "game", "answers", "actions", "effects", "states"]
 _COLUMNS += ["reward", "end_reason", "cost_to_go", "cost_status"]

@@ -1,8 +1,6 @@
-"""The charts of how a run's episodes were played: engines, queues, waits, caches, memory, faults.
+"""The charts of how a run's episodes were played, and of where its time went.
 
-What was not measured is left out, a whole figure where no step knows it.
-
-The chart of where the seconds went, and its table.
+Values that were not measured are left out; a chart without any value is left out, too.
 """
 
 from __future__ import annotations
@@ -10,20 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from cast_ray.runs.metrics import StepMetrics
+from operator import attrgetter
+
+from markupsafe import Markup
+
+from cast_ray.runs.metrics import StepMetrics, metric_texts
 from cast_ray.runs.recoveries import Recovery
 from cast_ray.runs.report.bars import Part, stacked_bars
-from cast_ray.runs.report.step_charts import SMALL, Figure, is_known, plain, small_figure, step_line
 from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import count, duration, percent, written
-from collections.abc import Sequence
-from dataclasses import dataclass
-from markupsafe import Markup
-from cast_ray.runs.metrics import StepMetrics
-from cast_ray.runs.report.bars import Part, stacked_bars
-from cast_ray.runs.report.wording import duration, percent
+from cast_ray.runs.report.step_charts import (
+    SMALL,
+    Figure,
+    is_known,
+    metric_figure,
+    plain,
+    step_line,
+)
 from cast_ray.runs.report.step_table import TimeSplit, time_split, was_watched
-
+from cast_ray.runs.report.wording import count, duration, percent, written
 
 _STYLES = "abcd"
 _STALE_PARTS = 4  # the last one holds everything older, too
@@ -78,26 +80,20 @@ def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list
             steps,
             "Waiting requests",
             (
-                ("mean", lambda row: row.engine_queue_mean),
-                ("largest", lambda row: row.engine_queue_max),
+                ("mean", attrgetter("engine_queue_mean")),
+                ("largest", attrgetter("engine_queue_max")),
             ),
             lambda value: f"{value:.3g}",
             "In an engine for one of its slots, over engines and seconds.",
         ),
-        _one(
-            steps,
-            "Wait in the queue",
-            lambda row: row.seconds_queueing,
-            lambda seconds: f"{seconds:.3g} s",
-            "Mean over requests, from arrival at the engine to the first computation.",
-        ),
+        _one(steps, "seconds_queueing"),
         *_tail_figures(steps, max_staleness),
         _several(
             steps,
             "Cache hits",
             (
-                ("prefixes", lambda row: row.prefix_hit_fraction),
-                ("solvers", lambda row: row.oracle_hit_fraction),
+                ("prefixes", attrgetter("prefix_hit_fraction")),
+                ("solvers", attrgetter("oracle_hit_fraction")),
             ),
             percent,
             "Prompt tokens that the engines had computed before; puzzles whose solver an oracle "
@@ -195,28 +191,16 @@ def _tail_figures(steps: Sequence[StepMetrics], max_staleness: int) -> list[Figu
         tail = "With max_staleness 0 nothing else may run then: the price of fresh weights."
         share = "With max_staleness 0 their places in the engines stay empty."
     return [
-        _one(
-            steps,
-            "Long tail",
-            lambda row: row.seconds_long_tail,
-            lambda seconds: f"{seconds:.3g} s",
-            f"From the end of nine tenths of the episodes to the last. {tail}",
-        ),
-        _one(
-            steps,
-            "Waiting for the slowest episode",
-            lambda row: row.waiting_fraction,
-            percent,
-            f"Share of episode-time after an episode’s own end. {share}",
-        ),
+        _one(steps, "seconds_long_tail", tail),
+        _one(steps, "waiting_fraction", share),
     ]
 
 
 def _faults(steps: Sequence[StepMetrics]) -> Figure | None:
     values: list[tuple[str, Value]] = [
-        ("groups lost", lambda row: row.lost_groups),
-        ("retries", lambda row: row.engine_retries),
-        ("overflows", lambda row: row.engine_overflows),
+        ("groups lost", attrgetter("lost_groups")),
+        ("retries", attrgetter("engine_retries")),
+        ("overflows", attrgetter("engine_overflows")),
     ]
     if not any(value(row) for _, value in values for row in steps):
         return None
@@ -230,14 +214,11 @@ def _faults(steps: Sequence[StepMetrics]) -> Figure | None:
     )
 
 
-def _one(
-    steps: Sequence[StepMetrics],
-    title: str,
-    value: Value,
-    write: Callable[[float], str],
-    caption: str,
-) -> Figure | None:
-    return small_figure(steps, title, value, write, caption) if is_known(steps, value) else None
+def _one(steps: Sequence[StepMetrics], name: str, remark: str = "") -> Figure | None:
+    """Return the chart of one metric, its text followed by a remark; None if it is not known."""
+    caption = f"{metric_texts()[name]} {remark}".rstrip()
+    known = is_known(steps, attrgetter(name))
+    return metric_figure(steps, name, caption=caption) if known else None
 
 
 def _several(

@@ -8,18 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from markupsafe import Markup
-from cast_ray.runs.metrics import StepMetrics
-from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import written
-from collections.abc import Sequence
-from cast_ray.runs.metrics import StepMetrics
-from cast_ray.runs.report.bars import Part, stacked_bars
-from cast_ray.runs.report.read import GroupCounts
-from cast_ray.runs.report.wording import GameWording
-from cast_ray.runs.report.line_chart import line_chart
-from cast_ray.runs.report.wording import percent, signed
+from operator import attrgetter
 
+from markupsafe import Markup
+
+from cast_ray.runs.metrics import METRICS, StepMetrics, metric_texts
+from cast_ray.runs.report.bars import Part, stacked_bars
+from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.read import GroupCounts
+from cast_ray.runs.report.wording import GameWording, percent, signed, written
 
 SMALL = (330, 180)
 """Width and height of a small chart, in pixels."""
@@ -36,21 +33,23 @@ class Figure:
     chart: Markup
 
 
-def small_figure(
-    steps: Sequence[StepMetrics],
-    title: str,
-    value: Callable[[StepMetrics], float],
-    write: Callable[[float], str],
-    caption: str,
-) -> Figure:
-    """Return the chart of one figure; a NaN is left out, and no newest value in words."""
+def metric_figure(steps: Sequence[StepMetrics], name: str, *, caption: str = "") -> Figure:
+    """Return the chart of one metric over the steps, without those that are NaN.
+
+    Args:
+        steps: at least one.
+        name: of the column.
+        caption: empty = what the metric says of itself.
+    """
+    metric, value = METRICS[name], attrgetter(name)
+    write = _WRITE.get(name, _WRITE.get(metric.unit, plain))
     return Figure(
-        title=title,
+        title=metric.label,
         latest=written(value(steps[-1]), write),
-        caption=caption,
+        caption=caption or metric_texts()[name],
         chart=line_chart(
-            [step_line(title, "a", steps, value)],
-            title=f"{title} over steps",
+            [step_line(metric.label, "a", steps, value)],
+            title=f"{metric.label} over steps",
             x_name="step",
             write=write,
             size=SMALL,
@@ -75,7 +74,15 @@ def plain(value: float) -> str:
     return f"{value:.3g}".replace("-", "−")
 
 
-_NAN = float("nan")
+_WRITE: dict[str, Callable[[float], str]] = {
+    "rollout_clip_fraction": lambda value: percent(value, digits=2),
+    "share": lambda value: percent(value, digits=1),
+    "seconds": lambda value: f"{value:.3g} s",
+    "moves": lambda value: signed(value, digits=2),
+    "turns": lambda value: f"{value:.1f}",
+    "tokens/s": lambda value: f"{value:,.0f}",
+}
+"""By column or unit."""
 
 
 def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[Figure]:
@@ -83,7 +90,7 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[F
     last = steps[-1]
     return [
         Figure(
-            title="Success",
+            title=METRICS["success"].label,
             latest=f"{percent(last.success)} of the last step’s episodes",
             caption=(
                 "Training: the step’s own episodes, sampled at temperature 1. Validation: a fixed "
@@ -91,7 +98,7 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[F
             ),
             chart=line_chart(
                 [
-                    step_line("training", "a", steps, lambda row: row.success),
+                    step_line("training", "a", steps, attrgetter("success")),
                     step_line("validation", "b", steps, _validation),
                 ],
                 title="Success in training and validation over steps",
@@ -109,8 +116,8 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[F
             ),
             chart=line_chart(
                 [
-                    step_line("progress", "a", steps, lambda row: row.progress_fraction),
-                    step_line("harmful", "c", steps, lambda row: row.harmful_fraction),
+                    step_line("progress", "a", steps, attrgetter("progress_fraction")),
+                    step_line("harmful", "c", steps, attrgetter("harmful_fraction")),
                 ],
                 title="Share of turns with progress and of harmful turns over steps",
                 x_name="step",
@@ -122,123 +129,23 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[F
 
 def turn_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[Figure]:
     """Return the small charts about episodes and turns."""
-    failures = small_figure(
-        steps,
-        "Episodes lost for good",
-        lambda row: row.lost_fraction,
-        lambda value: percent(value, digits=1),
-        words.failures,
-    )
+    losses = [metric_figure(steps, "lost_fraction", caption=words.failures)]
     return [
-        small_figure(
-            steps,
-            "Mean shifted advantage",
-            lambda row: row.shifted_advantage_mean,
-            lambda value: signed(value, digits=2),
-            words.mean_advantage,
-        ),
-        small_figure(
-            steps,
-            "Turns of an episode",
-            lambda row: row.turns_mean,
-            lambda value: f"{value:.1f}",
-            "Mean over the step; a solved board ends early.",
-        ),
-        *([failures] if words.failures else []),
-        small_figure(
-            steps,
-            "Turns without effect",
-            lambda row: row.ineffective_fraction,
-            lambda value: percent(value, digits=1),
-            "Valid actions that changed nothing: something was in the way.",
-        ),
-        small_figure(
-            steps,
-            "Turns without an action",
-            lambda row: row.invalid_fraction,
-            lambda value: percent(value, digits=1),
-            "No action could be read, or the rules forbid it.",
-        ),
-        small_figure(
-            steps,
-            "Tokens per second",
-            lambda row: row.tokens_per_s,
-            lambda value: f"{value:,.0f}",
-            "Tokens that the policy wrote, per second of generation.",
-        ),
+        metric_figure(steps, "shifted_advantage_mean", caption=words.mean_advantage),
+        metric_figure(steps, "turns_mean"),
+        *(losses if words.failures else []),
+        metric_figure(steps, "ineffective_fraction"),
+        metric_figure(steps, "invalid_fraction"),
+        metric_figure(steps, "tokens_per_s"),
     ]
 
 
 def health_figures(steps: Sequence[StepMetrics]) -> list[Figure]:
     """Return the small charts about the learner and the weight sync."""
-    divergence = small_figure(
-        steps,
-        "Divergence from the reference",
-        lambda row: row.kl,
-        plain,
-        "KL at the tokens in the loss, in nats, mean over the step’s updates.",
-    )
-    skipped = small_figure(
-        steps,
-        "Skipped updates",
-        lambda row: row.skipped_updates,
-        plain,
-        "Loss or gradient was not finite: the weights stayed as they were.",
-    )
-    return [
-        small_figure(steps, "Loss", lambda row: row.loss, plain, "Mean over the step’s updates."),
-        small_figure(
-            steps,
-            "Gradient norm",
-            lambda row: row.grad_norm,
-            plain,
-            "Before clipping, mean over the step’s updates.",
-        ),
-        small_figure(
-            steps,
-            "Clipped tokens",
-            lambda row: row.clip_fraction,
-            lambda value: percent(value, digits=1),
-            "Share of tokens whose ratio left the clip range.",
-        ),
-        small_figure(
-            steps,
-            "Entropy",
-            lambda row: row.entropy,
-            plain,
-            "Mean over the tokens in the loss, in nats.",
-        ),
-        small_figure(
-            steps,
-            "Logprob difference, mean",
-            lambda row: row.logprob_abs_diff,
-            plain,
-            "|engine − learner| of the same tokens before any update; in bf16, 0.01 is healthy.",
-        ),
-        small_figure(
-            steps,
-            "Logprob difference, largest",
-            lambda row: row.logprob_abs_diff_max,
-            plain,
-            "The worst single token of the step.",
-        ),
-        small_figure(
-            steps,
-            "Divergence of engine and learner",
-            lambda row: row.rollout_kl,
-            plain,
-            "KL(engine || learner) at the step’s tokens, in nats, before any update.",
-        ),
-        small_figure(
-            steps,
-            "Corrected tokens",
-            lambda row: row.rollout_clip_fraction,
-            lambda value: percent(value, digits=2),
-            "Share of tokens whose ratio learner / engine is beyond the cap.",
-        ),
-        *([divergence] if any(row.kl for row in steps) else []),
-        *([skipped] if any(row.skipped_updates for row in steps) else []),
-    ]
+    always = ("loss", "grad_norm", "clip_fraction", "entropy", "logprob_abs_diff")
+    always += ("logprob_abs_diff_max", "rollout_kl", "rollout_clip_fraction")
+    if_any = [name for name in ("kl", "skipped_updates") if any(map(attrgetter(name), steps))]
+    return [metric_figure(steps, name) for name in (*always, *if_any)]
 
 
 def group_figure(groups: Sequence[GroupCounts]) -> Figure:
@@ -274,4 +181,4 @@ def group_figure(groups: Sequence[GroupCounts]) -> Figure:
 
 
 def _validation(row: StepMetrics) -> float:
-    return _NAN if row.validation_success is None else row.validation_success
+    return math.nan if row.validation_success is None else row.validation_success

@@ -6,13 +6,13 @@ Where the seconds of a step go.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from cast_ray.runs.metrics import StepMetrics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
+
 from rich.text import Text
+
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report.wording import duration, percent, signed, written
 
@@ -109,8 +109,7 @@ def _split(row: StepMetrics, is_asynchronous: bool) -> TimeSplit | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(NamedTuple):
     """One column: where it stands, how wide it is and what it says of a step."""
 
     group: str
@@ -121,114 +120,59 @@ class Column:
     write: Callable[[StepMetrics], str]
 
 
-BESIDE_NOTE = "generation in brackets ran beside the learner"
-"""What a table with rows of asynchronous rollouts has to be told once."""
+OVERLAP_NOTE = "generation in brackets overlapped with the learner's work"
+"""Explains rows of asynchronous rollouts; shown once."""
 _UNKNOWN = "–"
+_EPISODES, _TURNS, _SECONDS = "episodes", "turns, by the solver", "seconds"
 
 
-def _number(value: float, layout: str = "{:.1f}") -> str:
+def _in_layout(value: float, layout: str = "{:.1f}") -> str:
     return written(value, layout.format, unknown=_UNKNOWN)
 
 
+def _number(name: str, layout: str = "{:.1f}") -> Callable[[StepMetrics], str]:
+    return lambda row: _in_layout(getattr(row, name), layout)
+
+
+def _share(name: str) -> Callable[[StepMetrics], str]:
+    return lambda row: percent(getattr(row, name))
+
+
+def _validation(row: StepMetrics) -> str:
+    return "" if row.validation_success is None else percent(row.validation_success)
+
+
+def _no_op(row: StepMetrics) -> str:
+    return percent(row.ineffective_fraction + row.invalid_fraction)
+
+
+def _credit(row: StepMetrics) -> str:
+    return signed(row.shifted_advantage_mean, digits=2)
+
+
 def _generation(row: StepMetrics) -> str:
-    return _number(row.seconds_generation, "({:.1f})" if row.staleness_max else "{:.1f}")
+    return _in_layout(row.seconds_generation, "({:.1f})" if row.staleness_max else "{:.1f}")
+
+
+def _other(row: StepMetrics) -> str:
+    return _in_layout(time_split([row]).other) if was_watched(row) else _UNKNOWN
 
 
 _COLUMNS = (
-    Column(
-        group="episodes",
-        name="solved",
-        width=8,
-        style="bold",
-        write=lambda row: percent(row.success),
-    ),
-    Column(
-        group="episodes",
-        name="valid.",
-        width=7,
-        style="bold cyan",
-        write=lambda row: "" if row.validation_success is None else percent(row.validation_success),
-    ),
-    Column(
-        group="episodes",
-        name="turns",
-        width=6,
-        style="",
-        write=lambda row: f"{row.turns_mean:.1f}",
-    ),
-    Column(
-        group="episodes",
-        name="lost",
-        width=5,
-        style="",
-        write=lambda row: percent(row.lost_fraction),
-    ),
-    Column(
-        group="turns, by the solver",
-        name="progress",
-        width=10,
-        style="green",
-        write=lambda row: percent(row.progress_fraction),
-    ),
-    Column(
-        group="turns, by the solver",
-        name="harm",
-        width=5,
-        style="yellow",
-        write=lambda row: percent(row.harmful_fraction),
-    ),
-    Column(
-        group="turns, by the solver",
-        name="no-op",
-        width=6,
-        style="",
-        write=lambda row: percent(row.ineffective_fraction + row.invalid_fraction),
-    ),
-    Column(
-        group="turns, by the solver",
-        name="credit",
-        width=7,
-        style="",
-        write=lambda row: signed(row.shifted_advantage_mean, digits=2),
-    ),
-    Column(
-        group="seconds",
-        name="gen",
-        width=7,
-        style="",
-        write=_generation,
-    ),
-    Column(
-        group="seconds",
-        name="solver",
-        width=7,
-        style="dim",
-        write=lambda row: _number(row.seconds_solver, "({:.1f})"),
-    ),
-    Column(
-        group="seconds",
-        name="learn",
-        width=6,
-        style="",
-        write=lambda row: _number(row.seconds_learner),
-    ),
-    Column(
-        group="seconds", name="sync", width=5, style="", write=lambda row: _number(row.seconds_sync)
-    ),
-    Column(
-        group="seconds",
-        name="other",
-        width=6,
-        style="",
-        write=lambda row: _number(time_split([row]).other) if was_watched(row) else _UNKNOWN,
-    ),
-    Column(
-        group="",
-        name="tokens/s",
-        width=10,
-        style="",
-        write=lambda row: _number(row.tokens_per_s, "{:,.0f}"),
-    ),
+    Column(_EPISODES, "solved", 8, "bold", _share("success")),
+    Column(_EPISODES, "valid.", 7, "bold cyan", _validation),
+    Column(_EPISODES, "turns", 6, "", _number("turns_mean")),
+    Column(_EPISODES, "lost", 5, "", _share("lost_fraction")),
+    Column(_TURNS, "progress", 10, "green", _share("progress_fraction")),
+    Column(_TURNS, "harm", 5, "yellow", _share("harmful_fraction")),
+    Column(_TURNS, "no-op", 6, "", _no_op),
+    Column(_TURNS, "credit", 7, "", _credit),
+    Column(_SECONDS, "gen", 7, "", _generation),
+    Column(_SECONDS, "solver", 7, "dim", _number("seconds_solver", "({:.1f})")),
+    Column(_SECONDS, "learn", 6, "", _number("seconds_learner")),
+    Column(_SECONDS, "sync", 5, "", _number("seconds_sync")),
+    Column(_SECONDS, "other", 6, "", _other),
+    Column("", "tokens/s", 10, "", _number("tokens_per_s", "{:,.0f}")),
 )
 _FIRST_TO_GO = ("no-op", "tokens/s", "lost", "valid.", "turns", "sync", "solver")
 """Columns that a narrow terminal does without, in this order."""
@@ -280,7 +224,7 @@ def step_sentence(row: StepMetrics, *, total_steps: int, seconds_left: float) ->
         f"no effect {percent(row.ineffective_fraction + row.invalid_fraction)}, "
         f"credit {signed(row.shifted_advantage_mean, digits=2)} | "
         f"{row.seconds_total:.1f} s: {_time_sentence(row)} | "
-        f"{_number(row.tokens_per_s, '{:,.0f}')} tokens/s, {duration(seconds_left)} left"
+        f"{_in_layout(row.tokens_per_s, '{:,.0f}')} tokens/s, {duration(seconds_left)} left"
     )
 
 
@@ -290,6 +234,6 @@ def _time_sentence(row: StepMetrics) -> str:
     split = time_split([row])
     beside = f" and {split.generation_beside:.1f} beside the learner" if row.staleness_max else ""
     return (
-        f"generation {split.generation:.1f}{beside} (solver beside it {_number(split.solver)}), "
+        f"generation {split.generation:.1f}{beside} (solver beside it {_in_layout(split.solver)}), "
         f"learner {split.learner:.1f}, sync {split.sync:.1f}, other {split.other:.1f}"
     )

@@ -21,11 +21,11 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from cast_ray.runs.metrics import StepMetrics, Success
-from cast_ray.runs.report.wording import duration, percent, points
-from cast_ray.runs.report.step_table import BESIDE_NOTE, StepTable, step_sentence
-from cast_ray.runs.report.step_table import wall_seconds
+from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.remote_directories import PathOrUri, below
+from cast_ray.runs.report.step_table import OVERLAP_NOTE, StepTable, step_sentence, wall_seconds
+from cast_ray.runs.report.wording import duration, percent, points
+from cast_ray.statistics import Success
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WARM_START_LINES = 10  # a log gets so many lines of the warm start
@@ -108,7 +108,7 @@ class TrainProgress:
                 self._table = StepTable(self._console.width)
                 self._write(Text(), *self._table.header(), wrap=False)
             if row.staleness_max and not any(seen.staleness_max for seen in self._steps.rows[:-1]):
-                self.note(BESIDE_NOTE)
+                self.note(OVERLAP_NOTE)
             line = self._table.row(row, total_steps=total_steps, seconds_left=left)
             self._write(line, wrap=False)
         else:

@@ -5,20 +5,20 @@ What the page about the theorem says in words and numbers; the pictures are ``th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from cast_ray.runs.report.wording import percent, tiny
-from cast_ray.algorithms.theory.measurements import TheoryNumbers
 import re
+from dataclasses import dataclass
 from pathlib import Path
+
 from markupsafe import Markup, escape
+
+from cast_ray.algorithms.theory.measurements import TheoryNumbers
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
 from cast_ray.runs.report import wording
 from cast_ray.runs.report.boards import draw_board
 from cast_ray.runs.report.page import page_templates
 from cast_ray.runs.report.theory_charts import approximation_figures
-from cast_ray.algorithms.theory.measurements import TheoryNumbers
-
+from cast_ray.runs.report.wording import percent, tiny
 
 TOLERANCE = 1e-6
 """Largest difference at which a claim counts as exact; what is seen is rounding, about 1e-16."""

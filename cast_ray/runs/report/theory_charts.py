@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from cast_ray.runs.report.line_chart import Line, line_chart
-from cast_ray.runs.report.wording import percent, tiny
 from cast_ray.algorithms.theory.approximations import Curve
 from cast_ray.algorithms.theory.measurements import TheoryNumbers
+from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.wording import percent, tiny
 
 _SIZE = (420, 220)
 _STYLES = ("a", "b", "c")

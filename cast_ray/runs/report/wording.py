@@ -5,9 +5,9 @@ The words in which games differ: what the cost counts, and what an infinite one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
 from cast_ray.games.game import Status
 from cast_ray.games.puzzles import Puzzle, read_puzzles
-from cast_ray.runs.metrics import Success, success_rate
 from cast_ray.seeds import derive_seed
+from cast_ray.statistics import Success, success_rate
 from cast_ray.training.value_net.directory import STAGES, ValueNetDirectory
 from cast_ray.training.value_net.page import write_value_net_page
 from cast_ray.training.value_net.quality import JudgedState, TeacherQuality, teacher_quality
@@ -70,7 +70,7 @@ class ValueNetAnalysis:
         if self.look_ahead is not None:
             rates["solved looking ahead"] = self.look_ahead
         figures = {
-            name: (found.figure, found.low, found.high) for name, found in named.items() if found
+            name: (found.value, found.low, found.high) for name, found in named.items() if found
         } | {name: (rate.success, rate.low, rate.high) for name, rate in rates.items()}
         return [
             f"{name:<28} {figure:.3f}  ({low:.3f} to {high:.3f})"

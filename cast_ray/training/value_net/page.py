@@ -11,14 +11,13 @@ import numpy as np
 from markupsafe import Markup
 
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.runs.metrics import Success
 from cast_ray.runs.report.boards import draw_board
 from cast_ray.runs.report.line_chart import Line, line_chart
 from cast_ray.runs.report.page import page_templates
 from cast_ray.runs.report.step_charts import Figure
 from cast_ray.runs.report.wording import percent, signed, words_of
+from cast_ray.statistics import Estimate, Success
 from cast_ray.training.value_net.quality import (
-    Estimate,
     JudgedState,
     TeacherQuality,
     by_distance,
@@ -126,7 +125,7 @@ def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
     return [
         _Headline(
             name=name,
-            figure=write(found.figure),
+            figure=write(found.value),
             interval=f"{write(found.low)} to {write(found.high)}",
             meaning=meaning,
         )

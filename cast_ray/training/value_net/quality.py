@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
+from cast_ray.statistics import Estimate, bootstrap
+
 NUM_RESAMPLES = 1_000
 
 
@@ -38,15 +40,6 @@ class JudgedState:
     def network_choice(self) -> int:
         """Return the place of the action with the largest value after it, the first of equals."""
         return int(np.argmax(self.values_after))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """A figure and the 95% bootstrap interval over puzzles."""
-
-    figure: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +138,10 @@ def _estimate(
     for state in states:
         of_puzzle.setdefault(state.puzzle, []).append(state)
     groups = list(of_puzzle.values())
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(NUM_RESAMPLES):
-        again = figure([s for g in rng.integers(len(groups), size=len(groups)) for s in groups[g]])
-        if again is not None:
-            drawn.append(again)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Estimate(figure=found, low=float(low), high=float(high))
+
+    def of_draws(draws: np.ndarray) -> np.ndarray:
+        values = (figure([s for place in draw for s in groups[place]]) for draw in draws)
+        return np.array([value for value in values if value is not None])
+
+    low, high = bootstrap(of_draws, len(groups), seed=seed, num_draws=NUM_RESAMPLES)
+    return Estimate(value=found, low=float(low), high=float(high), n=len(groups))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from serve.site.runs.browser import RunBrowser
 from serve.site.runs.details import MetricColumns, RunDetails, RunSummary
-from serve.site.runs.steps import GroupRow, StepFilter, StepPage, TrajectoryRow
 from serve.site.runs.episode import StoredEpisode, StoredTurn, TurnAdvantages
+from serve.site.runs.steps import GroupRow, StepFilter, StepPage, TrajectoryRow
 
 __all__ = [
     "GroupRow",

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from cast_ray.config.load import load_config
 from cast_ray.errors import CastRayError, RunDirectoryError, StepUnknown, TrajectoryUnknown
-from cast_ray.runs.metrics import Success
+from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.statistics import Success
 from serve.site.runs.details import (
     MetricColumns,
     RunDetails,
@@ -22,11 +23,9 @@ from serve.site.runs.details import (
     summary_of,
     unreadable,
 )
-from serve.site.runs.root import ReadCache
-from serve.site.runs.root import RunRoot
-from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
 from serve.site.runs.episode import StoredEpisode, read_episode
-from cast_ray.runs.run_directory import RunDirectory
+from serve.site.runs.root import ReadCache, RunRoot
+from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
 
 T = TypeVar("T")
 

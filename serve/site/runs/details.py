@@ -14,7 +14,8 @@ import polars as pl
 
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ColumnUnknown, RunDirectoryError
-from cast_ray.runs.metrics import Success, read_metrics_frame, success_rate
+from cast_ray.runs.metrics import read_metrics_frame
+from cast_ray.statistics import Success, success_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

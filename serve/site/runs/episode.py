@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cast_ray.games.costs import ToldCost, told_cost
 from cast_ray.errors import CastRayError, TrajectoryError
 from cast_ray.games import get_game
+from cast_ray.games.analysis import VisibleBoard, visible_board
+from cast_ray.games.costs import ToldCost, told_cost
 from cast_ray.games.game import Game
 from cast_ray.games.turn_quality import turn_regrets
-from serve.site.runs.steps import read_row
 from cast_ray.rollout.trajectory import costs_of
-from cast_ray.games.analysis import VisibleBoard, visible_board
+from serve.site.runs.steps import read_row
 
 _COLUMNS = (
     "step", "group", "episode", "attempt", "game", "tier", "puzzle_id", "puzzle", "turn_budget",

@@ -6,16 +6,14 @@ What was read from files, kept until they change.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-from cast_ray.errors import RunDirectoryError, RunUnknown
-from cast_ray.runs.run_directory import RunDirectory
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
 
+from cast_ray.errors import RunDirectoryError, RunUnknown
+from cast_ray.runs.run_directory import RunDirectory
 
 MAX_DEPTH = 4
 """Folders between the root and a run: a sweep's runs are two below it."""

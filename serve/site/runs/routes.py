@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from cast_ray.games.analysis import Analysis, Analyst
-from serve.site.runs import RunBrowser, StepFilter, StoredEpisode, StoredTurn
 from serve.site import schemas
+from serve.site.runs import RunBrowser, StepFilter, StoredEpisode, StoredTurn
 from serve.site.turn_values import excess_risk, shown_analysis
 
 _Run = Annotated[str, Query(max_length=500, description="As the list of runs names it.")]

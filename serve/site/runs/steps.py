@@ -5,22 +5,19 @@ Columns and rows of a step's file, and nothing else of it: the tokens are most o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-import pyarrow as pa
-import pyarrow.parquet as pq
-from cast_ray.errors import TrajectoryError
-from cast_ray.rollout.trajectory import BATCH_SCHEMA
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cast_ray.errors import TrajectoryError
 from cast_ray.games.costs import ToldCost, told_cost
 from cast_ray.games.game import Effect
 from cast_ray.games.turn_quality import max_regret
-from cast_ray.rollout.trajectory import costs_of
-
+from cast_ray.rollout.trajectory import BATCH_SCHEMA, costs_of
 
 _PER_TURN = (
     "answers", "actions", "turn_starts", "turn_ends", "shifted_advantages", "solver_advantages",

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import ray
 import torch
-from stores import CREDENTIALS, S3Server, environment
 
+from cast_ray.cluster.session import start_ray
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.runs.object_store import check_reachable, list_files
 from cast_ray.runs.remote_directories import download_directory, is_whole, upload_directory
@@ -26,6 +26,7 @@ from tests.support.learner_double import (
     settings_for,
 )
 from tests.support.learner_processes import LearnerProcesses, tensors_of
+from tests.support.stores import CREDENTIALS, S3Server, environment
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -47,7 +48,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def processes(uri: str) -> Iterator[LearnerProcesses]:
     # After the environment, which its processes are to have.
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_ray(num_cpus=2)
     yield LearnerProcesses()
     ray.shutdown()
 

@@ -21,6 +21,7 @@ import ray
 import torch
 from transformers import Qwen3ForCausalLM
 
+from cast_ray.cluster.session import start_ray
 from cast_ray.errors import TransferBroken, WeightSyncError
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest, publish_weights
@@ -120,7 +121,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("broadcast")
     model = build_tiny_model(folder / "model", seed=0)
     environment, fault_file = install_faulty_receiver(folder)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_ray(num_cpus=2)
     actor: Any = ray.remote(SenderHost)
     engines = deploy_engines(
         "cast",

@@ -24,6 +24,7 @@ import torch
 from ray import serve as ray_serve
 from transformers import Qwen3ForCausalLM
 
+from cast_ray.cluster.session import start_ray
 from cast_ray.errors import EngineError, RemoteTimeout, WeightSyncError
 from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
 from cast_ray.weights.manifest import WeightManifest, publish_weights
@@ -112,7 +113,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("engine")
     model = build_tiny_model(folder / "model", seed=0)
     environment, fault_file = install_faulty_receiver(folder)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_ray(num_cpus=2)
     options = {
         "num_engines": 1,
         "num_cpus": 1,

@@ -22,6 +22,7 @@ import ray
 from ray.serve.handle import DeploymentHandle
 from transformers import Qwen3ForCausalLM
 
+from cast_ray.cluster.session import start_ray
 from cast_ray.errors import RemoteTimeout
 from cast_ray.rollout.generate import Completion, GenerateRequest
 from cast_ray.weights.manifest import WeightManifest, publish_weights
@@ -138,7 +139,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("engine_life")
     model = build_tiny_model(folder / "model", seed=0)
     environment, fault_file = install_faulty_receiver(folder)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_ray(num_cpus=2)
     engines = deploy_engines(
         "life",
         num_engines=2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import time
@@ -14,6 +13,7 @@ from dataclasses import fields
 import pytest
 import ray
 
+from cast_ray.cluster.session import start_ray
 from cast_ray.training import prometheus as table
 from cast_ray.training.prometheus import MetricsExporter
 from cast_ray.training.snapshot import Look
@@ -34,14 +34,7 @@ def address() -> Iterator[str]:
     """Start a Ray that hands on its figures every second, as a local run starts it otherwise."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_metrics_report_interval_ms", str(1000 * _REPORT_S))
-        ray.init(
-            address="local",
-            num_cpus=1,
-            include_dashboard=False,
-            object_store_memory=100 * 2**20,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-        )
+        start_ray(num_cpus=1, object_store_bytes=100 * 2**20)
         (node,) = ray.nodes()
         yield f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
         ray.shutdown()

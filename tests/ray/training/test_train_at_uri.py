@@ -17,13 +17,13 @@ import polars as pl
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from stores import CREDENTIALS, S3Server, environment
 
 from cast_ray.runs.object_store import list_files, read_bytes, write_bytes
 from cast_ray.runs.remote_lock import read_claim
 from cast_ray.runs.remote_run import OWNER, download_run, readable_copy
 from cast_ray.runs.uris import child_uri
 from cast_ray.training.replay.replay import replay_run
+from tests.support.stores import CREDENTIALS, S3Server, environment
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 
