@@ -30,8 +30,8 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.trl_loop import TrlSteps
 from cast_ray.algorithms import losses
-from cast_ray.algorithms.objective import Objective
 from cast_ray.cluster.session import ray_session
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
@@ -40,7 +40,6 @@ from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.policy import load_policy
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
-from cast_ray.training.update import objective_of
 from cast_ray.training.warm_start import build_initial_model, demonstrations
 from cast_ray.training.workers import learner_settings
 from solver_actors.registry import StartSolver
@@ -52,12 +51,12 @@ class BareLoop:
     def __init__(
         self,
         settings: LearnerSettings,
-        objective: Objective,
+        objective: ObjectiveConfig,
         *,
         layout: Literal["packed", "padded"],
     ) -> None:
         """Load the policy."""
-        torch.set_num_threads(settings.num_threads)
+        torch.set_num_threads(settings.config.num_threads)
         self._settings, self._objective, self._layout = settings, objective, layout
         if layout == "packed":
             self._model = load_policy(Path(settings.model_dir), dtype=torch.bfloat16)
@@ -70,9 +69,9 @@ class BareLoop:
         self._wide = [weight.detach().float().clone() for weight in self._weights]
         self._optimizer = torch.optim.AdamW(
             self._wide,
-            lr=settings.lr,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
+            lr=settings.config.lr,
+            betas=settings.config.betas,
+            weight_decay=settings.config.weight_decay,
         )
 
     def update(self, table: pa.Table, rows: np.ndarray, start_logprobs: np.ndarray) -> float:
@@ -111,7 +110,7 @@ class BareLoop:
         for row in rows:
             size = longest if self._layout == "padded" else int(lengths[row])
             used = sum(longest if self._layout == "padded" else lengths[r] for r in cuts[-1])
-            if cuts[-1] and used + size > self._settings.tokens_per_micro_batch:
+            if cuts[-1] and used + size > self._settings.config.tokens_per_micro_batch:
                 cuts.append([])
             cuts[-1].append(int(row))
         self._longest = longest
@@ -146,7 +145,7 @@ class BareLoop:
             assert weight.grad is not None
             wide.grad = weight.grad.float()
             weight.grad = None
-        torch.nn.utils.clip_grad_norm_(self._wide, self._settings.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(self._wide, self._settings.config.max_grad_norm)
         self._optimizer.step()
         with torch.no_grad():
             for wide, weight in zip(self._wide, self._weights, strict=True):
@@ -195,7 +194,7 @@ def bench_learner() -> dict[str, float]:
 def _measure(
     settings: LearnerSettings, table: pa.Table
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
-    objective = replace(objective_of(TrainConfig()), rollout_correction="none")
+    objective = replace(TrainConfig().objective, rollout_correction="none")
     env_vars = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "DS_ACCELERATOR": "cpu"}
     loops: dict[str, Any] = {  # Any: Ray's handles have the actor's methods, and .remote
         layout: ray.remote(BareLoop)
@@ -203,14 +202,7 @@ def _measure(
         .remote(settings, objective, layout=layout)
         for layout in ("packed", "padded")
     }
-    group = LearnerGroup(
-        settings,
-        num_ranks=1,
-        num_cpus=1,
-        num_gpus=0,
-        timeout_s=_TIMEOUT_S,
-        health_timeout_s=60.0,
-    )
+    group = LearnerGroup(settings, replace(TrainConfig().resources, learner_ranks=1))
     try:
         rows, reference = np.arange(table.num_rows), ray.put(table)
         start = ray.put(group.logprobs(reference))
@@ -234,7 +226,7 @@ def _measure(
 
 
 def _trl_seconds(
-    settings: LearnerSettings, objective: Objective, table: pa.Table, env_vars: dict[str, str]
+    settings: LearnerSettings, objective: ObjectiveConfig, table: pa.Table, env_vars: dict[str, str]
 ) -> list[float]:
     options = {"num_cpus": 1, "runtime_env": {"env_vars": env_vars}}
     steps: Any = ray.remote(TrlSteps).options(**options).remote(settings, objective, table)
@@ -275,8 +267,7 @@ def _settings_and_table(folder: Path) -> tuple[LearnerSettings, pa.Table]:
         ends_dead=True,
         seed=_SEED,
     )
-    settings = replace(learner_settings(config, model_dir=model_dir), num_threads=1)
-    return settings, _with_made_up_credit(played)
+    return learner_settings(config, model_dir=model_dir), _with_made_up_credit(played)
 
 
 def _with_made_up_credit(played: pa.Table) -> pa.Table:

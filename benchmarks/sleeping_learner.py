@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.learner.batching import flat_column
 from cast_ray.learner.settings import UpdateStats
 from cast_ray.runs.directories import make_partial, publish
@@ -31,7 +31,7 @@ class SleepingLearner:
         self,
         table: ray.ObjectRef,
         rows: np.ndarray,
-        objective: Objective,
+        objective: ObjectiveConfig,
         start_logprobs: ray.ObjectRef,
         reference_logprobs: ray.ObjectRef | None = None,
     ) -> UpdateStats:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.learner.batching import loss_mask, row_offsets
 from cast_ray.learner.settings import LearnerSettings
 
@@ -27,13 +27,15 @@ SEQUENCES_A_PASS = 4
 class TrlSteps:
     """TRL's trainer in this process. Any: TRL is optional."""
 
-    def __init__(self, settings: LearnerSettings, objective: Objective, table: pa.Table) -> None:
+    def __init__(
+        self, settings: LearnerSettings, objective: ObjectiveConfig, table: pa.Table
+    ) -> None:
         """Create a trainer that learns from one table repeatedly."""
         import torch
         from datasets import Dataset  # pyright: ignore[reportMissingImports]
         from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 
-        torch.set_num_threads(settings.num_threads)
+        torch.set_num_threads(settings.config.num_threads)
         self._rollouts, num_rows = rollouts_of(table), table.num_rows
         rewards = np.random.default_rng(0).integers(0, 2, num_rows).astype(float).tolist()
         self.trainer: Any = GRPOTrainer(
@@ -47,7 +49,7 @@ class TrlSteps:
                 per_device_train_batch_size=SEQUENCES_A_PASS,
                 gradient_accumulation_steps=num_rows // SEQUENCES_A_PASS,
                 num_generations=GROUP_SIZE,
-                learning_rate=settings.lr,
+                learning_rate=settings.config.lr,
                 lr_scheduler_type="constant",
                 beta=0.0,
                 epsilon=objective.clip_low,

@@ -7,7 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
-from cast_ray.config.reference import ConfigKey, config_reference
+from cast_ray.cli.config import described_keys
+from cast_ray.config.reference import ConfigKey
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.runs.metrics import METRIC_TYPES, METRICS, metric_texts
@@ -41,7 +42,7 @@ def configuration() -> str:
     for kind, command in ((TrainConfig, "train"), (ValueNetConfig, "value-net train")):
         parts.append(f"\n## cast-ray {command}\n")
         sections: dict[str, list[ConfigKey]] = {}
-        for one in config_reference(kind):
+        for one in described_keys(kind):
             sections.setdefault(one.key.rpartition(".")[0], []).append(one)
         for name, keys in sections.items():
             parts.append(f"\n### {name or 'Top level'}\n\n{_summary(kind, name)}\n\n")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
@@ -96,6 +97,7 @@ def open_run(
     if isinstance(location, Uri):
         check_reachable(location, timeout_s=REACH_S)
     check_vllm_options(config.engine.vllm)
+    get_transform(config.advantage.transform)  # refuses an unknown name
     _check_reference(config.objective)
     with ExitStack() as on_failure:
         if resume:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -47,15 +46,13 @@ def build_initial_model(
     seed: int,
 ) -> int:
     """Write the untrained small policy and its tokenizer; return the number of parameters."""
-    shape = asdict(policy)
-    del shape["path"]
     return build_small_policy(
         directory,
+        policy,
         corpus=_corpus(game, turn_budget, puzzles[:_CORPUS_PUZZLES]),
         cells="".join(puzzle.board for puzzle in puzzles[:_CORPUS_PUZZLES]),
         max_position_embeddings=max_tokens,
         seed=derive_seed(seed, "initial model"),
-        **shape,
     )
 
 

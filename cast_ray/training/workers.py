@@ -287,26 +287,13 @@ def start_pool(
 
 
 def learner_settings(config: TrainConfig, *, model_dir: PathOrUri) -> LearnerSettings:
-    """Return what every rank of a run's learner is told."""
-    learner, reference = config.learner, config.objective.reference
+    """Return what every rank of a run's learner is given."""
+    reference = config.objective.reference
     return LearnerSettings(
+        config=config.learner,
         model_dir=str(model_dir.absolute()),
-        lr=learner.lr,
-        betas=learner.betas,
-        weight_decay=learner.weight_decay,
-        max_grad_norm=learner.max_grad_norm,
-        zero_stage=learner.zero_stage,
-        dtype=learner.dtype,
-        tokens_per_micro_batch=learner.tokens_per_micro_batch,
-        seed=derive_seed(config.seed, "learner") % 2**31,
-        timeout_s=learner.timeout_s,
-        num_threads=learner.num_threads,
-        tokens_per_logit_chunk=learner.tokens_per_logit_chunk,
-        lora_rank=learner.lora_rank,
-        lora_alpha=learner.lora_alpha,
-        gradient_checkpointing=learner.gradient_checkpointing,
-        offload_optimizer=learner.offload_optimizer,
         reference_dir="" if reference == "start" else str(path_or_uri(reference).absolute()),
+        seed=derive_seed(config.seed, "learner") % 2**31,
     )
 
 
@@ -327,16 +314,11 @@ def start_learner(
         model_dir: the model that they load.
         place: from ``reserve_learner``; None = a new one.
     """
-    learner, resources = config.learner, config.resources
     return LearnerGroup(
         learner_settings(config, model_dir=model_dir),
-        num_ranks=resources.learner_ranks,
-        num_cpus=resources.cpus_per_learner_rank,
-        num_gpus=resources.gpus_per_learner_rank,
-        timeout_s=learner.timeout_s + 60,
-        health_timeout_s=learner.health_timeout_s,
+        config.resources,
         place=place,
-        place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(resources)),
+        place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(config.resources)),
     )
 
 

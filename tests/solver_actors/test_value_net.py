@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cast_ray.algorithms.credit import add_advantages
+from cast_ray.config.learning import AdvantageConfig
 from cast_ray.errors import ModelError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.game import Status
@@ -201,7 +202,7 @@ def test_credit_is_twice_the_gain_in_value() -> None:
     estimates = estimates_of(row)
     assert estimates is not None
     assert estimates.tolist() == (-2 * values).tolist()
-    batch, summary = add_advantages(pa.Table.from_batches([scored]), alpha=0.1)
+    batch, summary = add_advantages(pa.Table.from_batches([scored]), AdvantageConfig(alpha=0.1))
     shifted = batch["shifted_advantages"][0].as_py()
     expected = 2 * np.diff(values) * [0, 1, 0, 1, 1]
     assert shifted == pytest.approx(expected.tolist())
@@ -215,7 +216,7 @@ def test_scale_stretches_the_credit_and_nothing_else() -> None:
     for scale in (2.0, 6.0):
         entry = value_net_entry(oracle_of(made, scale=scale))
         scored = pa.Table.from_batches([Oracle(max_bytes=2**20, estimator=entry).score(batch)])
-        wide, _ = add_advantages(scored, alpha=0.1)
+        wide, _ = add_advantages(scored, AdvantageConfig(alpha=0.1))
         found.append(np.array(wide["shifted_advantages"][0].as_py()))
     np.testing.assert_allclose(found[1], 3 * found[0], rtol=1e-6)
 

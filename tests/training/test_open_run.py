@@ -63,6 +63,14 @@ def test_reference_model_that_no_objective_asks_for_need_not_be_there(tmp_path: 
         opened(tmp_path, "algorithm=dapo", "objective.reference=/nowhere")
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_unknown_transform_is_refused_with_the_known_ones(tmp_path: Path, *, resume: bool) -> None:
+    with pytest.raises(ConfigError, match=r"advantage\.transform .*asinh.*, got 'sqrt'"):
+        opened(tmp_path, "advantage.transform=sqrt", resume=resume)
+
+    assert not list(tmp_path.iterdir())
+
+
 def test_learner_is_told_the_reference_wherever_its_process_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

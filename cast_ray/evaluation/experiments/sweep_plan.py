@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError
@@ -196,6 +197,7 @@ def _trials(
         ]
         try:
             config = load_config(file, [*fixed, *overrides])
+            get_transform(config.advantage.transform)
         except ConfigError as error:
             refused.append(f"{_words(own)}: {error}")
             continue

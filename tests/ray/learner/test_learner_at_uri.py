@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -58,13 +58,7 @@ def settings(uri: Uri, tmp_path_factory: pytest.TempPathFactory) -> LearnerSetti
     policy = build_policy(tmp_path_factory.mktemp("policy") / "tiny")
     upload_directory(policy, uri / "start_model")
     made = settings_for(policy, optimizer="adamw", lr=1e-2, max_grad_norm=1.0, zero_stage=2)
-    return LearnerSettings(
-        **{**_fields(made), "model_dir": uri / "start_model"},
-    )
-
-
-def _fields(settings: LearnerSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    return replace(made, model_dir=uri / "start_model")
 
 
 def _assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
