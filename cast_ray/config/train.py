@@ -184,7 +184,8 @@ class EngineConfig:
     as ``{gpu_memory_utilization: 0.8}``; for training's engines and ``cast-ray serve``."""
 
     def __post_init__(self) -> None:
-        at_least(1, self, "engine.", "tensor_parallel_size", "kv_cache_gib")
+        at_least(1, self, "engine.", "tensor_parallel_size")
+        require(self.kv_cache_gib > 0, "engine.kv_cache_gib", "> 0", self.kv_cache_gib)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from fastapi.sse import format_sse_event
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
 
 from cast_ray.errors import CastRayError
@@ -262,11 +262,8 @@ def _agent(site: Site) -> Agent:
 
 async def _events(session: Session, after: int) -> AsyncIterator[bytes]:
     async for turn in session.follow(after, ping_s=PING_S):
-        if turn is None:
-            yield ": ping\n\n"
-        else:
-            yield _event("turn", turn.model_dump_json(), number=turn.turn)
-    yield _event("end", (await session.episode()).model_dump_json())
+        yield KEEPALIVE_COMMENT if turn is None else _event("turn", turn, number=str(turn.turn))
+    yield _event("end", await session.episode())
 
 
 def _event(name: str, data: BaseModel, *, number: str | None = None) -> bytes:
