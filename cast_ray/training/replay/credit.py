@@ -75,7 +75,8 @@ def credit_mismatches(
         is_complete: whether no row is missing; otherwise the RMS is unknown and solver advantages
             are not compared.
     """
-    recomputed = []
+    recomputed: list[pa.Table] = []
+    failure: Exception | None = None
     for scored in (stored.select(SCORED_SCHEMA.names), _with_columns(stored, replayed)):
         try:
             recomputed.append(credit.add_credit(scored, config, step=step)[0])
