@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,7 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
         ConfigError: an unreadable file, an unknown key or a bad value; the message names the key,
             the value and what is allowed.
     """
-    layers: list[tuple[DictConfig, str]] = []
-    if file is not None:
-        layers.append((_read(file), str(file)))
-    layers += [(_parse(override), override) for override in overrides]
-    merged = OmegaConf.structured(TrainConfig)
-    naming = {key: _naming_layer(key, layers) for key in _VALUES_OF}
-    for i, (layer, origin) in enumerate(layers):
-        for key, named in naming.items():
-            # A file's values win over those that it names, but not over those named by an override.
-            if named is not None and i == min(named, int(file is not None)):
-                merged = _with_values_of(key, merged, *layers[named])
-        merged = _merge(merged, layer, origin=origin)
-    config = _to_object(merged)
+    config = _load(TrainConfig, file, overrides, _VALUES_OF)
     assert isinstance(config, TrainConfig)
     return config
 
@@ -62,17 +50,24 @@ def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueN
     Raises:
         ConfigError: as for ``load_config``.
     """
-    merged: object = OmegaConf.structured(ValueNetConfig)
-    if file is not None:
-        merged = _merge(merged, _read(file), origin=str(file), kind=ValueNetConfig)
-    for override in overrides:
-        merged = _merge(merged, _parse(override), origin=override, kind=ValueNetConfig)
-    config = _to_object(merged)
+    config = _load(ValueNetConfig, file, overrides, ())
     assert isinstance(config, ValueNetConfig)
     return config
 
 
-def _to_object(merged: object) -> object:
+def _load(
+    kind: type, file: Path | None, overrides: Sequence[str], preset_keys: Iterable[str]
+) -> object:
+    layers = [] if file is None else [(_read(file), str(file))]
+    layers += [(_parse(override), override) for override in overrides]
+    merged: object = OmegaConf.structured(kind)
+    naming = {key: _naming_layer(key, layers) for key in preset_keys}
+    for i, (layer, origin) in enumerate(layers):
+        for key, named in naming.items():
+            # A file's values win over those that it names, but not over those named by an override.
+            if named is not None and i == min(named, int(file is not None)):
+                merged = _with_values_of(key, merged, *layers[named])
+        merged = _merge(merged, layer, origin=origin, kind=kind)
     try:
         return OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:

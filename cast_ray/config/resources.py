@@ -75,14 +75,9 @@ class ResourcesConfig:
             value, most = getattr(self, f"min_{name}"), getattr(self, name)
             rule = f"between 0 and resources.{name} ({most})"
             require(0 <= value <= most, f"resources.min_{name}", rule, value)
-        gpus = self.gpus_per_learner_rank
+        gpus, rule = self.gpus_per_learner_rank, "0 or 1 (a part of one with resources.share_gpu)"
         is_part = self.share_gpu and 0 < gpus < 1
-        require(
-            gpus in (0, 1) or is_part,
-            "resources.gpus_per_learner_rank",
-            "0 or 1 (a part of one with resources.share_gpu)",
-            gpus,
-        )
+        require(gpus in (0, 1) or is_part, "resources.gpus_per_learner_rank", rule, gpus)
         wait = self.wait_for_nodes_s
         require(wait >= 0 or wait == -1, "resources.wait_for_nodes_s", ">= 0, or -1", wait)
 

@@ -70,13 +70,10 @@ class PolicyConfig:
 
     def __post_init__(self) -> None:
         at_least(300, self, "policy.", "vocab_size")
+        at_least(1, self, "policy.", "num_heads", "num_kv_heads")
         at_least(0, self, "policy.", "sliding_window")
-        require(
-            self.num_heads % self.num_kv_heads == 0,
-            "policy.num_kv_heads",
-            f"a divisor of num_heads ({self.num_heads})",
-            self.num_kv_heads,
-        )
+        kv_heads, rule = self.num_kv_heads, f"a divisor of num_heads ({self.num_heads})"
+        require(self.num_heads % kv_heads == 0, "policy.num_kv_heads", rule, kv_heads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +101,9 @@ class WarmStartConfig:
         at_least(1, self, "warm_start.", "trajectories_per_step")
         above(0, self, "warm_start.", "lr")
         between(0, 1, self, "warm_start.", "mistake_probability", "careless_mistake_probability")
-        require(
-            0 <= self.careless_steps <= self.steps or self.steps == 0,
-            "warm_start.careless_steps",
-            f"between 0 and warm_start.steps ({self.steps})",
-            self.careless_steps,
-        )
+        careless, rule = self.careless_steps, f"between 0 and warm_start.steps ({self.steps})"
+        is_within = 0 <= careless <= self.steps or self.steps == 0
+        require(is_within, "warm_start.careless_steps", rule, careless)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,12 +221,8 @@ class ValueNetOracleConfig:
 
     def __post_init__(self) -> None:
         above(0, self, "value_net.", "scale")
-        require(
-            self.failure < -1,
-            "value_net.failure",
-            "< -1, the least return of play at 0.01 per step and discount 0.99",
-            self.failure,
-        )
+        rule = "< -1, the least return of play at 0.01 per step and discount 0.99"
+        require(self.failure < -1, "value_net.failure", rule, self.failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,12 +235,8 @@ class SyncConfig:
     """Stop the run at this many times."""
 
     def __post_init__(self) -> None:
-        require(
-            1 < self.warn_ratio <= self.stop_ratio,
-            "sync.warn_ratio",
-            f"between 1 and sync.stop_ratio ({self.stop_ratio})",
-            self.warn_ratio,
-        )
+        warn, rule = self.warn_ratio, f"between 1 and sync.stop_ratio ({self.stop_ratio})"
+        require(1 < warn <= self.stop_ratio, "sync.warn_ratio", rule, warn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,12 +27,8 @@ class ValueNetShapeConfig:
 
     def __post_init__(self) -> None:
         at_least(1, self, "network.", "d_model", "num_heads", "num_layers", "output_size")
-        require(
-            self.d_model % self.num_heads == 0,
-            "network.num_heads",
-            f"a divisor of d_model ({self.d_model})",
-            self.num_heads,
-        )
+        rule = f"a divisor of d_model ({self.d_model})"
+        require(self.d_model % self.num_heads == 0, "network.num_heads", rule, self.num_heads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

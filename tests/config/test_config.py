@@ -160,6 +160,7 @@ def test_value_of_another_kind_is_refused_with_what_is_allowed(override: str, al
         ("evaluation.top_p=1.5", "evaluation.top_p must be in (0, 1], got 1.5"),
         ("sync.warn_ratio=20", "between 1 and sync.stop_ratio (10.0), got 20.0"),
         ("policy.num_kv_heads=3", "policy.num_kv_heads must be a divisor of num_heads (2), got 3"),
+        ("policy.num_kv_heads=0", "policy.num_kv_heads must be >= 1, got 0"),
         ("learner.mini_batches=99", "at most rollout.puzzles_per_step (16), got 99"),
         ("steps=-1", "steps must be >= 0, got -1"),
     ],

@@ -75,14 +75,15 @@ def credit_mismatches(
         is_complete: whether no row is missing; otherwise the RMS is unknown and solver advantages
             are not compared.
     """
-    recomputed, failures = [], []
+    recomputed: list[pa.Table] = []
+    failure: Exception | None = None
     for scored in (stored.select(SCORED_SCHEMA.names), _with_columns(stored, replayed)):
         try:
             recomputed.append(credit.add_credit(scored, config, step=step)[0])
         except (TrajectoryError, ValueError) as error:
-            failures.append(error)
+            failure = error
     if not recomputed:
-        yield None, Mismatch.of(None, "turn_advantages", failures[0], "finite advantages")
+        yield None, Mismatch.of(None, "turn_advantages", failure, "finite advantages")
         return
     groups = stored["group"].to_numpy()
     is_whole = np.isin(groups, [g for g in set(groups) if (groups == g).sum() == group_size])
