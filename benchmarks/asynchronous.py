@@ -1,8 +1,7 @@
-"""Seconds of a step, synchronous and with rollouts that go on while the learner works.
+"""Seconds per step of training with and without rollouts during learning.
 
-The training loop, its actors, Serve and the trajectory log are real; the engine is simulated, and
-the learner sleeps as long as a step's rollouts take, which is where asynchrony has most to give:
-half the time at best.
+Training loop, actors, Serve and trajectory log are real. The engine is simulated, and the learner
+sleeps as long as the rollouts of a step take: then asynchrony saves most, half of the time at best.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from benchmarks.sleeping_learner import SleepingLearner
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.recoveries import RecoveryLog
 from cast_ray.runs.remote_directories import localized
@@ -39,10 +37,10 @@ _WARM_UP_STEPS = 3
 
 
 def bench_asynchronous(*, num_steps: int = 200, num_synchronous: int = 60) -> dict[str, float]:
-    """Return seconds a step with ``max_staleness`` 0 and 1, their ratio, and what was stale.
+    """Return seconds per step with ``max_staleness`` 0 and 1, their ratio, and the staleness.
 
-    ``waiting_percent`` is what synchronous training waits for: the share of episode-seconds that
-    ended episodes waited for their step's slowest.
+    ``synchronous_waiting_percent`` is the share of episode-seconds in which finished episodes wait
+    for the slowest one of their step.
     """
     with tempfile.TemporaryDirectory() as folder, ray_session(num_cpus=4):
         alone = simulated_steps(Path(folder) / "alone", 10, max_staleness=0, learner_s=0.0)
@@ -95,7 +93,7 @@ def simulated_steps(
 
 @contextmanager
 def _loop(config: TrainConfig, *, learner_s: float) -> Iterator[TrainingLoop]:
-    """Yield a training loop with both doubles in it."""
+    """Yield a training loop with a simulated engine and a learner that sleeps."""
     with ExitStack() as parts:
         progress = TrainProgress(Console(quiet=True))
         run = open_run(config, resume=False, progress=progress)

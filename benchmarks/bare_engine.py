@@ -1,9 +1,8 @@
-"""vLLM's AsyncLLM and nothing else: what ``cast-ray bench rollout`` holds the whole path against.
+"""vLLM's AsyncLLM alone, which ``cast-ray bench rollout`` compares the complete rollout path with.
 
-It replays recorded conversations turn by turn with the engine arguments and sampling parameters
-of ``PolicyEngine``: every turn has as many prompt tokens and writes as many tokens as it did there.
-
-Conversations as they were played, to be played again without an environment.
+It replays recorded conversations turn by turn, without an environment, and with the engine
+arguments and sampling parameters of ``PolicyEngine``: every turn has the recorded number of prompt
+and answer tokens.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Unpack
 
 from vllm.inputs.engine import tokens_input
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from cast_ray.rollout.generate import GenerateRequest
 from serve.engine.engine import sampling_params
-from serve.engine.vllm_args import engine_arguments
+from serve.engine.vllm_start import engine_arguments
 from serve.messages import EngineOptions
 
 
@@ -32,19 +30,19 @@ class Conversation:
     seeds: tuple[int, ...]
     """``[T]`` of all turns."""
     observations: tuple[tuple[int, ...], ...]
-    """``[T - 1]`` tokens behind the answers."""
+    """``[T - 1]`` tokens after the answers."""
 
 
 class BareEngine:
     """An AsyncLLM in this process."""
 
-    def __init__(self, **options: Unpack[EngineOptions]) -> None:
+    def __init__(self, options: EngineOptions) -> None:
         """Start vLLM's processes."""
         self._llm = AsyncLLM.from_engine_args(engine_arguments(options))
         self._num_asked = 0
 
     async def replay(self, talks: Sequence[Conversation], *, num_concurrent: int) -> float:
-        """Return the seconds that these conversations take, so many of them at a time."""
+        """Return the seconds for these conversations, ``num_concurrent`` at a time."""
         left = iter(talks)
         started = time.perf_counter()
         await asyncio.gather(*(self._replay_next(left) for _ in range(num_concurrent)))

@@ -1,8 +1,8 @@
-"""Turns a second of an evaluation beside vLLM's AsyncLLM alone, on the same tokens.
+"""Turns per second of an evaluation and of vLLM's AsyncLLM alone on the same tokens.
 
-One round of the evaluation: every puzzle four times, all of them out at once, with the sampling of
-an evaluation and answers of a fixed length, until the attempts stand as rows with costs. Then the
-same conversations straight to an AsyncLLM with the same engine arguments, as many at a time.
+A round of the evaluation plays every puzzle four times, all concurrently, with the sampling of an
+evaluation and answers of a fixed length, and ends when the attempts are rows with costs. Then an
+AsyncLLM with the same engine arguments replays the same conversations, as many at a time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _NUM_TOKENS = 32
 _ATTEMPTS = 4
 _NUM_ROUNDS = 5
 _NUM_TIMES = 2
-"""That a round goes through the puzzles, each time with other seeds."""
+"""Passes of a round over the puzzles, each with other seeds."""
 _SEED = 0
 _ORACLE_BYTES = 2**28
 _ROUND_TIMEOUT_S = 300.0
 
 
 def bench_evaluation(*, num_rounds: int = _NUM_ROUNDS) -> dict[str, float]:
-    """Return turns a second of both sides, medians over rounds, and the median ratio.
+    """Return turns per second of both sides, medians over rounds, and the median ratio.
 
-    The ratio is that of the evaluation's speed over the bare engine's right after it.
+    A ratio is the evaluation's speed over that of the bare engine right after it.
     """
     with tempfile.TemporaryDirectory() as folder, rollout_sides(Path(folder)) as sides:
         # The first round warms up.

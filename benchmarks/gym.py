@@ -1,14 +1,10 @@
-"""How fast the numeric Gymnasium environments step, on one core and without wrappers.
+"""Steps per second of the numeric Gymnasium environments, on one core and without wrappers.
 
-Random play from the action mask is recorded first and then repeated under the clock, so that no
-figure holds the time to choose an action. The clock is the CPU time of this process: what else runs
-on the machine weighs little. Where gym-sokoban is installed, it plays the same turns.
+Random play from the action mask is recorded first, then repeated and timed, so that choosing
+actions takes no time. The clock is the CPU time of this process, so other load matters little.
 
-gym-sokoban on our boards: what the numeric Sokoban environment is held against where that is
-installed.
-
-Its own generator plays no part: a room is set, and recorded actions are played in it. Both must
-agree on which turn wins.
+If gym-sokoban is installed, it plays the same turns on our boards; its own generator is not used.
+Both must agree on the turn that wins.
 """
 
 from __future__ import annotations
@@ -32,11 +28,11 @@ _FIXED = {"#": 0, "_": _FLOOR, "X": _FLOOR, "P": _FLOOR}  # all others are targe
 _MOVING = {"X": _BOX, "*": _BOX_ON_TARGET, "P": _PLAYER, "S": _PLAYER}
 _PUSHES = {"Up": 1, "Down": 2, "Left": 3, "Right": 4}
 PIXELS, CELLS = "rgb_array", "tiny_rgb_array"
-"""Its observations: pictures of 16 pixels a cell, its default, or one pixel a cell."""
+"""Its observations: images of 16 pixels per cell (the default), or one pixel per cell."""
 
 
 class GymSokoban:
-    """An environment of gym-sokoban that is set to our boards. Any: the package's own types."""
+    """An environment of gym-sokoban with our boards. Any: the package's own types."""
 
     def __init__(self) -> None:
         from gym_sokoban.envs.sokoban_env import (  # pyright: ignore[reportMissingImports]
@@ -100,14 +96,14 @@ class _Episode:
 
 
 def bench_gym(*, num_steps: int = 50_000, repeats: int = 5) -> dict[str, int | float]:
-    """Return steps a second of each game, resets between episodes included, and of steps alone.
+    """Return steps per second of each game, with resets between episodes and without.
 
-    Where gym-sokoban is installed, ``gym_sokoban_…`` are its steps alone, with the pictures that
-    it observes by default and with one pixel a cell; ``sokoban_over_…`` is how much faster ours is.
+    If gym-sokoban is installed, ``gym_sokoban_…`` is its speed without resets, for both kinds of
+    observations, and ``sokoban_over_…`` the ratio of our speed to it.
 
     Args:
-        num_steps: steps of each game in each repeat, at least.
-        repeats: how often the same episodes are played; the fastest repeat counts.
+        num_steps: smallest number of steps per game and repeat.
+        repeats: number of times the same episodes are played; the fastest counts.
     """
     figures: dict[str, int | float] = {"num_puzzles": NUM_PUZZLES, "repeats": repeats}
     for game in NUMERIC_IDS:
@@ -129,7 +125,7 @@ def bench_gym(*, num_steps: int = 50_000, repeats: int = 5) -> dict[str, int | f
 
 
 def _puzzles(game: str) -> list[Puzzle]:
-    """Return generated boards of one game; their cost plays no part here and is given as 0."""
+    """Return generated boards of one game; the cost is 0, as it is not needed."""
     rules, rng = get_game(game), np.random.default_rng(SEED)
     states = [get_generator(game)(rules.tiers[TIER], rng) for _ in range(NUM_PUZZLES)]
     return [
@@ -140,7 +136,7 @@ def _puzzles(game: str) -> list[Puzzle]:
 def _beside_gym_sokoban(
     episodes: list[_Episode], names: Sequence[str], ours: float, *, repeats: int
 ) -> dict[str, int | float]:
-    """Return gym-sokoban's steps a second in the same turns, and ours over them."""
+    """Return gym-sokoban's steps per second in the same turns, and the ratio of ours."""
     peer = GymSokoban()
     figures: dict[str, int | float] = {}
     num_steps = _num_steps(episodes)
@@ -162,7 +158,7 @@ def _beside_gym_sokoban(
 
 
 def _record(env: NumericEnv[Any], num_steps: int) -> list[_Episode]:  # Any: any game's state
-    """Return random episodes that ``_play`` can repeat, of ``num_steps`` or more together."""
+    """Return random episodes for ``_play``, of at least ``num_steps`` steps in total."""
     rng = np.random.default_rng(SEED)
     episodes: list[_Episode] = []
     recorded = 0
@@ -184,7 +180,7 @@ def _num_steps(episodes: Sequence[_Episode]) -> int:
 
 
 def _play(env: NumericEnv[Any], episodes: list[_Episode]) -> _Seconds:
-    """Play recorded episodes again; the seed makes ``reset`` draw the same boards."""
+    """Repeat recorded episodes; the seed makes ``reset`` draw the same boards."""
     steps, resets = 0.0, 0.0
     seed: int | None = SEED
     for episode in episodes:

@@ -1,14 +1,13 @@
-"""Tokens a second of whole updates: the learner beside bare PyTorch loops, in one run.
+"""Tokens per second of complete updates: the learner, bare PyTorch loops, and TRL.
 
-One rank and one thread each, on a step's trajectories of the quickstart: solver play with mistakes
-on Sokoban's ID boards, whose lengths differ as real episodes' do. All take the same updates in
-turn, so that what else the machine does meets all of them. Where TRL is installed (the extra
-``bench``), steps of its GRPO trainer on the same trajectories follow, on one thread as well.
+All have one rank and one thread, and the trajectories of one step of the quickstart: solver play
+with mistakes on Sokoban's ID boards, with lengths like real episodes. They take updates in turn, so
+that other load affects all of them. If TRL is installed (extra ``bench``), steps of its GRPO
+trainer follow.
 
-Bare PyTorch loops that the learner is measured against: no DeepSpeed, no ranks, no chunks.
-
-Both take the same update as the learner: clipped surrogate, token-mean, AdamW on float32 weights
-beside bfloat16 ones. One packs its sequences as the learner does, one pads them to the longest.
+The PyTorch loops have no DeepSpeed, no ranks and no chunks, but take the same update as the
+learner: clipped surrogate, token mean, AdamW on float32 copies of bfloat16 weights. One packs its
+sequences as the learner does, one pads them to the longest.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.trl_loop import TrlSteps
 from cast_ray.algorithms import losses
-from cast_ray.algorithms.objective import Objective
 from cast_ray.cluster.session import ray_session
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
@@ -40,26 +39,24 @@ from cast_ray.learner.batching import flat_column, loss_mask, row_offsets, rows_
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.policy import load_policy
 from cast_ray.learner.settings import LearnerSettings
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
-from cast_ray.training.update import objective_of
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.training.warm_start import build_initial_model, demonstrations
 from cast_ray.training.workers import learner_settings
 from solver_actors.registry import StartSolver
 
 
 class BareLoop:
-    """A policy in one process and the plainest update of it."""
+    """A policy in one process, with a minimal update."""
 
     def __init__(
         self,
         settings: LearnerSettings,
-        objective: Objective,
+        objective: ObjectiveConfig,
         *,
         layout: Literal["packed", "padded"],
     ) -> None:
         """Load the policy."""
-        torch.set_num_threads(settings.num_threads)
+        torch.set_num_threads(settings.config.num_threads)
         self._settings, self._objective, self._layout = settings, objective, layout
         if layout == "packed":
             self._model = load_policy(Path(settings.model_dir), dtype=torch.bfloat16)
@@ -72,9 +69,9 @@ class BareLoop:
         self._wide = [weight.detach().float().clone() for weight in self._weights]
         self._optimizer = torch.optim.AdamW(
             self._wide,
-            lr=settings.lr,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
+            lr=settings.config.lr,
+            betas=settings.config.betas,
+            weight_decay=settings.config.weight_decay,
         )
 
     def update(self, table: pa.Table, rows: np.ndarray, start_logprobs: np.ndarray) -> float:
@@ -113,7 +110,7 @@ class BareLoop:
         for row in rows:
             size = longest if self._layout == "padded" else int(lengths[row])
             used = sum(longest if self._layout == "padded" else lengths[r] for r in cuts[-1])
-            if cuts[-1] and used + size > self._settings.tokens_per_micro_batch:
+            if cuts[-1] and used + size > self._settings.config.tokens_per_micro_batch:
                 cuts.append([])
             cuts[-1].append(int(row))
         self._longest = longest
@@ -148,7 +145,7 @@ class BareLoop:
             assert weight.grad is not None
             wide.grad = weight.grad.float()
             weight.grad = None
-        torch.nn.utils.clip_grad_norm_(self._wide, self._settings.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(self._wide, self._settings.config.max_grad_norm)
         self._optimizer.step()
         with torch.no_grad():
             for wide, weight in zip(self._wide, self._weights, strict=True):
@@ -166,13 +163,13 @@ _SEED = 0
 
 
 def bench_learner() -> dict[str, float]:
-    """Return tokens a second of an update, medians over rounds, and memory.
+    """Return tokens per second of an update, medians over rounds, and memory.
 
-    ``…_tokens_per_s`` counts every token of the trajectories, prompts included. The ratio to the
-    padded loop has to be held against ``longest_over_mean``: that much of it computes padding.
-    Memory is the growth of the process's resident size from before its first update to its peak;
-    ``state_mib`` is the sum of weights, their float32 copies, gradients and moments. TRL's step has
-    its own optimizer, rewards and padding in it; without TRL ``learner_over_trl`` is missing.
+    ``…_tokens_per_s`` counts all tokens of the trajectories, including prompts. Compare the ratio
+    to the padded loop with ``longest_over_mean``, the share that padding adds. Memory is the growth
+    of the process's resident size from before its first update to its peak; ``state_mib`` is the
+    sum of weights, their float32 copies, gradients and moments. TRL's step includes its own
+    optimizer, rewards and padding; without TRL ``learner_over_trl`` is missing.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings, table = _settings_and_table(Path(folder))
@@ -197,7 +194,7 @@ def bench_learner() -> dict[str, float]:
 def _measure(
     settings: LearnerSettings, table: pa.Table
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
-    objective = replace(objective_of(TrainConfig()), rollout_correction="none")
+    objective = replace(TrainConfig().objective, rollout_correction="none")
     env_vars = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "DS_ACCELERATOR": "cpu"}
     loops: dict[str, Any] = {  # Any: Ray's handles have the actor's methods, and .remote
         layout: ray.remote(BareLoop)
@@ -205,14 +202,7 @@ def _measure(
         .remote(settings, objective, layout=layout)
         for layout in ("packed", "padded")
     }
-    group = LearnerGroup(
-        settings,
-        num_ranks=1,
-        num_cpus=1,
-        num_gpus=0,
-        timeout_s=_TIMEOUT_S,
-        health_timeout_s=60.0,
-    )
+    group = LearnerGroup(settings, replace(TrainConfig().resources, learner_ranks=1))
     try:
         rows, reference = np.arange(table.num_rows), ray.put(table)
         start = ray.put(group.logprobs(reference))
@@ -236,7 +226,7 @@ def _measure(
 
 
 def _trl_seconds(
-    settings: LearnerSettings, objective: Objective, table: pa.Table, env_vars: dict[str, str]
+    settings: LearnerSettings, objective: ObjectiveConfig, table: pa.Table, env_vars: dict[str, str]
 ) -> list[float]:
     options = {"num_cpus": 1, "runtime_env": {"env_vars": env_vars}}
     steps: Any = ray.remote(TrlSteps).options(**options).remote(settings, objective, table)
@@ -277,12 +267,11 @@ def _settings_and_table(folder: Path) -> tuple[LearnerSettings, pa.Table]:
         ends_dead=True,
         seed=_SEED,
     )
-    settings = replace(learner_settings(config, model_dir=model_dir), num_threads=1)
-    return settings, _with_made_up_credit(played)
+    return learner_settings(config, model_dir=model_dir), _with_made_up_credit(played)
 
 
 def _with_made_up_credit(played: pa.Table) -> pa.Table:
-    """Return the table with an advantage for every token: their values cost no time."""
+    """Return the table with an advantage per token; the values do not affect the time."""
     offsets = pa.array(row_offsets(played).astype(np.int32))
     values = np.random.default_rng(_SEED).normal(size=offsets[-1].as_py()).astype(np.float32)
     made_up = pa.ListArray.from_arrays(offsets, pa.array(values))
@@ -291,19 +280,19 @@ def _with_made_up_credit(played: pa.Table) -> pa.Table:
 
 
 def _state_mib(model_dir: Path) -> float:
-    """Return what an update's lasting tensors take: 2 + 4 + 4 + 4 + 4 bytes a weight."""
+    """Return the size of an update's permanent tensors: 2 + 4 + 4 + 4 + 4 bytes per weight."""
     weights = load_policy(model_dir, dtype=torch.bfloat16).parameters()
     return sum(weight.numel() for weight in weights) * 18 / 2**20
 
 
 def _reset_peak_mib(pid: int) -> float:
-    """Let Linux forget a process's largest resident size; return the present one."""
+    """Reset a process's peak resident size in Linux; return the current size."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return _peak_mib(pid)
 
 
 def _peak_mib(pid: int) -> float:
-    """Return the largest resident size of a process since the last reset."""
+    """Return the peak resident size of a process since the last reset."""
     status = Path(f"/proc/{pid}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024

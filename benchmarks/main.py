@@ -1,4 +1,7 @@
-"""The benchmarks by name, each a function that gives its figures under plain names with units."""
+"""The benchmarks by name: functions that return figures under plain names with units.
+
+``cast_ray.cli.bench`` says what each of them measures.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from cast_ray.errors import ConfigError
 
 
 def _bench_value_net() -> Mapping[str, float]:
-    # Imported late: RLlib takes 3 s and 340 MB that the others need not.
+    # Imported late: RLlib takes 3 s and 340 MB, which the others do not need.
     from benchmarks.value_net import bench_value_net
 
     return bench_value_net()
@@ -45,20 +48,20 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, float]]] = {
 
 
 def run_benchmark(what: str, *, plot: Path | None = None) -> Mapping[str, float]:
-    """Return the figures of one benchmark, measured on this machine now.
+    """Run one benchmark on this machine and return its figures.
 
     Args:
         what: its name.
-        plot: where to draw them, for ``scaling``; None = nowhere.
+        plot: SVG file for a plot, of ``scaling`` only; None = no plot.
 
     Raises:
-        ConfigError: there is no such benchmark, or no picture of it.
+        ConfigError: there is no such benchmark, or no plot of it.
     """
     if what not in BENCHMARKS:
         raise ConfigError(f"the benchmark must be one of {', '.join(BENCHMARKS)}, got {what!r}")
     if plot is not None:
         if what != "scaling":
-            raise ConfigError(f"--plot is for scaling: there is no picture of {what}")
+            raise ConfigError(f"{what} has no plot: give --plot with scaling only")
         check_plot(plot)
     figures = BENCHMARKS[what]()
     if plot is not None:

@@ -1,11 +1,9 @@
-"""Model turns a second through the whole rollout path, beside vLLM's AsyncLLM alone.
+"""Turns per second of the complete rollout path and of vLLM's AsyncLLM alone.
 
-One round of the path: groups of the quickstart's game through env runners, Serve, engine,
-oracle and trajectory log, 128 episodes at a time. Then the same conversations, turn by turn with
-as many prompt and answer tokens, straight to an AsyncLLM in a process of its own with the same
-engine arguments. The two take turns in one run, and one is idle while the other is measured.
-
-Answers of a stated length, so that two engines can be given the same work.
+A round of the path plays groups of the quickstart's game through env runners, Serve, engine, oracle
+and trajectory log, 128 episodes at a time, with answers of a fixed length. Then an AsyncLLM in
+another process, with the same engine arguments, replays the same conversations with as many prompt
+and answer tokens per turn. The two alternate; one is idle while the other is measured.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +24,7 @@ from benchmarks.bare_engine import Conversation
 from benchmarks.simulated import cpu_ms_per_turn, cpu_seconds
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
+from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
@@ -45,13 +44,13 @@ from solver_actors.registry import StartSolver
 
 
 class FixedLength:
-    """A ``Generate`` whose answers all have ``max_tokens``, the last one the end of the turn."""
+    """A ``Generate`` whose answers have exactly ``max_tokens``, the last of them ends the turn."""
 
     def __init__(self, client: PolicyClient) -> None:
         self._client = client
 
     async def __call__(self, request: GenerateRequest, lane: Lane) -> Completion:
-        """Ask for an answer that nothing ends early, and end it."""
+        """Request an answer that nothing ends early, and end it."""
         unstopped = replace(request, stop_token_id=NO_STOP_TOKEN)
         answer = await self._client(unstopped, lane)
         return replace(
@@ -84,13 +83,13 @@ _POLL_S = 0.005
 
 @ray.remote(num_cpus=1)
 class BareActor:
-    """A process for a ``BareEngine``."""
+    """A Ray actor with a ``BareEngine``."""
 
-    async def __init__(self, **options: Unpack[EngineOptions]) -> None:
+    async def __init__(self, options: EngineOptions) -> None:
         # Imported here because only this process needs vLLM.
         from benchmarks.bare_engine import BareEngine
 
-        self._engine = BareEngine(**options)
+        self._engine = BareEngine(options)
 
     async def replay(self, talks: list[Conversation], num_concurrent: int) -> float:
         """Forward to ``BareEngine.replay``."""
@@ -99,7 +98,7 @@ class BareActor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """What is compared."""
+    """The two sides of the comparison."""
 
     pool: RolloutPool
     collector: RolloutCollector
@@ -110,12 +109,12 @@ class Sides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One side's round."""
+    """One round of one side."""
 
     seconds: float
     num_turns: int
     cpu: dict[str, float]
-    """CPU ms a turn by component."""
+    """CPU milliseconds per turn by component."""
 
     @property
     def turns_per_s(self) -> float:
@@ -123,9 +122,9 @@ class Round:
 
 
 def bench_rollout(*, num_rounds: int = NUM_ROUNDS) -> dict[str, float]:
-    """Return turns a second of both sides for each answer length, medians over rounds.
+    """Return turns per second of both sides for each answer length, medians over rounds.
 
-    ``…_ratio`` is the median over rounds of the path's speed over the bare engine's right after it.
+    ``…_ratio`` is the median over rounds of the path's speed over the bare engine's right after.
     """
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder, rollout_sides(Path(folder)) as sides:
@@ -181,16 +180,9 @@ def rollout_sides(folder: Path) -> Iterator[Sides]:
     options = engine_options(config, model_dir)
     environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     with ray_session(num_cpus=4):
-        bare: Any = BareActor.options(runtime_env={"env_vars": environment}).remote(**options)
+        bare: Any = BareActor.options(runtime_env={"env_vars": environment}).remote(options)
         engines = deploy_engines(
-            "bench",
-            num_engines=1,
-            num_cpus=1,
-            num_threads=1,
-            env_vars={},
-            weights_directory=str(folder / "no-weights"),
-            start_timeout_s=_START_TIMEOUT_S,
-            **options,
+            "bench", options, ResourcesConfig(), weights_directory=str(folder / "no-weights")
         )
         pool = start_pool(
             config,
@@ -210,27 +202,19 @@ def rollout_sides(folder: Path) -> Iterator[Sides]:
 
 
 def engine_options(config: TrainConfig, model_dir: Path) -> EngineOptions:
-    """Return what starts an engine with a model, as both sides of a benchmark have it."""
+    """Return the options of both sides' engines."""
     return EngineOptions(
+        engine=config.engine,
         model_dir=str(model_dir),
-        weight_version=0,
-        dtype=config.engine.dtype,
         max_model_len=config.rollout.prompt_tokens,
-        max_num_seqs=config.engine.max_num_seqs,
-        kv_cache_gib=config.engine.kv_cache_gib,
-        block_size=32,
         seed=_SEED,
-        tensor_parallel_size=1,
-        weight_backend=config.engine.weight_backend,
-        update_timeout_s=60.0,
         stall_timeout_s=60.0,
         probe_timeout_s=30.0,
-        export_metrics=False,
     )
 
 
 def _round(sides: Sides, num_tokens: int, number: int) -> tuple[Round, Round]:
-    """Measure the path, then the bare engine on what the path has played."""
+    """Measure the path, then the bare engine on the same conversations."""
     cpu, started = cpu_seconds(), time.perf_counter()
     table = _play(sides, num_tokens, number)
     seconds = time.perf_counter() - started
@@ -247,7 +231,7 @@ def _round(sides: Sides, num_tokens: int, number: int) -> tuple[Round, Round]:
 
 
 def bare_round(sides: Sides, table: pa.Table, sampling: Sampling, *, num_concurrent: int) -> Round:
-    """Measure the bare engine on what the path has played, so many conversations at a time."""
+    """Measure the bare engine on the path's conversations, ``num_concurrent`` at a time."""
     talks = [_conversation(row, sampling) for row in table.to_pylist()]
     cpu = cpu_seconds()
     replay = sides.bare.replay.remote(talks, num_concurrent=num_concurrent)
@@ -261,7 +245,7 @@ def bare_round(sides: Sides, table: pa.Table, sampling: Sampling, *, num_concurr
 
 
 def _play(sides: Sides, num_tokens: int, number: int) -> pa.Table:
-    """Play a round's episodes, a new group for each that ends, and return them."""
+    """Play a round's episodes, with a new group for each that ends, and return them."""
     sampling = replace(
         training_sampling(TrainConfig()), max_answer_tokens=num_tokens, truncated="execute"
     )

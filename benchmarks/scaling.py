@@ -1,8 +1,8 @@
-"""Turns a second of 1, 2, 4 and 8 simulated nodes, each with an engine of 25 turns a second.
+"""Turns per second of 1, 2, 4 and 8 simulated nodes, each with an engine of 25 turns per second.
 
-All nodes are on this machine: what is shown is that nothing in the design is shared that would
-slow a node down when others join, not that this machine is large. What everything costs stands
-beside it, and is what docs/scaling.md reckons with.
+All nodes are on this machine. The benchmark shows that the design shares nothing that slows a node
+down when others join; it does not measure a large machine. It also measures what the processes
+use, on which docs/scaling.md bases its estimates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.simulated_nodes import (
 )
 
 NOMINAL_TURNS_PER_S = SLOTS_PER_NODE / SECONDS_PER_TURN
-"""Of one node's engine, were no slot ever empty."""
+"""Turns per second of a node's engine whose slots are always busy."""
 NUM_PUZZLES = 64
 _NUMBERS_OF_NODES = (1, 2, 4, 8)
 
@@ -36,13 +36,13 @@ def bench_scaling(
     seconds: float = 45.0,
     num_puzzles: int = NUM_PUZZLES,
 ) -> dict[str, float]:
-    """Return turns a second, their efficiency, and what they cost, by the number of nodes.
+    """Return turns per second, efficiency and costs by the number of nodes.
 
     Args:
-        numbers_of_nodes: 1 is among them: the others are held against it.
-        warm_up_s: before each window.
-        seconds: of each window.
-        num_puzzles: made first, played in turn.
+        numbers_of_nodes: must contain 1, which the others are compared with.
+        warm_up_s: seconds before each window.
+        seconds: length of each window.
+        num_puzzles: number of puzzles, generated first and played in turn.
     """
     windows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +50,7 @@ def bench_scaling(
             Path(folder), game=GAME, tier=TIER, count=num_puzzles
         )
         for number in numbers_of_nodes:
-            # A process each: nothing of one cluster is left, or counted, in the next.
+            # One process each, so that nothing of one cluster is left in the next.
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(max_workers=1, mp_context=context) as executor:
                 window = executor.submit(
@@ -68,18 +68,18 @@ def bench_scaling(
 
 
 def _said(window: NodesWindow) -> str:
-    """Return a line about one window; the whole takes minutes."""
+    """Return a progress line on one window."""
     rate = window.num_turns / window.seconds
     return f"{window.num_nodes} nodes: {rate:.1f} turns a second, {window}"
 
 
 def scaling_figures(windows: Sequence[NodesWindow]) -> dict[str, float]:
-    """Return the figures of some windows, one of them of one node; ``_8`` ends those of eight.
+    """Return the figures of windows, one of which has one node; ``_8`` ends those of eight nodes.
 
     ``efficiency_8`` is the rate of eight nodes over eight times that of one. CPU is in
-    milliseconds a turn by kind of process; ``driver_cpu_ms_per_group_8`` is the whole driver's,
-    by group; ``cores_8`` are the cores that all processes of ours used, and
-    ``cores_of_others_8`` those of everything else on the machine.
+    milliseconds per turn by kind of process; ``driver_cpu_ms_per_group_8`` is the driver's per
+    group; ``cores_8`` are the cores that our processes used, ``cores_of_others_8`` those that all
+    other processes of the machine used.
     """
     [alone] = [window for window in windows if window.num_nodes == 1]
     rate_of_one = alone.num_turns / alone.seconds

@@ -1,4 +1,4 @@
-"""The picture of ``cast-ray bench scaling``: turns a second over nodes, and the linear line."""
+"""The plot of ``cast-ray bench scaling``: turns per second over nodes, and the linear line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cast_ray.errors import ConfigError
 from cast_ray.files import refusals_named, written_aside
 
 ALLOWED_LOSS = 0.1
-"""How far below linear is still called linear."""
+"""Lowest efficiency that counts as linear."""
 _INCHES = (6.0, 3.6)
 _COLOUR, _LINEAR = "#3b6ea8", "#6b6b6b"
 
@@ -64,7 +64,7 @@ def plot_scaling(figures: Mapping[str, float], path: Path) -> None:
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a name that is no SVG file's, before minutes are measured for it.
+    """Refuse a file of another type before the measurement, which takes minutes.
 
     Raises:
         ConfigError: the name does not end in ``.svg``.
@@ -74,7 +74,7 @@ def check_plot(path: Path) -> None:
 
 
 def rates_by_nodes(figures: Mapping[str, float]) -> dict[int, float]:
-    """Return the turns a second by number of nodes."""
+    """Return the turns per second by number of nodes."""
     found = (
         (re.fullmatch(r"turns_per_second_(\d+)", name), rate) for name, rate in figures.items()
     )

@@ -1,7 +1,7 @@
-"""The service under load: 64 games at once over HTTP, each followed by its server-sent events.
+"""Overhead of the service with 64 games at once over HTTP and server-sent events.
 
-First with the simulated engine, whose latency is stated: what is left of a turn is the service's
-own. Then with a real engine, for processor time. The client is this process and counts for itself.
+First with a simulated engine of fixed latency: the rest of a turn is the service's overhead. Then
+with a real engine, for processor time. The client is this process, which is counted separately.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from ray import serve as ray_serve
 from benchmarks.simulated import MAX_TOKENS, cpu_ms_per_turn, cpu_seconds, puzzles_and_tokenizer
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EngineError
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer
+from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, read_chat_pieces
 from cast_ray.training.warm_start import demonstrations, warm_start
 from cast_ray.training.workers import start_learner
 from serve.service.access import games_with_deadlocks
@@ -41,14 +42,14 @@ from tests.support.simulated_engine import SimulatedDeployment
 
 NUM_EPISODES = 64
 SECONDS_PER_TURN = 1.0
-"""Stated latency of the simulated engine; it has a slot for every game."""
+"""Latency of the simulated engine, which has a slot for every game."""
 SECONDS = 60.0
 GAME, TIER = "sokoban", "id"
 _PORT = 18765
 _NUM_PUZZLES = 256
 _WARM_UP_S = 10.0
 _LESSONS = 60
-"""Updates of the warm start: enough to end an answer, not enough to play well."""
+"""Updates of the warm start: enough to end answers, not enough to play well."""
 _OWN = ("site", "proxy", "analyst")
 _LIMITS = AnswerLimits(max_answer_tokens=8, prompt_tokens=1024, response_tokens=MAX_TOKENS - 1024)
 _UNLIMITED = GuardSettings(requests_per_minute=10**7, burst=10**6)
@@ -56,24 +57,24 @@ _UNLIMITED = GuardSettings(requests_per_minute=10**7, burst=10**6)
 
 @dataclass(slots=True)
 class Load:
-    """What the clients saw in the window."""
+    """What the clients measured in the window."""
 
     turn_seconds: list[float] = field(default_factory=list)
-    """From one turn's event to the next one's of the same game."""
+    """From one turn's event to the next one of the same game."""
     own_seconds: list[float] = field(default_factory=list)
-    """Of these, without the wait for the policy: rules, judgement, the event's way here."""
+    """The same without the wait for the policy: rules, turn values, the event's transfer."""
     num_turns: int = 0
     num_games: int = 0
     errors: list[str] = field(default_factory=list)
 
 
 def bench_service(*, seconds: float = SECONDS, with_real_engine: bool = True) -> dict[str, float]:
-    """Return the overhead of a turn, errors, turns a second and processor time a turn.
+    """Return overhead per turn, errors, turns per second and processor time per turn.
 
-    ``simulated_overhead_*`` is the time from one turn's event to the next one's at the client,
-    less the simulated engine's stated latency; ``*_own_ms_*`` the same time without the wait for
-    the policy, Serve's way to it included. ``*_own_cpu_ms_per_turn`` adds site, HTTP proxy and
-    analyst; the engine, the client and Ray's own processes are listed beside it.
+    ``simulated_overhead_*`` is the time from one turn's event to the next at the client, minus the
+    simulated engine's latency; ``*_own_ms_*`` the same time without the wait for the policy and
+    for Serve. ``*_own_cpu_ms_per_turn`` is the sum of site, HTTP proxy and analyst; engine, client
+    and Ray's processes are listed separately.
     """
     with tempfile.TemporaryDirectory() as folder:
         puzzles, model_dir = puzzles_and_tokenizer(
@@ -118,7 +119,7 @@ def _measured(
 
 
 def _taught(model_dir: Path, puzzles: list[Puzzle], place: Path) -> Path:
-    """Return a model that ends its answers, or no game would last longer than one turn."""
+    """Train a model that ends its answers, as games would otherwise end after one turn."""
     config = load_config(
         None,
         [
@@ -199,14 +200,9 @@ def _real_engine(model_dir: Path, pieces: ChatPieces) -> None:
     options = ModelOptions(
         model_dir=str(model_dir),
         name="bench",
-        dtype="float32",
+        engine=EngineConfig(dtype="float32", max_num_seqs=NUM_EPISODES),
+        resources=ResourcesConfig(),
         max_model_len=_LIMITS.prompt_tokens + _LIMITS.response_tokens,
-        max_num_seqs=NUM_EPISODES,
-        kv_cache_gib=1,
-        num_threads=1,
-        cpus=1.0,
-        gpus=0.0,
-        tensor_parallel_size=1,
         min_replicas=1,
         max_replicas=1,
     )
@@ -214,7 +210,7 @@ def _real_engine(model_dir: Path, pieces: ChatPieces) -> None:
 
 
 async def _loaded(puzzles: list[Puzzle], seconds: float) -> tuple[Load, dict[str, float]]:
-    """Keep all games going; return what was seen after the warm-up, and processor time."""
+    """Play all games; return the measurements after the warm-up, and processor time."""
     load = Load()
     timeout = aiohttp.ClientTimeout(total=None, sock_read=120)
     async with aiohttp.ClientSession(
@@ -244,9 +240,10 @@ async def _loaded(puzzles: list[Puzzle], seconds: float) -> tuple[Load, dict[str
 async def _play_on(
     session: aiohttp.ClientSession, puzzles: list[Puzzle], number: int, load: Load
 ) -> None:
-    """Play one game after the other, as 64 users would."""
+    """Play one game after the other, as one of 64 users."""
     budget = get_game(GAME).tiers[TIER].turn_budget
-    await asyncio.sleep(SECONDS_PER_TURN * number / NUM_EPISODES)  # they did not come together
+    # Users do not start at the same moment.
+    await asyncio.sleep(SECONDS_PER_TURN * number / NUM_EPISODES)
     seed = number
     while True:
         seed += NUM_EPISODES

@@ -1,13 +1,9 @@
-"""The whole rollout path with a simulated engine: does Python keep a fast engine's slots full?
+"""The complete rollout path with a simulated engine: can Python keep a fast engine's slots busy?
 
-4,096 concurrent episodes through the real env runners, Serve, oracle and trajectory log.
-Only the engine is a double (``tests.support.simulated_engine``): slots, 50 ms per turn, answers
-that name a random move. A group that ends makes room for the next, so the number of concurrent
-episodes stays.
-
-What the processes of a bench use: processor time by component, private memory.
-
-Groups that a bench keeps on their way: one that ends makes room for the next.
+4,096 concurrent episodes run through the real env runners, Serve, oracle and trajectory log. Only
+the engine is a double (``tests.support.simulated_engine``) with a number of slots, 50 ms per turn
+and random moves as answers. A new group starts when one ends, so that the number of concurrent
+episodes is constant. Processor time and private memory are measured per component.
 """
 
 from __future__ import annotations
@@ -29,8 +25,7 @@ from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.specs import episode_groups, training_sampling
 from cast_ray.training.collector import RolloutCollector, Ticket
 from cast_ray.training.warm_start import build_initial_model
@@ -59,7 +54,7 @@ DRIVER = "driver"
 
 
 def processes_by_component() -> dict[str, list[psutil.Process]]:
-    """Return this process (``driver``) and all below it: actors, engines and Ray itself."""
+    """Return this process (``driver``) and all below it by component: actors, engines, Ray."""
     found: dict[str, list[psutil.Process]] = {DRIVER: [psutil.Process()]}
     for process in psutil.Process().children(recursive=True):
         try:
@@ -73,7 +68,7 @@ def processes_by_component() -> dict[str, list[psutil.Process]]:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Return the processor time that each component has used so far, user and system."""
+    """Return the user and system time of each component so far."""
     seconds: dict[str, float] = {}
     for component, processes in processes_by_component().items():
         for process in processes:
@@ -97,7 +92,7 @@ def cpu_ms_per_turn(
 
 
 def private_mib(processes: list[psutil.Process]) -> float:
-    """Return the memory that would be free if these processes ended."""
+    """Return the memory that these processes do not share with others."""
     return sum(process.memory_full_info().uss for process in processes) / 2**20
 
 
@@ -108,18 +103,18 @@ MAX_TOKENS = 4096
 
 
 class GroupStream:
-    """Keeps a number of groups on their way and counts what came back."""
+    """Keeps a number of groups in flight and counts the finished ones."""
 
     def __init__(
         self, pool: RolloutPool, puzzles: list[Puzzle], folder: Path, *, num_groups: int
     ) -> None:
-        """Make the folder; nothing is issued yet.
+        """Create the folder; nothing is issued yet.
 
         Args:
-            pool: plays them.
-            puzzles: taken in order, again and again.
-            folder: new; every group that ends is logged there.
-            num_groups: on their way at any time.
+            pool: plays the groups.
+            puzzles: taken in order, repeatedly.
+            folder: new folder for the finished groups.
+            num_groups: number of groups in flight.
         """
         self._collector = RolloutCollector(pool)
         self._puzzles = puzzles
@@ -130,24 +125,24 @@ class GroupStream:
         self._num_issued = 0
         self.num_finished = 0
         self.num_turns = 0
-        """Of the groups that are finished."""
+        """Turns of the finished groups."""
         self.num_bytes = 0
-        """Of their record batches, as they came to this process."""
+        """Size of their record batches."""
         folder.mkdir()
 
     def keep_up(self, seconds: float) -> None:
-        """Issue a new group for each that ends, for so long."""
+        """Issue a new group for each that ends, for a number of seconds."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self._top_up()
             time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """Issue and collect no more."""
+        """Stop issuing and collecting."""
         self._collector.close()
 
     def _top_up(self) -> None:
-        """Forget the groups that are finished, which are on disk, and send out as many new ones."""
+        """Drop the finished groups, which are on disk, and issue as many new ones."""
         for ticket in self._out:
             if ticket.is_finished:
                 self._count(ticket)
@@ -178,7 +173,7 @@ class GroupStream:
 def puzzles_and_tokenizer(
     folder: Path, *, game: str, tier: str, count: int
 ) -> tuple[list[Puzzle], Path]:
-    """Return puzzles of a tier, and a model's directory in ``folder``, for its tokenizer."""
+    """Return puzzles of a tier, and a model directory in ``folder`` with a tokenizer."""
     puzzles = build_puzzles(
         game=game, tier=tier, count=count, seed=_SEED, solve=StartSolver(game).cost
     )
@@ -207,7 +202,7 @@ _MEMORY_SETTLED_TURNS = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """One run of the bench."""
+    """One run of the benchmark."""
 
     clock: SlotClock
     cpu: dict[str, float]
@@ -219,11 +214,11 @@ class _Measured:
 def bench_simulated(
     *, turns_of_64_slots: int = 200_000, turns_of_16_slots: int = 20_000, num_actors: int = 1
 ) -> dict[str, float]:
-    """Return turns a second with 64 slots, empty slot-seconds with 16, CPU and memory.
+    """Return turns per second with 64 slots, empty slot-seconds with 16, CPU and memory.
 
-    ``empty_percent`` counts every slot-second without a turn: with 4,096 episodes for so few
-    slots one always waits somewhere. Memory is what only that process holds; its growth is the
-    slope over the turns after the first 50,000.
+    ``empty_percent`` counts every slot-second without a turn; with 4,096 episodes, some turn is
+    always waiting for a slot. Memory is private; its growth is the slope over the turns after the
+    first 50,000.
     """
     with tempfile.TemporaryDirectory() as folder:
         puzzles, model_dir = puzzles_and_tokenizer(

@@ -1,8 +1,8 @@
-"""A cluster of simulated nodes under full load, and what it does and uses in a window of time.
+"""A Ray test cluster of simulated nodes under full load: its speed and what its processes use.
 
-Ray's multi-node test cluster: every node has a raylet, agents and an object store of its own, all
-on this machine, and the head runs no actor. A node holds one simulated engine, one environment
-actor and one oracle actor; what each reserves leaves no other way to place them.
+Every node has its own raylet, agents and object store, all on this machine; the head runs no actor.
+What the parts reserve places one simulated engine, one env runner and one oracle actor on each
+node.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from benchmarks.simulated import (
 from cast_ray.config.load import load_config
 from cast_ray.errors import RemoteTimeout
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.timeouts import use_start_limits
 from cast_ray.training.workers import start_pool
 from serve.client.engines import PolicyEngines
@@ -41,41 +40,41 @@ GAME, TIER = "sokoban", "id"
 SLOTS_PER_NODE = 5
 SECONDS_PER_TURN = 0.2
 GROUPS_PER_NODE = 8
-"""64 episodes for 5 slots: an engine is never without a request."""
+"""64 episodes for 5 slots: an engine always has requests."""
 _CPUS_PER_NODE = 2
 _CPUS_PER_ENGINE = 1.25  # two do not fit on one node
 _CPUS_PER_ENVIRONMENT = 0.5
 _CPUS_PER_ORACLE = 0.25
 _STORE_BYTES = 2**27
 _LOOK_EVERY_S = 2.0
-"""As the monitor of a run does."""
+"""Interval of status calls, as in a run's monitor."""
 _TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesWindow:
-    """What some nodes did in one window."""
+    """The measurements of one window."""
 
     num_nodes: int
     seconds: float
     num_turns: int
-    """By the engines' own totals."""
+    """Turns as the engines count them."""
     num_calls: int
-    """From env runners to engines."""
+    """Calls from env runners to engines."""
     empty_fraction: float
     """Share of all engines' slot-seconds without a turn."""
     cpu_s: dict[str, float]
-    """By kind of process (``bench_processes``); ``collector`` is a thread of ``driver``."""
+    """By kind of process; ``collector`` is a thread of ``driver``."""
     rest_of_machine_cpu_s: float
-    """Used by everything else on this machine meanwhile."""
+    """Used by all other processes of this machine."""
     look_s: float
-    """Mean time in which all engines and actors said how they are."""
+    """Mean time until all engines and actors reported their status."""
     num_groups: int
-    """That came back to the driver in the window."""
+    """Groups that returned to the driver in the window."""
     group_turns: int
-    """Of these groups."""
+    """Turns of these groups."""
     group_bytes: int
-    """Of their record batches."""
+    """Size of their record batches."""
     environment_mib: float
     """Private memory of one env runner, mean."""
     environment_connections: float
@@ -83,7 +82,7 @@ class NodesWindow:
     driver_mib: float
     controller_mib: float
     raylet_mib: float
-    """Of one raylet, mean."""
+    """Private memory of one raylet, mean."""
 
 
 def measure_nodes(
@@ -95,18 +94,18 @@ def measure_nodes(
     warm_up_s: float,
     seconds: float,
 ) -> NodesWindow:
-    """Start so many nodes, keep all slots full, and return what happens after the warm-up.
+    """Start a number of nodes, keep all slots busy, and measure after the warm-up.
 
     Args:
-        num_nodes: beside the head.
-        puzzles: that are played.
-        model_dir: holds the tokenizer.
-        folder: new; the groups' files.
-        warm_up_s: between the first group that comes back and the window.
+        num_nodes: number of nodes without the head.
+        puzzles: the puzzles to play.
+        model_dir: directory of the tokenizer.
+        folder: new folder for the groups' files.
+        warm_up_s: seconds from the first finished group to the window.
         seconds: length of the window.
 
     Raises:
-        EngineError, RemoteTimeout: something did not start, or nothing was played.
+        EngineError, RemoteTimeout: a part did not start, or nothing was played.
     """
     with _cluster(num_nodes), _engines_and_pool(model_dir, num_nodes) as (engines, pool):
         stream = GroupStream(pool, puzzles, folder, num_groups=GROUPS_PER_NODE * num_nodes)
@@ -119,7 +118,7 @@ def measure_nodes(
 
 
 def _await_group(stream: GroupStream, *, since: int) -> None:
-    """Go on until more groups have come back than ``since``."""
+    """Wait until more than ``since`` groups are finished."""
     deadline = time.monotonic() + _TIMEOUT_S
     while stream.num_finished == since:
         if time.monotonic() > deadline:
@@ -185,7 +184,7 @@ def _engines_and_pool(
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    """Everything that only grows, at one moment."""
+    """The counters at one moment."""
 
     at: float
     turns: int
@@ -216,7 +215,7 @@ def _totals(engines: PolicyEngines, pool: RolloutPool, stream: GroupStream) -> _
 
 
 def _collector_cpu_s() -> float:
-    """Return the processor time of the thread that takes groups back."""
+    """Return the processor time of the thread that collects groups."""
     ids = {thread.native_id for thread in threading.enumerate() if thread.name == "collector"}
     return sum(
         thread.user_time + thread.system_time
@@ -267,7 +266,7 @@ def _window(
 
 
 def _sizes() -> dict[str, float]:
-    """Return what single processes hold; call it after the window, it costs time."""
+    """Return memory and connections of processes; slow, so call it after the window."""
     found = processes_by_component()
     environments, raylets = found["environment"], found["raylets"]
     connections = sum(len(one.net_connections(kind="tcp")) for one in environments)

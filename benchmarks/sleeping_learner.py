@@ -1,4 +1,4 @@
-"""A double of a learner that learns nothing and takes its time; for what goes on around one."""
+"""A double of the learner that sleeps instead of learning, to measure what is around it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.learner.batching import flat_column
 from cast_ray.learner.settings import UpdateStats
 from cast_ray.runs.directories import make_partial, publish
@@ -17,21 +17,21 @@ from cast_ray.weights.manifest import WeightManifest
 
 
 class SleepingLearner:
-    """Has the calls of a ``LearnerGroup`` that a training loop uses."""
+    """Has the methods of ``LearnerGroup`` that a training loop calls."""
 
     def __init__(self, *, seconds_per_update: float) -> None:
-        """Take how long an update lasts."""
+        """Set the duration of an update."""
         self.seconds_per_update = seconds_per_update
 
     def logprobs(self, table: ray.ObjectRef) -> np.ndarray:
-        """Return the engine's own: the double agrees with it."""
+        """Return the engine's logprobs."""
         return flat_column(ray.get(table, timeout=60), "rollout_logprobs")
 
     def update(
         self,
         table: ray.ObjectRef,
         rows: np.ndarray,
-        objective: Objective,
+        objective: ObjectiveConfig,
         start_logprobs: ray.ObjectRef,
         reference_logprobs: ray.ObjectRef | None = None,
     ) -> UpdateStats:
@@ -50,7 +50,7 @@ class SleepingLearner:
         )
 
     def publish_weights(self, directory: Path, *, version: int, dtype: str) -> WeightManifest:
-        """Return a manifest of nothing but its version; no file is written."""
+        """Return a manifest that has only a version; no file is written."""
         return WeightManifest(
             version=version, path="", num_bytes=0, checksum="", piece_bytes=1, tensors=()
         )

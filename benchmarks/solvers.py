@@ -1,14 +1,12 @@
-"""How long the oracle takes for a scored state, as the training loop asks it.
+"""Microseconds per scored state of the oracle, and the speed of ``cast-ray solve``.
 
-A batch is what a step plays: 16 puzzles, 8 episodes each. The oracle starts empty for every batch,
-reads the states as text, and scores a puzzle's episodes in one call. Times are of the CPU.
+``bench_solvers`` scores what a step plays: 16 puzzles with 8 episodes each. The oracle starts empty
+for every batch, reads states as text, and scores a puzzle's episodes in one call. Plain Python
+scores the same states for comparison: breadth-first search over the game's rules, or for
+Minesweeper the peek-free solver over sets of cells. Both must agree.
 
-Beside it the same states in plain Python, a puzzle at a time: breadth-first search over the game's
-own rules; for Minesweeper the peek-free solver over sets of cells. Both must say the same.
-
-How fast ``solve`` answers: states of all built-in games, in play, from many puzzles, mixed.
-
-The clock is the CPU time of this process, as in ``bench_gym``.
+``bench_solve`` solves states in play of all built-in games, from many puzzles, mixed. The clock is
+the CPU time of this process.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import numpy as np
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.game import Status
 from cast_ray.games.generators import GENERATORS, build_puzzles
-from cast_ray.games.minesweeper import MinesweeperState
+from cast_ray.games.minesweeper_board import MinesweeperState
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.text import members
 from cast_ray.seeds import derive_seed
@@ -47,7 +45,7 @@ NUM_BATCHES = 6
 NUM_PUZZLES = 16
 NUM_EPISODES = 8
 SHARE_OF_BEST_ACTIONS = 0.6
-"""The other actions are drawn from all that change the state."""
+"""The other actions are random among those that change the state."""
 SEED = 0
 PLAIN_TIER = "id"
 NUM_PLAIN_PUZZLES = 8
@@ -56,7 +54,7 @@ _CACHE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """One puzzle's episodes, scored. Times in microseconds a state."""
+    """The scored episodes of one puzzle. Times in microseconds per state."""
 
     num_states: int
     building: float
@@ -65,11 +63,11 @@ class _Group:
 
 
 def bench_solvers() -> dict[str, float]:
-    """Return microseconds a scored state, for every built-in game on ID and Unseen puzzles.
+    """Return microseconds per scored state of every built-in game on ID and Unseen puzzles.
 
-    ``…_us_scoring`` leaves the building of solvers out, ``…_us`` has it in; median and p95 over
-    puzzles, mean over all states of the batches. ``…_us_plain``: of plain Python, for the first
-    puzzles, and ``…_times``: how many times those of the oracle for the same puzzles.
+    ``…_us`` includes the time to build solvers, ``…_us_scoring`` does not; median and p95 over
+    puzzles, mean over all states of the batches. ``…_us_plain`` is plain Python's on the first
+    puzzles, ``…_times`` its ratio to the oracle's on the same puzzles.
     """
     compile_kernels(GAMES)
     figures: dict[str, float] = {}
@@ -106,7 +104,7 @@ def _plain_seconds(game_name: str, boards: Sequence[str]) -> float:
 
 
 def minefield(state: MinesweeperState) -> Board:
-    """Return what is under and what is open on a board of the rules; its flags are left out."""
+    """Return the mines and the revealed cells of a board, without its flags."""
     rows, cols = state.layout.rows, state.layout.cols
     mines, revealed = (
         frozenset(divmod(cell, cols) for cell in members(cells))

@@ -1,8 +1,8 @@
-"""How long until something answers: the command line, Ray, and an engine behind Serve beside vLLM.
+"""Seconds until the command line, Ray, an engine behind Serve and vLLM alone respond.
 
 Both engines have the same small model and arguments, and are started in turns in one Ray, each
-until it has answered one request. Imports are of processes of their own, warm: each is measured
-after it ran once.
+until it has answered one request. Every import is measured in a new process, after a first one that
+warms the file cache.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks.bare_engine import Conversation
 from benchmarks.rollout import BareActor, engine_options
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
+from cast_ray.config.resources import ResourcesConfig
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
 from cast_ray.rollout.generate import NO_STOP_TOKEN, GenerateRequest
@@ -55,9 +56,9 @@ _IMPORTS = {
 def bench_startup(*, repeats: int = 3) -> dict[str, float]:
     """Return seconds, medians of ``repeats``; ``engine_over_bare`` is a ratio.
 
-    ``import_…``: of a fresh Python that imports it, those that are installed; ``help``: of
-    ``cast-ray --help``; ``ray``: until Ray's session is there; ``engine`` and ``bare_engine``:
-    until one has answered, behind Serve with its checks, and vLLM's AsyncLLM alone in an actor.
+    ``import_…``: a new Python process that imports a package, if it is installed; ``help``:
+    ``cast-ray --help``; ``ray``: until Ray's session is ready; ``engine`` and ``bare_engine``:
+    until the first answer, behind Serve with its checks, and of vLLM's AsyncLLM alone in an actor.
     """
     figures = {
         f"import_{name}_seconds": _median(_process, [sys.executable, "-c", code], repeats)
@@ -74,7 +75,7 @@ def bench_startup(*, repeats: int = 3) -> dict[str, float]:
             seconds = [
                 (_engine_seconds(options, f"bench-{n}", folder), _bare_seconds(options))
                 for n in range(repeats + 1)
-            ][1:]  # the first of each warms the file cache
+            ][1:]  # the first one warms the file cache
     engine, bare = (float(np.median(side)) for side in zip(*seconds, strict=True))
     return figures | {
         "engine_seconds": round(engine, 2),
@@ -96,7 +97,7 @@ def _process(command: list[str]) -> float:
 
 
 def _options(folder: Path) -> EngineOptions:
-    """Make the quickstart's small model and return what starts an engine with it."""
+    """Create the quickstart's small model and return the options of an engine for it."""
     config = load_config(None, [])
     tier = get_game(config.game).tiers[config.tier]
     puzzles = build_puzzles(
@@ -117,14 +118,7 @@ def _options(folder: Path) -> EngineOptions:
 def _engine_seconds(options: EngineOptions, run_id: str, folder: str) -> float:
     begun = time.perf_counter()
     engines = deploy_engines(
-        run_id,
-        num_engines=1,
-        num_cpus=1,
-        num_threads=1,
-        env_vars={},
-        weights_directory=f"{folder}/no-weights",
-        start_timeout_s=_START_TIMEOUT_S,
-        **options,
+        run_id, options, ResourcesConfig(), weights_directory=f"{folder}/no-weights"
     )
     try:
         return time.perf_counter() - begun
@@ -136,7 +130,7 @@ def _bare_seconds(options: EngineOptions) -> float:
     begun = time.perf_counter()
     environment = {**ENGINE_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     options_of = BareActor.options(runtime_env={"env_vars": environment})
-    bare: Any = options_of.remote(**options)  # Any: Ray's handles have the actor's methods
+    bare: Any = options_of.remote(options)  # Any: Ray's handles have the actor's methods
     try:
         ray.get(bare.replay.remote([_ONE_TURN], 1), timeout=_START_TIMEOUT_S)
         return time.perf_counter() - begun

@@ -1,9 +1,9 @@
-"""Seconds from the learner's weights to an engine's, beside a plain copy of the same bytes.
+"""Seconds from the learner's weights to an engine's, and of a plain copy of the same bytes.
 
-All parts take turns in one run, so that what else the machine does meets all of them. What is
-timed is what a run uses: ``publish_weights`` as the learner's first rank calls it, ``read_weights``
-as the engine's worker does, and an update of a real engine through Ray Serve. Files are written
-over the spare one of an old version, as they are in a run from its third update on.
+All parts take turns in one run, so that other load affects all of them. The timed calls are those
+of a run: ``publish_weights`` as the learner's first rank calls it, ``read_weights`` as the engine's
+worker does, and the update of a real engine through Ray Serve. Files overwrite the spare file of an
+old version, as in a run from its third update on.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from cast_ray.cluster.session import ray_session
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.training.workers import shared_memory_dir
 from cast_ray.weights.file import map_file, tensors_in
-from cast_ray.weights.manifest import WeightManifest, publish_timed, publish_weights, read_weights
+from cast_ray.weights.manifest import WeightManifest, publish_weights, read_weights
 from serve.engine.deployment import deploy_engines
+from serve.messages import EngineOptions
 
 NUM_ROUNDS = 5
 NUM_TRANSPORT_ROUNDS = 3
 _MEMORY_NEEDED = 12 * 10**9
 _TIMEOUT_S = 300.0
 _COPIES = 4
-"""The transport alone is also measured with so many times the model's bytes."""
+"""The transport is also measured with this many times the model's bytes."""
 _CONFIG = Qwen3Config(
     vocab_size=4096,
     hidden_size=1536,
@@ -50,20 +53,18 @@ _CONFIG = Qwen3Config(
 
 
 def bench_sync() -> dict[str, float]:
-    """Return seconds and GB/s of a sync's parts, medians over rounds; GB are 10^9 bytes.
+    """Return seconds and GB/s of the parts of a sync, medians over rounds; a GB is 10^9 bytes.
 
     ``memcpy``: the C library's, one thread, to memory that is in use already; ``memcpy_fresh``: to
     memory that the kernel has yet to find. ``publish``: the learner's bfloat16 tensors to the file,
     checksum included; ``publish_float32`` rounds them on the way. ``read``: the file proved and
     mapped. ``move`` is publish and read together: from the learner's tensors to tensors in the
-    engine's worker, proved on both sides. ``transport`` is that without the checksums and on one
-    thread: the only copy of the bytes that is made, and the mapping. ``checksum`` and ``packing``
-    (rounding) are the learner's, on one thread. The engine then ``load``s: it copies each layer and
+    engine's worker, proved on both sides. The engine then ``load``s: it copies each layer and
     packs it for its kernels; and ``check``s: it proves every layer by using it. ``sync`` is all of
     it as the driver sees it, ``publish_float32`` and the update through Ray Serve.
 
     Raises:
-        EnvironmentSetupError: too little memory for it.
+        EnvironmentSetupError: not enough memory.
     """
     if (available := psutil.virtual_memory().available) < _MEMORY_NEEDED:
         raise EnvironmentSetupError(
@@ -90,20 +91,20 @@ def bench_sync() -> dict[str, float]:
 
 
 class TransportRounds:
-    """One state on its way into files and out of them again, and the copies beside it."""
+    """Writes one state to files and reads it back, and copies it for comparison."""
 
     def __init__(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
         self._folder, self._state = folder, state
         self._num_bytes = sum(tensor.nbytes for tensor in state.values())
         self._rounds: dict[str, list[float]] = {}
-        # Four times the model is copied to a fourth of its memory: it would not fit otherwise.
+        # Four copies of the model go to a quarter of the memory, or they would not fit.
         unique = {tensor.data_ptr(): tensor.nbytes for tensor in state.values()}
         self._target = torch.zeros(sum(unique.values()), dtype=torch.uint8)
         self._version = 0
 
     def figures(self, num_rounds: int) -> dict[str, float]:
         """Measure in turns; return medians, speeds and ratios."""
-        for _ in range(2):  # a version and a spare file are then there
+        for _ in range(2):  # creates a version and a spare file
             self._timed_publish("", None)
         self._rounds.clear()
         for _ in range(num_rounds):
@@ -112,9 +113,9 @@ class TransportRounds:
             manifest = self._timed_publish("publish_s", None)
             self._time("read_s", lambda manifest=manifest: read_weights(manifest))
             self._time("map_s", lambda manifest=manifest: tensors_in(map_file(Path(manifest.path))))
-            one = self._timed_publish("publish_one_thread_s", 1, stages=("checksum", "writing"))
+            one = self._timed_publish("publish_one_thread_s", 1)
             self._time("read_one_thread_s", lambda one=one: read_weights(one, num_threads=1))
-            if self._num_bytes < 2 * 10**9:  # float32 beside it would not fit otherwise
+            if self._num_bytes < 2 * 10**9:  # otherwise float32 would not fit as well
                 self._float32_round()
         shutil.rmtree(self._folder)
         return self._summary()
@@ -122,17 +123,14 @@ class TransportRounds:
     def _summary(self) -> dict[str, float]:
         found = {name: median(times) for name, times in self._rounds.items()}
         move = found["publish_s"] + found["read_s"]
-        transport = found["writing_s"] + found["map_s"]
         gigabytes = self._num_bytes / 1e9
         return {
             "gigabytes": gigabytes,
             **found,
             "move_s": move,
-            "transport_s": transport,
             "memcpy_gb_per_s": gigabytes / found["memcpy_s"],
             "publish_gb_per_s": gigabytes / found["publish_s"],
             "read_gb_per_s": gigabytes / found["read_s"],
-            "transport_over_memcpy": transport / found["memcpy_s"],
             "move_over_memcpy": move / found["memcpy_s"],
             "move_over_memcpy_fresh": move / found["memcpy_fresh_s"],
         }
@@ -147,12 +145,11 @@ class TransportRounds:
         name: str,
         num_threads: int | None,
         *,
-        stages: tuple[str, ...] = (),
         state: dict[str, torch.Tensor] | None = None,
     ) -> WeightManifest:
         self._version += 1
         started = time.perf_counter()
-        manifest, seconds = publish_timed(
+        manifest = publish_weights(
             self._state if state is None else state,
             directory=self._folder,
             version=self._version,
@@ -161,14 +158,12 @@ class TransportRounds:
             num_threads=num_threads,
         )
         self._rounds.setdefault(name, []).append(time.perf_counter() - started)
-        for stage in stages:
-            self._rounds.setdefault(f"{stage}_s", []).append(getattr(seconds, stage))
         return manifest
 
     def _float32_round(self) -> None:
         wide = {name: tensor.float() for name, tensor in self._state.items()}
         self._timed_publish("publish_float32_s", None, state=wide)
-        self._timed_publish("publish_float32_one_thread_s", 1, stages=("packing",), state=wide)
+        self._timed_publish("publish_float32_one_thread_s", 1, state=wide)
 
     def _copy(self) -> None:
         self._copy_to(self._target)
@@ -177,7 +172,7 @@ class TransportRounds:
         self._copy_to(torch.empty_like(self._target))
 
     def _copy_to(self, target: torch.Tensor) -> None:
-        """Copy every tensor behind the last one, from the start again where memory ends."""
+        """Copy the tensors one after the other, from the start again at the end of the memory."""
         place = 0
         for tensor in self._state.values():
             if place + tensor.nbytes > len(target):
@@ -187,7 +182,7 @@ class TransportRounds:
 
 
 def _made_up_state() -> dict[str, torch.Tensor]:
-    """Return the model's tensors, small random values that repeat: drawing all takes a minute."""
+    """Return tensors of small random values that repeat, as drawing all takes a minute."""
     with torch.device("meta"):
         shapes = {
             name: parameter.shape
@@ -202,7 +197,7 @@ def _made_up_state() -> dict[str, torch.Tensor]:
 
 
 def _engine_figures(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Update a real engine in turns; return what its worker says of itself, and the whole."""
+    """Update a real engine repeatedly; return its worker's times and the total."""
     model = folder / "model"
     start = publish_weights(state, directory=model, version=0)
     Path(start.path).rename(model / "model.safetensors")
@@ -212,26 +207,22 @@ def _engine_figures(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, f
     with ray_session(num_cpus=3):
         engines = deploy_engines(
             f"bench-{os.getpid()}",
-            num_engines=1,
-            num_cpus=1,
-            num_threads=len(os.sched_getaffinity(0)),
-            env_vars={},
+            EngineOptions(
+                engine=EngineConfig(
+                    kv_cache_gib=0.25,
+                    max_num_seqs=8,
+                    num_threads=len(os.sched_getaffinity(0)),
+                    start_timeout_s=_TIMEOUT_S,
+                    update_timeout_s=_TIMEOUT_S,
+                ),
+                model_dir=str(model),
+                max_model_len=1024,
+                seed=0,
+                stall_timeout_s=_TIMEOUT_S,
+                probe_timeout_s=_TIMEOUT_S,
+            ),
+            ResourcesConfig(),
             weights_directory=str(weights),
-            update_timeout_s=_TIMEOUT_S,
-            start_timeout_s=_TIMEOUT_S,
-            model_dir=str(model),
-            weight_version=0,
-            dtype="bfloat16",
-            max_model_len=1024,
-            max_num_seqs=8,
-            kv_cache_gib=0.25,
-            block_size=32,
-            seed=0,
-            tensor_parallel_size=1,
-            weight_backend="cast_ray_file",
-            stall_timeout_s=_TIMEOUT_S,
-            export_metrics=False,
-            probe_timeout_s=_TIMEOUT_S,
         )
         try:
             for version in range(1, NUM_ROUNDS + 2):

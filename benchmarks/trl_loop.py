@@ -1,8 +1,8 @@
-"""TRL's GRPO step on recorded trajectories: what the learner is held against where TRL is there.
+"""TRL's GRPO step on recorded trajectories, which the learner is compared with if TRL is installed.
 
-Its ``GRPOTrainer`` gets the trajectories from a ``rollout_func`` that plays nothing, with an
-``env_mask`` over what the policy did not write, and takes its own steps: rewards to advantages, the
-token-mean loss with the higher clip (``loss_type="dapo"``), AdamW.
+``GRPOTrainer`` gets the trajectories from a ``rollout_func`` that plays nothing, with an
+``env_mask`` over the tokens that the policy did not write, and takes its own steps: rewards to
+advantages, the token-mean loss with the higher clip (``loss_type="dapo"``), AdamW.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.learner.batching import loss_mask, row_offsets
 from cast_ray.learner.settings import LearnerSettings
 
 GROUP_SIZE = 8
 SEQUENCES_A_PASS = 4
-"""Of one forward and backward pass, padded to the longest of them."""
+"""Rows of one forward and backward pass, padded to the longest."""
 
 
 class TrlSteps:
-    """TRL's trainer in this process. Any: TRL's own types, which not every machine has."""
+    """TRL's trainer in this process. Any: TRL is optional."""
 
-    def __init__(self, settings: LearnerSettings, objective: Objective, table: pa.Table) -> None:
-        """Make a trainer that learns from a table again and again."""
+    def __init__(
+        self, settings: LearnerSettings, objective: ObjectiveConfig, table: pa.Table
+    ) -> None:
+        """Create a trainer that learns from one table repeatedly."""
         import torch
         from datasets import Dataset  # pyright: ignore[reportMissingImports]
         from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 
-        torch.set_num_threads(settings.num_threads)
+        torch.set_num_threads(settings.config.num_threads)
         self._rollouts, num_rows = rollouts_of(table), table.num_rows
         rewards = np.random.default_rng(0).integers(0, 2, num_rows).astype(float).tolist()
         self.trainer: Any = GRPOTrainer(
@@ -47,7 +49,7 @@ class TrlSteps:
                 per_device_train_batch_size=SEQUENCES_A_PASS,
                 gradient_accumulation_steps=num_rows // SEQUENCES_A_PASS,
                 num_generations=GROUP_SIZE,
-                learning_rate=settings.lr,
+                learning_rate=settings.config.lr,
                 lr_scheduler_type="constant",
                 beta=0.0,
                 epsilon=objective.clip_low,
@@ -63,7 +65,7 @@ class TrlSteps:
         )
 
     def step_seconds(self, num_steps: int) -> list[float]:
-        """Return the seconds of each of so many steps, one after the other."""
+        """Take a number of steps and return the seconds of each."""
         from transformers import TrainerCallback
 
         begun: list[float] = []
@@ -83,7 +85,7 @@ class TrlSteps:
 
 
 def rollouts_of(table: pa.Table) -> dict[str, list[Any]]:
-    """Return what a ``rollout_func`` gives: prompts, all that follows them, and whose that is."""
+    """Return the result of a ``rollout_func``: prompts, completions, and a mask of the policy's."""
     offsets, mask = row_offsets(table), loss_mask(table)
     tokens = table["token_ids"].combine_chunks().flatten().to_numpy()
     found: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": []}

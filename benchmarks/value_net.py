@@ -1,10 +1,10 @@
-"""How fast the base network's RLlib job is, beside RLlib's own DQN on a stock environment.
+"""Speed of the value network's DQN job, and of RLlib's own DQN on a stock environment.
 
-Both sides run in this process, one after the other, with the same games at a time, replay ratio,
-batch and n-step return. The stock side is CartPole with observations padded to as many numbers as
-ours have and as many actions, RLlib's default module with two hidden layers, as wide as makes it as
-many multiplications as our network, and RLlib's own replay. The clock is the CPU time of this
-process: what else runs on the machine weighs little.
+Both run in this process, one after the other, with the same number of games, replay ratio, batch
+and n-step return. The stock side is CartPole, padded to as many observations and actions as ours,
+with RLlib's default module of two hidden layers, wide enough for as many multiplications as our
+network, and RLlib's own replay. The clock is the CPU time of this process, so other load matters
+little.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ CONFIG = ValueNetConfig(
         target_update_every=2_000,
     ),
 )
-"""The network and the pace of ``configs/value_net/mini.yaml``."""
+"""Network and replay ratio of ``configs/value_net/mini.yaml``."""
 
 
 class PaddedCartPole(gymnasium.Env[np.ndarray, np.int64]):
-    """CartPole with so many numbers to look at and so many actions, of which it needs few."""
+    """CartPole, padded to a number of observations and actions."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
 
@@ -71,11 +71,11 @@ class PaddedCartPole(gymnasium.Env[np.ndarray, np.int64]):
 
 
 def bench_value_net(*, num_steps: int = 8_000, repeats: int = 3) -> dict[str, int | float]:
-    """Return environment steps a CPU second of both sides, updates included, and their ratio.
+    """Return environment steps per CPU second of both sides, with updates, and their ratio.
 
     Args:
-        num_steps: measured of each side in each repeat, at least.
-        repeats: how often both are measured, in turns; the fastest repeat of each counts.
+        num_steps: smallest number of steps per side and repeat.
+        repeats: number of times both are measured; the fastest of each counts.
     """
     torch.set_num_threads(CONFIG.num_threads)
     shape = network_shape(CONFIG)
@@ -130,7 +130,7 @@ def _stock_config(ours: DQNConfig, shape: QNetworkShape, width: int) -> DQNConfi
 
 
 def _steps_per_s(algorithm: Algorithm, num_steps: int) -> float:
-    """Play and learn for so many steps and return how many there were in a CPU second."""
+    """Play and learn for a number of steps, and return steps per CPU second."""
     played, seconds = 0, 0.0
     before = _steps(algorithm.train())
     while played < num_steps:
@@ -161,6 +161,6 @@ def _mlp_multiplications(shape: QNetworkShape, width: int) -> int:
 
 
 def _equal_width(shape: QNetworkShape) -> int:
-    """Return how wide two hidden layers must be for as many multiplications."""
+    """Return the width of two hidden layers for as many multiplications."""
     outside = shape.rows * shape.cols + 2 * len(shape.actions)
     return round(-outside / 2 + (outside**2 / 4 + _multiplications(shape)) ** 0.5)

@@ -1,35 +1,35 @@
-"""The exceptions a user of cast_ray can meet, and nothing else.
+"""The exceptions that a user of cast_ray can encounter.
 
 Every message is one sentence that says what is wrong, where, and what to do; the command line
 prints it without a traceback and exits with 2. ``CastRayError`` is the root: catching it catches
-everything that is somebody's input or surroundings, and no bug of ours.
+all problems of input or environment, and no bug of ours.
 
     CastRayError
     ├── ConfigError            a configuration key or value
     ├── PuzzleError            a board, a puzzle file
     ├── ModelError             a model directory, a tokenizer, a chat template
-    ├── RunDirectoryError      a run directory that is missing, foreign or not empty
-    ├── NotStoredError         asked for something that no run directory holds
-    │   ├── RunUnknown         … a run
-    │   ├── ColumnUnknown      … a metric
-    │   ├── StepUnknown        … a step's trajectories
-    │   └── TrajectoryUnknown  … one of them
-    ├── StorageError           a store at a URI: no way to it, no right to it, nothing there
+    ├── RunDirectoryError      a run directory that is missing, not empty or of another run
+    ├── NotStoredError         a request for something that no run directory has
+    │   ├── RunUnknown         a run
+    │   ├── ColumnUnknown      a metric
+    │   ├── StepUnknown        a step's trajectories
+    │   └── TrajectoryUnknown  one trajectory
+    ├── StorageError           a store at a URI that is unreachable, refuses, or lacks the object
     ├── EnvironmentSetupError  the machine: versions, memory, ports, disk
-    ├── RunInterrupted         a part of a run was lost; the same command with --resume goes on
+    ├── RunInterrupted         a part of a run was lost; the same command with --resume continues
     ├── TrajectoryError        a stored trajectory or batch that contradicts itself
-    ├── RemoteTimeout          a remote part that did not answer in time
+    ├── RemoteTimeout          a remote process did not answer in time
     ├── ActorLostError         a Ray actor died, or was lost with its node, too often
-    ├── EngineError            vLLM failed, or answered something impossible
+    ├── EngineError            vLLM failed, or gave an impossible answer
     ├── WeightSyncError        an engine does not hold the weights that were sent
-    │   └── TransferBroken     a member of a broadcast is away; the old weights go on
+    │   └── TransferBroken     a member of a broadcast is gone; the old weights stay in use
     └── LearnerError           DeepSpeed failed, or an update is not finite
-        └── LearnerLost        a rank died, or hangs; a new group can go on from a checkpoint
+        └── LearnerLost        a rank died or hangs; a new group can resume from a checkpoint
 """
 
 
 class CastRayError(Exception):
-    """Anything wrong with input or surroundings that the user can act on."""
+    """A problem of input or environment that the user can act on."""
 
 
 class ConfigError(CastRayError):
@@ -37,11 +37,11 @@ class ConfigError(CastRayError):
 
 
 class PuzzleError(CastRayError):
-    """A board or a puzzle file is broken; the message names row and column, from zero."""
+    """A board or a puzzle file is invalid; the message names row and column, from zero."""
 
 
 class ModelError(CastRayError):
-    """A model directory is missing, incomplete or unusable for a conversation."""
+    """A model directory is missing, incomplete or unusable for conversations."""
 
 
 class RunDirectoryError(CastRayError):
@@ -49,16 +49,16 @@ class RunDirectoryError(CastRayError):
 
 
 class NotStoredError(CastRayError):
-    """Somebody asked for something that is not in the run directories being browsed."""
+    """The run directories being browsed do not have what was requested."""
 
     code = "not_found"
-    """Stable, for programs."""
+    """A stable identifier for programs."""
     field = ""
-    """The part of the question that names it."""
+    """The field of the request that names it."""
 
 
 class RunUnknown(NotStoredError):
-    """There is no run of that name below the root, or the name leads out of it."""
+    """There is no run of that name below the root, or the name leads outside it."""
 
     code, field = "run_unknown", "run"
 
@@ -82,7 +82,7 @@ class TrajectoryUnknown(NotStoredError):
 
 
 class StorageError(CastRayError):
-    """A store at a URI cannot be reached, refuses, or does not hold what was asked for."""
+    """A store at a URI cannot be reached, refuses, or lacks the object."""
 
 
 class EnvironmentSetupError(CastRayError):
@@ -90,7 +90,7 @@ class EnvironmentSetupError(CastRayError):
 
 
 class RunInterrupted(CastRayError):
-    """A part of a running run was lost for good; resuming starts all parts anew and goes on."""
+    """A part of an active run is lost for good; resuming restarts all parts and continues."""
 
 
 class TrajectoryError(CastRayError):
@@ -98,7 +98,7 @@ class TrajectoryError(CastRayError):
 
 
 class RemoteTimeout(CastRayError):
-    """A remote part did not answer within its time-out; the message names both."""
+    """A remote process did not answer within its time-out; the message names both."""
 
 
 class ActorLostError(CastRayError):
@@ -106,15 +106,15 @@ class ActorLostError(CastRayError):
 
 
 class EngineError(CastRayError):
-    """The inference engine failed or gave an answer that cannot be right."""
+    """The inference engine failed or gave an impossible answer."""
 
 
 class WeightSyncError(CastRayError):
-    """An engine does not hold exactly the weights that were sent to it."""
+    """An engine does not have exactly the weights that were sent to it."""
 
 
 class TransferBroken(WeightSyncError):
-    """A broadcast of weights broke off before any were changed; another try can end well."""
+    """A broadcast of weights broke off before any were changed; it can be repeated."""
 
 
 class LearnerError(CastRayError):
@@ -122,4 +122,4 @@ class LearnerError(CastRayError):
 
 
 class LearnerLost(LearnerError):
-    """A rank died or does not answer; new ranks can go on from a checkpoint."""
+    """A rank died or does not answer; new ranks can resume from a checkpoint."""

@@ -1,26 +1,26 @@
-"""What is written to disk: files that are whole or absent, and refusals in one sentence."""
+"""Files that are complete or absent, locks that end with their process, and one-sentence errors."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
 
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 
 
 @contextmanager
 def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """Yield a place beside ``path`` to write to; it takes that name if the block succeeds.
+    """Yield a temporary path next to ``path``; it is renamed to ``path`` if the block succeeds.
 
-    A reader meets the old file or the whole new one; after an error the old one is still there.
+    A reader sees the old file or the complete new one; after an error the old one is still there.
 
     Args:
-        path: the file's own name.
-        durable: the file is on disk before it has its name: it outlives the machine's fall.
+        path: the final name.
+        durable: sync the file to disk before it gets its name, so that it survives a power loss.
 
     Raises:
         EnvironmentSetupError: the file system refused something.
@@ -38,25 +38,24 @@ def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
 
 
-def lock_directory(directory: Path, refusal: str) -> TextIO:
-    """Return what keeps other processes out of a directory while it lives, at most as long as this
-    process, however it ends.
+def hold_lock(path: Path, refusal: str) -> FileLock:
+    """Return a lock that excludes other processes until it is released or this process ends.
 
     Args:
-        directory: that exists.
-        refusal: one sentence for whoever comes second.
+        path: the lock file; its folder is made.
+        refusal: the message if another process holds the lock.
 
     Raises:
-        RunDirectoryError: another process has it.
+        RunDirectoryError: another process holds it.
         EnvironmentSetupError: the file system refused something.
     """
-    with refusals_named(directory):
-        lock = open(directory / ".lock", "w")  # noqa: SIM115  handed out
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise RunDirectoryError(refusal) from None
+    lock = FileLock(path, timeout=0, thread_local=False)
+    with refusals_named(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise RunDirectoryError(refusal) from None
     return lock
 
 
@@ -71,7 +70,7 @@ def fsync(path: Path) -> None:
 
 @contextmanager
 def refusals_named(path: Path) -> Iterator[Path]:
-    """Yield ``path``; say in one sentence that it cannot be written, if the block finds so.
+    """Yield ``path``; turn an ``OSError`` of the block into an error that names it.
 
     Raises:
         EnvironmentSetupError: the file system refused something.
@@ -80,6 +79,6 @@ def refusals_named(path: Path) -> Iterator[Path]:
         yield path
     except OSError as error:
         raise EnvironmentSetupError(
-            f"{path} cannot be written ({error.strerror or error}): free some space or give "
-            "another place"
+            f"{path} cannot be written ({error.strerror or error}): free some space or choose "
+            "another location"
         ) from None

@@ -1,7 +1,7 @@
-"""Where numba keeps compiled kernels: a folder named by the text of all of them.
+"""Where numba caches compiled kernels: a folder named by a checksum of all their sources.
 
-numba itself notices a change in a kernel's own file only. A kernel that calls another module's, or
-has its constants compiled in, would go on with the old ones after an edit or an update, unnoticed.
+numba itself only notices changes in a kernel's own file. A kernel that calls another module's
+kernels, or compiles its constants in, would silently keep using the old ones after an edit.
 """
 
 from __future__ import annotations
@@ -11,24 +11,20 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOMS = (
-    "cast_ray.games",
-    "cast_ray.envs.gym",
-    "solver_actors",
-)
-"""The packages with kernels in them, or with what kernels are made of."""
+_PACKAGES = ("cast_ray.games", "cast_ray.envs.gym", "solver_actors")
+"""Packages with kernels, or with code that kernels use."""
 
 
 def user_cache() -> Path:
-    """Return where this user's programs keep what they can make again."""
+    """Return this user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def kernel_cache_dir() -> Path:
-    """Return the folder for the kernels as they are written now, in the user's own cache."""
+    """Return the folder, in the user's cache, for kernels of the current sources."""
     digest = hashlib.sha256()
-    for room in ROOMS:
-        spec = find_spec(room)
+    for package in _PACKAGES:
+        spec = find_spec(package)
         assert spec is not None and spec.origin is not None
         for module in sorted(Path(spec.origin).parent.rglob("*.py")):
             digest.update(module.read_bytes())
@@ -36,5 +32,5 @@ def kernel_cache_dir() -> Path:
 
 
 def use_kernel_cache() -> None:
-    """Tell numba of that folder, unless NUMBA_CACHE_DIR names another; before numba is imported."""
+    """Make numba use that folder unless NUMBA_CACHE_DIR is set; call before numba is imported."""
     os.environ.setdefault("NUMBA_CACHE_DIR", str(kernel_cache_dir()))

@@ -1,4 +1,4 @@
-"""One run seed; every other seed follows from it by this one rule."""
+"""Derive every seed of a run from the run's seed by one rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BITS = 63
 
 
 def derive_seed(run_seed: int, *names: str | int) -> int:
-    """Return the seed of one named purpose: the first 63 bits of BLAKE2b over seed and names.
+    """Return the seed for a named purpose: the first 63 bits of BLAKE2b over seed and names.
 
     >>> derive_seed(0, "episode", 3, 1) == derive_seed(0, "episode", 3, 1)
     True

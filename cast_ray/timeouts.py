@@ -1,8 +1,8 @@
-"""Time limits: for calls that have none of their own, and for what Ray, Serve and vLLM start.
+"""Time limits: for calls that have none, and for what Ray, Serve and vLLM start.
 
-Their own limits for a start suit an idle machine; beside other work on two cores (load 7 and more)
-a local Ray takes a minute. One of them cannot be set: Ray's raylet ends itself when its agents take
-more than 15 seconds (ray-project/ray#65983), so ``cast_ray.cluster.session`` starts Ray again.
+Their own limits for a start suit an idle machine; with other work on two cores (load 7 and more) a
+local Ray takes a minute. One limit cannot be set: Ray's raylet exits when its agents take more than
+15 seconds (ray-project/ray#65983), so ``cast_ray.cluster.session`` starts Ray again.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def slow_start(what: str) -> str:
     Args:
         what: happened, as the beginning of the sentence.
     """
-    places = [place for place in (Path(tempfile.gettempdir()), Path("/dev/shm")) if place.is_dir()]
+    folders = [path for path in (Path(tempfile.gettempdir()), Path("/dev/shm")) if path.is_dir()]
     free = [f"{psutil.virtual_memory().available / 2**30:.1f} GiB of memory"]
-    free += [f"{shutil.disk_usage(place).free / 2**30:.1f} GiB in {place}" for place in places]
+    free += [f"{shutil.disk_usage(path).free / 2**30:.1f} GiB in {path}" for path in folders]
     return (
         f"{what}: this machine has a load average of {os.getloadavg()[0]:.1f} on "
         f"{os.cpu_count()} cores and {', '.join(free)} free; stop other programs or free what is "
@@ -60,23 +60,23 @@ def slow_start(what: str) -> str:
     )
 
 
-def answer_within(limit_s: float, question: Callable[[], T], *, name: str) -> T:
-    """Return the answer to a question that may never come, or raise what it raises.
+def answer_within(limit_s: float, call: Callable[[], T], *, name: str) -> T:
+    """Return what a call returns, or raise what it raises, if it ends in time.
 
     Args:
         limit_s: seconds to wait.
-        question: asked on a thread of its own.
+        call: runs on a separate thread.
         name: of that thread.
 
     Raises:
-        TimeoutError: no answer came; the thread is left behind and ends with this process.
+        TimeoutError: it did not end in time; the thread is abandoned and ends with this process.
     """
     answer: Future[T] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(question())
-        except BaseException as error:  # whatever it is, it is raised where the answer is awaited
+            answer.set_result(call())
+        except BaseException as error:  # raised below
             answer.set_exception(error)
 
     threading.Thread(target=ask, name=name, daemon=True).start()

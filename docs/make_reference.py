@@ -1,4 +1,4 @@
-"""Writes configuration.md and metrics.md from the dataclasses: ``make docs`` calls it."""
+"""Generates configuration.md and metrics.md from the dataclasses; ``make docs`` runs it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
-from cast_ray.config.reference import ConfigKey, config_reference
+from cast_ray.cli.config import described_keys
+from cast_ray.config.reference import ConfigKey
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.runs.metrics import METRIC_TYPES, METRICS, metric_texts
 
 _CONFIGURATION = """# Configuration
 
-Every key of `cast-ray train`, and below those of `cast-ray value-net train`: given in a YAML file
-(`--config`) or on the command line (`key=value`), where the latter wins. A wrong key or value is
-refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
+Every key of `cast-ray train`, and below those of `cast-ray value-net train`. Set them in a YAML
+file (`--config`) or on the command line (`key=value`), which takes precedence. An invalid key or
+value is refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
 
-This page is written by `make docs` from the dataclasses in `cast_ray/config*.py`.
+`make docs` generates this page from the dataclasses in `cast_ray/config/`.
 """
 _METRICS = """# Metrics
 
@@ -41,7 +42,7 @@ def configuration() -> str:
     for kind, command in ((TrainConfig, "train"), (ValueNetConfig, "value-net train")):
         parts.append(f"\n## cast-ray {command}\n")
         sections: dict[str, list[ConfigKey]] = {}
-        for one in config_reference(kind):
+        for one in described_keys(kind):
             sections.setdefault(one.key.rpartition(".")[0], []).append(one)
         for name, keys in sections.items():
             parts.append(f"\n### {name or 'Top level'}\n\n{_summary(kind, name)}\n\n")
@@ -65,7 +66,7 @@ PAGES = {"configuration.md": configuration, "metrics.md": metrics}
 
 
 def _summary(kind: type, section: str) -> str:
-    """Return the first paragraph of what a section's dataclass says of itself."""
+    """Return the first paragraph of the docstring of a section's dataclass."""
     for name in filter(None, section.split(".")):
         found = next(item for item in fields(kind) if item.name == name)
         assert isinstance(found.default_factory, type)

@@ -1,7 +1,7 @@
 """Processes that must not outlive the one that started them.
 
-An engine's processes are started by a replica. A replica that is killed with SIGKILL runs no
-clean-up, and they would go on for minutes, with their memory and their share of the cores.
+A process killed with SIGKILL runs no clean-up. What it started would run on for minutes, with its
+memory and its share of the cores.
 """
 
 from __future__ import annotations
@@ -12,46 +12,55 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import parent_process
 from pathlib import Path
 
+import psutil
+
 MARK = "CAST_RAY_GUARDED"
 
-_guardians: list[subprocess.Popen[bytes]] = []
-"""Kept for the life of the process: a guardian whose pipe is closed takes its parent for dead."""
+_killers: list[subprocess.Popen[bytes]] = []
+"""Kept for the life of this process: a killer whose pipe closes takes this process for dead."""
 
 
 def guard_children() -> None:
     """Have all processes that this one starts from now on killed soon after it has ended.
 
-    Whatever its end and whatever they do by then. A process of its own waits for it.
+    However it ends and whatever they are doing then: another process waits for it.
     """
     if MARK in os.environ:
         return
-    guardian = Path(__file__).with_name("orphan_killer.py")
+    killer = Path(__file__).with_name("orphan_killer.py")
     value = uuid.uuid4().hex
     process = subprocess.Popen(
         # By path: a Ray worker's import path is not in its environment.
-        [sys.executable, "-I", "-S", str(guardian), f"{MARK}={value}"],
+        [sys.executable, "-I", "-S", str(killer), f"{MARK}={value}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
-    _guardians.append(process)
+    _killers.append(process)
     os.environ[MARK] = value
 
 
-def end_with_parent() -> None:
-    """End this process, at once, when the process that started it has ended.
+def kill_with_parent() -> None:
+    """Kill this process as soon as the process that started it by ``multiprocessing`` has ended.
 
-    Does nothing in a process that was not started by ``multiprocessing``.
+    Does nothing in any other process.
     """
     parent = parent_process()
-    if parent is None:
-        return
+    if parent is not None and parent.pid is not None:
+        when_ended(parent.pid, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def when_ended(pid: int, act: Callable[[], object]) -> None:
+    """Call ``act`` in a thread when a process has ended; at once if there is none any more."""
 
     def wait() -> None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).wait()
+        act()
 
-    threading.Thread(target=wait, name="end_with_parent", daemon=True).start()
+    threading.Thread(target=wait, name=f"when {pid} has ended", daemon=True).start()

@@ -1,0 +1,1 @@
+"""Exact solvers of the games, value networks, and the Ray actors that hold them."""

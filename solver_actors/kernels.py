@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 from numba.core import event
@@ -13,17 +12,14 @@ from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.games.generators import get_generator
 from cast_ray.numba_cache import kernel_cache_dir
-from solver_actors.minesweeper.solver import MinesweeperSolver
-from solver_actors.minesweeper.views import read_view
 from solver_actors.oracle import Oracle
-from solver_actors.rush_hour.search import shortest_length
-from solver_actors.sokoban.search import SokobanSearchSolver
+from solver_actors.registry import get_solver_entry, has_solver
 
 _CACHE_BYTES = 1 << 20
 
 
 class CompilationCounter(event.Listener):
-    """Counts what numba compiles in this process from now on; loading from disk is none."""
+    """Counts what numba compiles in this process from now on; loading from disk does not count."""
 
     def __init__(self) -> None:
         self.num_compilations = 0
@@ -38,7 +34,7 @@ class CompilationCounter(event.Listener):
 
 
 def compile_kernels(games: Iterable[str]) -> None:
-    """Solve a puzzle of each game: numba compiles its kernels and keeps them on disk.
+    """Solve a puzzle of each game that has a solver: numba compiles its kernels and stores them.
 
     Processes of one machine wait for each other, so that one compiles and the others load.
 
@@ -52,27 +48,13 @@ def compile_kernels(games: Iterable[str]) -> None:
     with open(folder / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # goes with the process, however that ends
         oracle = Oracle(max_bytes=_CACHE_BYTES)
-        for name in games:
+        for name in filter(has_solver, games):
             game = get_game(name)
             easiest = min(game.tiers.values(), key=lambda tier: tier.max_cost)
             state = get_generator(name)(easiest, np.random.default_rng(0))
             solver = oracle.solver(name, game.encode(state))
             solver.cost_to_go([state])
             solver.best_action(state)
-            if name in _ELSEWHERE:
-                _ELSEWHERE[name](state)
-
-
-def _solve_mines(state: Any) -> None:
-    solver = MinesweeperSolver(state.layout)
-    solver.mine_probabilities(state)
-    solver.num_guesses(state)
-    read_view(["1."], 1)
-
-
-_ELSEWHERE: dict[str, Callable[[Any], object]] = {
-    "sokoban": lambda state: SokobanSearchSolver(state.layout).cost_to_go([state]),
-    "minesweeper": _solve_mines,
-    "rush_hour": lambda state: shortest_length(state, max_length=8, node_budget=1000),
-}
-"""Kernels that an easy puzzle does not call. Any: each game has a state type of its own."""
+            warm_up = get_solver_entry(name).warm_up
+            if warm_up is not None:
+                warm_up(state)

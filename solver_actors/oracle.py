@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from cast_ray.games import get_game
 from cast_ray.rollout.trajectory import ROLLOUT_SCHEMA, TeacherTurns, check_schema, with_costs
-from solver_actors.registry import SolverEntry, get_solver_entry, has_deadlocks, has_solver
-from solver_actors.solver import ProvesLoss, Solver
+from solver_actors.registry import get_solver_entry, has_deadlocks, has_solver
+from solver_actors.solver import ProvesLoss, Solver, SolverEntry
 from solver_actors.teacher import PuzzleTeacher, SoftTeacher
-from solver_actors.value_net.scale import LossAtSight, sees_losses
+from solver_actors.value_net.scale import LossTest, has_loss_test
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Oracle:
 
         Args:
             max_bytes: most bytes of solvers that are kept; the one in use always is.
-            teacher: says how ``score`` is to judge every turn; None = not at all.
+            teacher: rates every turn in ``score``; None = no teacher.
             estimator: makes the solvers from a value network (``value_net.value_net_entry``), whose
                 costs are estimates; None = the games' own, exact ones.
         """
@@ -73,12 +73,12 @@ class Oracle:
         return self.solver_of(game, get_game(game).decode(board))
 
     def prover(self, game: str, board: str) -> ProvesLoss[Any] | None:
-        """Return what proves states of a board's layout lost; None where nothing can or need.
+        """Return what proves states of a board's layout lost; None if nothing can or has to.
 
-        A value network proves nothing: with one, what is lost at sight is all that is known.
+        A value network proves nothing: with one, only the game's loss test does.
         """
         if self._estimator is not None:
-            return LossAtSight(game, board) if sees_losses(game) else None
+            return LossTest(game) if has_loss_test(game) else None
         return self.solver(game, board) if has_deadlocks(game) else None
 
     def solver_of(self, game: str, state: Any) -> Solver:
@@ -103,7 +103,7 @@ class Oracle:
 
         With a value network its estimates, which are finite.
 
-        A text that occurs more than once is read and solved once.
+        A text that occurs several times is read and solved once.
 
         Args:
             game: name of the game.
@@ -112,11 +112,11 @@ class Oracle:
         return self._costs(game, boards)[0]
 
     def score(self, rollout: pa.RecordBatch) -> pa.RecordBatch:
-        """Return one group's trajectories widened by the cost of every visited state.
+        """Return one group's trajectories with the cost of every visited state added.
 
-        A value network's are estimates and stored as such; the cost itself is then unknown.
-        With a teacher also by what it says about every turn.
-        Trajectories that begin in the same state go to its solver together.
+        Costs of a value network are stored as estimates; the cost itself is then unknown. With a
+        teacher, its rating of every turn is added, too. Trajectories that begin in the same state
+        go to its solver together.
 
         Args:
             rollout: ``ROLLOUT_SCHEMA``; every row may be of another puzzle.
@@ -178,7 +178,7 @@ class Oracle:
     def _keep_within_bound(self) -> None:
         """Drop the solvers not used for longest, after reading the size of the newest again.
 
-        Only that one can have grown since the last time: it is the one that was handed out.
+        Only that one can have grown since the last time: it was returned last.
         """
         if not self._kept:
             return

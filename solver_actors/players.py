@@ -1,7 +1,7 @@
 """Players that are no language model: random, greedy, the solver, soft-optimal.
 
-They answer with an action alone. In Minesweeper ``greedy`` and ``soft-solver`` look at the true
-mines; ``solver`` is the peek-free one, and ``random`` knows what the rules know.
+They answer with an action alone. Where a game hides part of its state, ``greedy`` and
+``soft-solver`` use the costs of the true state; ``solver`` and ``random`` know what a player knows.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 
 from cast_ray.envs.environment import Environment
 from cast_ray.errors import ConfigError
-from cast_ray.games import get_game
-from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games import get_game, hides_state
 from cast_ray.seeds import derive_seed
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry, has_solver
@@ -26,7 +25,7 @@ from solver_actors.teacher import SoftTeacher, teacher_choice
 SOLVER, SOFT_SOLVER, GREEDY, RANDOM = "solver", "soft-solver", "greedy", "random"
 PLAYERS = (SOLVER, SOFT_SOLVER, GREEDY, RANDOM)
 _NO_ADVICE = ""
-"""The answer where a solver knows nothing: no action, so a turn without effect."""
+"""The answer without advice from the solver: no action, so the turn has no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ Choose = Callable[[_Situation], str]
 
 
 class Player:
-    """A built-in player. Plays any number of episodes, one turn after the other."""
+    """A built-in player, for any number of episodes."""
 
     def __init__(self, name: str, oracle: Oracle) -> None:
         """Set up a player.
@@ -61,7 +60,7 @@ class Player:
         self._choose = _chooser(name)
 
     def check_plays(self, game: str) -> None:
-        """Raise ConfigError where it needs a solver and there is none."""
+        """Raise ConfigError if the player needs a solver and the game has none."""
         if self._choose is not None and not has_solver(game):
             raise ConfigError(
                 f"{game} has no solver that the player {self.name} could follow: use random"
@@ -85,8 +84,8 @@ class Player:
 
 
 def is_privileged(name: str, game: str) -> bool:
-    """Return whether a player knows more of a game than who plays it may."""
-    return game == Minesweeper.name and name.partition(":")[0] in (GREEDY, SOFT_SOLVER)
+    """Return whether a player uses what a game hides from its players."""
+    return hides_state(game) and name.partition(":")[0] in (GREEDY, SOFT_SOLVER)
 
 
 def is_player(text: str) -> bool:
@@ -95,14 +94,14 @@ def is_player(text: str) -> bool:
 
 
 def _chooser(name: str) -> Choose | None:
-    """Return how a player chooses; None = it draws among what may be done."""
+    """Return how a player chooses; None = at random among the possible actions."""
     kind, _, rest = name.partition(":")
     if kind == SOFT_SOLVER:
         return _soft(_temperature(name, rest))
     if rest or kind not in PLAYERS:
         raise ConfigError(
-            f"{name!r} is no player: use solver, soft-solver:TAU (e.g. soft-solver:0.5), greedy or "
-            "random"
+            f"there is no player {name!r}: use solver, soft-solver:TAU (e.g. soft-solver:0.5), "
+            "greedy or random"
         )
     return {SOLVER: _follow, GREEDY: _take_least, RANDOM: None}[kind]
 

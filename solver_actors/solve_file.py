@@ -1,6 +1,6 @@
-"""Costs of states from a file of JSON lines, one answer a line, in the same order.
+"""Costs of states from a file of JSON lines, one answer per line, in the same order.
 
-A line is whatever somebody wrote: broken ones are answered with an error and never stop the rest.
+A broken line is answered with an error and does not stop the rest.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.games.costs import told_cost
-from cast_ray.games.json_state import MAX_LINE_BYTES, SolveRequest, read_request
+from cast_ray.games import get_game
+from cast_ray.games.costs import json_cost
+from cast_ray.games.json_state import MAX_LINE_BYTES, SolveRequest, parse_request
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
 
@@ -26,15 +27,14 @@ _BATCH_BYTES = 16 << 20
 def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
     """Answer every line of a file (DESIGN: command line) and return the number of bad lines.
 
-    The output appears by rename when it is whole; one that exists is replaced. An output that is
-    no ordinary file (a terminal, a pipe, a link) is written as the answers come, many at a time.
+    The output appears by rename when it is complete and replaces an existing file. An output that
+    is no ordinary file (a terminal, a pipe, a link) is written in batches.
 
     Args:
-        input_path: one JSON object a line, in a form that ``read_request`` knows.
-        output_path: gets one object a line: ``cost``, ``best`` and, if wanted, ``q``; ``error``
+        input_path: one JSON object per line, in a form that ``parse_request`` knows.
+        output_path: gets one object per line: ``cost``, ``best`` and, if wanted, ``q``; ``error``
             for a bad line.
-        with_q: also answer with the cost after each scored action; in Minesweeper after reveals
-            only, not after the lifting of flags.
+        with_q: also answer with the cost after each scored action that is no ``Game.is_mark``.
 
     Raises:
         PuzzleError: the input cannot be read.
@@ -52,7 +52,7 @@ def solve_file(input_path: Path, output_path: Path, *, with_q: bool) -> int:
 
 
 def _is_ordinary(path: Path) -> bool:
-    """Return whether a rename may put a file there: over ``/dev/stdout`` it would take the link."""
+    """Return whether a rename may put a file there; it would replace the link ``/dev/stdout``."""
     return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
@@ -67,7 +67,7 @@ def _solve_lines(source: IO[bytes], output: IO[str], *, with_q: bool) -> int:
 
 
 def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines in lists: long enough that most states of a puzzle meet, yet bounded."""
+    """Yield the lines in bounded lists, long enough to hold most states of a puzzle together."""
     batch: list[bytes] = []
     num_bytes = 0
     for line in _lines(source):
@@ -80,7 +80,7 @@ def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
 
 
 def _lines(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines without their line break, a too long one cut off behind the limit."""
+    """Yield the lines without their line break, those that are too long cut off after the limit."""
     while line := source.readline(MAX_LINE_BYTES + 1):
         rest = line
         while rest and not rest.endswith(b"\n"):
@@ -89,15 +89,15 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def _answers(lines: list[bytes], oracle: Oracle, *, with_q: bool) -> list[dict[str, Any]]:
-    """Return one answer a line, in their order. Any: goes into JSON.
+    """Return one answer per line, in their order. Any: goes into JSON.
 
-    Lines of one layout are solved together: a table of Rush Hour takes 2 ms and much of the cache.
+    Lines of one layout are solved together, because a table may take much of the cache.
     """
     answers: list[dict[str, Any]] = [{} for _ in lines]
     alike: dict[Hashable, list[tuple[int, SolveRequest]]] = {}
     for number, line in enumerate(lines):
         try:
-            request = read_request(line)
+            request = parse_request(line)
             key = (request.game, get_solver_entry(request.game).layout_key(request.state))
         except CastRayError as error:
             answers[number] = {"error": str(error)}
@@ -120,13 +120,14 @@ def _answer(request: SolveRequest, oracle: Oracle, *, with_q: bool) -> dict[str,
     state = request.state
     solver = oracle.solver_of(request.game, state)
     answer: dict[str, Any] = {
-        "cost": told_cost(float(solver.cost_to_go([state])[0])),
+        "cost": json_cost(float(solver.cost_to_go([state])[0])),
         "best": solver.best_action(state),
     }
     if with_q:
+        is_mark = get_game(request.game).is_mark
         answer["q"] = {
-            action: told_cost(cost)
+            action: json_cost(cost)
             for action, cost in solver.action_costs(state).items()
-            if not (request.game == "minesweeper" and action.startswith("flag"))
+            if not is_mark(action)
         }
     return answer

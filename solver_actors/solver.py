@@ -1,20 +1,17 @@
-"""What a solver is: the distance of states to the goal, and what each action does to it.
+"""What a solver is, how a game is solved, and what the solvers of unit-move games share.
 
-What each action does to the cost, and which is best: one rule for every game of unit moves.
-
-Not for Minesweeper, whose best action is its solver's own next reveal, never the least cost.
-
-A solver knows the states of one layout; those of any other it refuses.
+A solver knows the distance to the goal from each state of one layout, and refuses all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from cast_ray.games.game import Game, StateT
+from cast_ray.games.game import CellRisks, Game, StateT
 
 State_contra = TypeVar("State_contra", bound=Hashable, contravariant=True)
 
@@ -46,6 +43,75 @@ class Solver(ProvesLoss[State_contra], Protocol[State_contra]):
     def best_action(self, state: State_contra) -> str | None:
         """Return the first action of least cost; None at cost 0, inf or unknown."""
         ...
+
+
+def _best_action(solver: Solver[Any], state: Any) -> str | None:
+    """Return ``solver.best_action(state)``, for solvers of any class."""
+    return solver.best_action(state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverEntry:
+    """How one game is solved. Any: each game has a state type of its own.
+
+    Functions of two arguments take a solver and a state of its layout.
+    """
+
+    build: Callable[[Any], Solver[Any]]
+    """Return the solver of a state's layout; PuzzleError if the board is too large for it."""
+    layout_key: Callable[[Any], Hashable]
+    """Return what all states that share a solver have in common, exactly (no symmetries)."""
+    next_action: Callable[[Any, Any], str | None] = _best_action
+    """Return what a player who follows the solver does; None where it has no advice. By default
+    the best action. Where a game hides part of its state, live episodes are given it as a hint: it
+    must follow from what the player sees."""
+    good_actions: Callable[[Any, Any], Sequence[str]] | None = None
+    """Return all actions that a demonstrator may show, as good as ``next_action`` by what a player
+    can know; one is drawn. None = ``next_action`` alone."""
+    mistakes: Callable[[Any], Sequence[str]] | None = None
+    """Return, from a state, the mistakes of a careful demonstrator. None = those of a careless
+    one: the actions that change the state."""
+    has_deadlocks: bool = True
+    """Whether play can reach a state that is proven lost although the rules let it continue. Where
+    it cannot, no episode has to ask a solver whether it is over."""
+    has_tables: bool = False
+    """Whether the cost of a state is a table entry where the layout is small. A service may then
+    answer in its own process instead of asking an actor."""
+    known_action: Callable[[Any, Any], str | None] | None = None
+    """Return an optimal action that the solver remembers, without any search; None where it does
+    not. For lines of many moves; ``next_action`` is asked otherwise."""
+    cell_risks: Callable[[Any, Any], CellRisks | None] | None = None
+    """Return the risk of each hidden cell, from what a player sees; None where it is unknown. For
+    games that hide part of their state; ``Game.risk_of`` reads it."""
+    read_view: Callable[[Sequence[str], int], Any] | None = None
+    """Return, from ``Game.visible_rows`` and the number of hidden cells, some state that looks like
+    this, None where none was found in time; PuzzleError if there is none. The solver must say the
+    same of every such state."""
+    loss_test: Callable[[Any], Callable[[Any], bool]] | None = None
+    """Return, from a state, a quick test that proves states of its layout lost, without a search;
+    None = there is none. With a value network, only this and the rules prove a state lost."""
+    measures: Callable[[Any, Any], dict[str, float]] | None = None
+    """Return the difficulty of a start state, given its solver; None = the cost says it all."""
+    confirm: Callable[[Any, float], None] | None = None
+    """Raise if another algorithm finds another cost of a start state; None = there is none."""
+    warm_up: Callable[[Any], object] | None = None
+    """Run, on an easy puzzle, the kernels that solving it does not call; None = there are none."""
+
+    def demonstrated(self, solver: Any, state: Any) -> Sequence[str]:
+        """Return what a demonstrator draws from in a state; () where the solver has no advice."""
+        if self.good_actions is not None:
+            return self.good_actions(solver, state)
+        action = self.next_action(solver, state)
+        return () if action is None else (action,)
+
+    def demonstrated_mistakes(self, game: Game[Any], state: Any) -> Sequence[str]:
+        """Return the mistakes of a careful demonstrator."""
+        return careless_moves(game, state) if self.mistakes is None else self.mistakes(state)
+
+
+def careless_moves(game: Game[Any], state: Any) -> Sequence[str]:
+    """Return the actions that change a state; where nothing can move any more, all."""
+    return game.scored_actions(state) or game.actions(state)
 
 
 def action_costs(

@@ -1,10 +1,8 @@
-"""The soft-optimal teacher: a solver read as a policy, asked in the states that a student visited.
+"""The soft-optimal teacher: a solver used as a policy, in the states that a student visited.
 
-Letters: ``T`` turns of one trajectory, ``A`` scored actions of one state. In Minesweeper the costs
-after an action are privileged (they are those of the true board): this is credit for finished
-games, never advice in one.
-
-Whether a run has a teacher, and which.
+Letters: ``T`` turns of one trajectory, ``A`` scored actions of one state. Where a game hides part
+of its state, the costs after an action are privileged: this is credit for finished episodes, never
+advice in a live one.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class TeacherChoice:
 
 
 class PuzzleTeacher:
-    """The teacher of one layout, who remembers the states that it was asked about."""
+    """The teacher of one layout; remembers the states that it was asked about."""
 
     def __init__(
         self,
@@ -58,7 +56,7 @@ class PuzzleTeacher:
         solver: Solver[Any],  # Any: each game has a state type of its own
         states: Mapping[str, Any],
     ) -> None:
-        """Set up a teacher that was asked nothing yet.
+        """Set up the teacher of a layout.
 
         Args:
             teacher: temperature and rule for rescues.
@@ -75,12 +73,11 @@ class PuzzleTeacher:
     ) -> TeacherTurns:
         """Return the log-probability of each action taken, and an action drawn in its place.
 
-        An action taken counts with its own shifted advantage against the normaliser of the scored
-        actions: log pi = A~ / tau - log Z. For a scored action that is its log-probability. One
-        without effect (ineffective, illegal, invalid, truncated) has A~ = 0 and so counts as an
-        action that leads nowhere: among the student's choices it is one more, and without a place
-        on the teacher's scale it would earn nothing, more than any scored action can. A change
-        that is not scored (setting a flag) counts likewise by what it does to the cost.
+        For an action taken, log pi = A~ / tau - log Z, with its own shifted advantage and the
+        normaliser of the scored actions. For a scored action that is its log-probability. An action
+        without effect (ineffective, illegal, invalid, truncated) has A~ = 0 and counts as one that
+        leads nowhere: without a place on the teacher's scale it would earn 0, more than any scored
+        action can. A change that is not scored (setting a flag) counts by its effect on the cost.
 
         Args:
             boards: ``[T + 1]`` texts of the visited states.
@@ -162,7 +159,7 @@ def teacher_choice(
 
 
 def teacher_of(config: TrainConfig) -> SoftTeacher | None:
-    """Return the teacher that oracles ask about every turn; None where nothing is distilled."""
+    """Return the teacher of a run's oracles; None if the run distils nothing."""
     if config.distillation.mode == "none":
         return None
     return SoftTeacher(

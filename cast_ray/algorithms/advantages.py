@@ -6,10 +6,12 @@ Nothing here knows Arrow, Ray or a model; ``credit`` applies these functions to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cast_ray.errors import ConfigError
 
 Array = NDArray[np.float64]
 
@@ -21,7 +23,7 @@ def shifted_solver_advantage(
     cost_to_go: Array,
     has_effect: NDArray[np.bool_],
     *,
-    rescue: str = "cost",
+    rescue: str,
     win_from_infinite: float = 0.0,
 ) -> Array:
     """Return the drop in cost-to-go caused by each turn (paper, eq:shifted_solver_advantage).
@@ -32,10 +34,10 @@ def shifted_solver_advantage(
         cost_to_go: ``[T + 1]`` N(s_0) .. N(s_T), in moves; ``inf`` = infinite, NaN = unknown.
         has_effect: ``[T]`` whether the turn changed the state; the others earn 0.
         rescue: what a turn from an infinite cost to a finite one earns: ``cost``, the cost that it
-            leads to, or ``zero``. It occurs where infinite is no proof: in Minesweeper, by a guess
-            that comes out well.
-        win_from_infinite: what such a turn earns with ``rescue="cost"`` if it wins, because the
-            cost it leads to is then 0.
+            leads to, or ``zero``. Such a turn is possible only in games whose infinite cost is not
+            a proof.
+        win_from_infinite: what such a turn earns with ``rescue="cost"`` if it wins: the cost that
+            it leads to is then 0.
 
     Returns:
         ``[T]`` credit in moves: +1 for an optimal move, 0 for no progress, ``-N(s_t)`` for a move
@@ -77,9 +79,9 @@ def estimated_advantage(cost_estimates: Array, has_effect: NDArray[np.bool_]) ->
 
 
 def drop_in_cost(
-    before: Array, after: Array, *, rescue: str = "cost", win_from_infinite: float = 0.0
+    before: Array, after: Array, *, rescue: str, win_from_infinite: float = 0.0
 ) -> Array:
-    """Return what actions that change the state earn, from the costs on both sides of each.
+    """Return what actions that change the state earn, from the cost before and after each.
 
     Args:
         before: ``[...]`` cost before each action; inf = infinite, NaN = unknown.
@@ -109,7 +111,7 @@ def asinh(shifted_advantage: Array) -> Array:
 
 
 def identity(shifted_advantage: Array) -> Array:
-    """Return the advantages as they are (the paper's ablation without asinh)."""
+    """Return the advantages unchanged (the paper's ablation without asinh)."""
     return shifted_advantage
 
 
@@ -118,17 +120,35 @@ def signed_log(shifted_advantage: Array) -> Array:
     return np.sign(shifted_advantage) * np.log1p(np.abs(shifted_advantage))
 
 
-TRANSFORMS = {"asinh": asinh, "identity": identity, "signed_log": signed_log}
+TRANSFORMS: Mapping[str, Callable[[Array], Array]] = {
+    "asinh": asinh,
+    "identity": identity,
+    "signed_log": signed_log,
+}
+"""What ``advantage.transform`` can name. Each is elementwise and keeps NaN; add yours here."""
 
 
-def rms_normalised(transformed: Array, *, epsilon: float = 1e-8) -> Array:
+def get_transform(name: str) -> Callable[[Array], Array]:
+    """Return the transform of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in TRANSFORMS:
+        raise ConfigError(
+            f"advantage.transform must be one of {', '.join(TRANSFORMS)}, got {name!r}"
+        )
+    return TRANSFORMS[name]
+
+
+def rms_normalised(transformed: Array, *, epsilon: float) -> Array:
     """Return the signal divided by its root mean square over the batch (paper, eq:rms_norm).
 
-    The mean is not subtracted: 0 must keep meaning "no progress". A turn without a known cost
-    (NaN) is left out of the mean and stays NaN; with no turn at all the RMS is taken as 1.
+    The mean is not subtracted: 0 must keep meaning "no progress". A turn of unknown cost (NaN) is
+    left out of the mean and stays NaN; without any known turn the RMS is taken as 1.
 
     Args:
-        transformed: ``[B]`` g of every turn of the step: zeros, terminal and invalid turns too.
+        transformed: ``[B]`` g of every turn of the step, terminal and invalid turns included.
         epsilon: added to the RMS.
     """
     known = transformed[~np.isnan(transformed)]
@@ -136,7 +156,7 @@ def rms_normalised(transformed: Array, *, epsilon: float = 1e-8) -> Array:
     return transformed / (rms + epsilon)
 
 
-def outcome_advantage(rewards: Array, *, std: str = "population", delta: float = 1e-6) -> Array:
+def outcome_advantage(rewards: Array, *, std: str, delta: float) -> Array:
     """Return each trajectory's reward against its group (paper, eq:outcome_advantage).
 
     Args:
@@ -162,11 +182,10 @@ def overlong_penalty(num_response_tokens: NDArray[np.integer], *, bound: int, bu
         num_response_tokens: ``[R]`` tokens of each trajectory after its opening prompt,
             observations included: what the bound counts.
         bound: most of them.
-        buffer: tokens below the bound over which the penalty grows; 0 = there is none.
+        buffer: tokens below the bound over which the penalty grows; 0 = no penalty.
 
     Returns:
-        ``[R]`` 0 down to -1: 0 up to ``bound - buffer`` tokens, -1 from ``bound`` on, linear
-        between.
+        ``[R]`` 0 up to ``bound - buffer`` tokens, -1 from ``bound`` on, linear between.
     """
     if buffer == 0:
         return np.zeros(len(num_response_tokens))
@@ -174,12 +193,12 @@ def overlong_penalty(num_response_tokens: NDArray[np.integer], *, bound: int, bu
 
 
 def discounted_returns(reward: float, num_turns: int, *, discount: float) -> Array:
-    """Return what each turn of a trajectory leads to, its only reward at the end discounted back.
+    """Return each turn's return: the reward at the end of the trajectory, discounted back.
 
     Args:
         reward: of the trajectory.
         num_turns: T.
-        discount: a turn, 0 to 1.
+        discount: per turn, 0 to 1.
 
     Returns:
         ``[T]`` discount^(T - 1 - t) * reward; the last turn has the reward itself.
@@ -187,7 +206,7 @@ def discounted_returns(reward: float, num_turns: int, *, discount: float) -> Arr
     return reward * discount ** np.arange(num_turns - 1, -1, -1, dtype=np.float64)
 
 
-def step_advantage(returns: Array, boards: Sequence[str], *, std: str = "population") -> Array:
+def step_advantage(returns: Array, boards: Sequence[str], *, std: str) -> Array:
     """Return each turn's return against those of its group that saw the same board (GiGPO).
 
     Args:
@@ -197,7 +216,7 @@ def step_advantage(returns: Array, boards: Sequence[str], *, std: str = "populat
         std: as in ``outcome_advantage``.
 
     Returns:
-        ``[M]`` (return - mean) / (std + 1e-6); 0 for a turn that nothing can be compared with, and
+        ``[M]`` (return - mean) / (std + 1e-6); 0 for a turn whose board no other turn saw, and
         where the standard deviation is below 1e-6.
     """
     advantage = np.zeros_like(returns)
@@ -226,7 +245,7 @@ def teacher_advantage(teacher_logprobs: Array) -> Array:
         teacher_logprobs: ``[B]``, at most about 0; NaN = unknown.
 
     Returns:
-        ``[B]`` the same, 0 where it is unknown: such a turn is left as it is.
+        ``[B]`` the same, 0 where it is unknown: such a turn is not learned from.
     """
     return np.where(np.isnan(teacher_logprobs), 0.0, teacher_logprobs)
 
@@ -254,7 +273,7 @@ def soft_optimal_log_normaliser(shifted_advantage: Array, temperature: float) ->
     if shifted_advantage.size == 0:
         return float("nan")
     scaled = shifted_advantage / temperature
-    largest = scaled.max()  # taken out, or exp would overflow
+    largest = scaled.max()  # factored out: exp would overflow
     return float(largest + np.log(np.exp(scaled - largest).sum()))
 
 

@@ -1,4 +1,8 @@
-"""From a step's scored trajectories to its training batch: the advantages as Arrow columns."""
+"""From a step's scored trajectories to its training batch: advantages as Arrow columns.
+
+``advantages`` has the equations; here they are applied to whole tables. Training and replay call
+the same ``add_credit``.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from cast_ray.algorithms import advantages
+from cast_ray.config.learning import AdvantageConfig
+from cast_ray.config.train import TrainConfig
 from cast_ray.errors import TrajectoryError
+from cast_ray.games import find_game
 from cast_ray.games.game import Effect
-from cast_ray.games.minesweeper import Minesweeper, num_safe_cells
 from cast_ray.rollout.trajectory import (
     BATCH_SCHEMA,
     SCORED_SCHEMA,
@@ -19,6 +25,7 @@ from cast_ray.rollout.trajectory import (
     costs_of,
     estimates_of,
 )
+from cast_ray.seeds import derive_seed
 
 Array = advantages.Array
 
@@ -29,8 +36,8 @@ class CreditSummary:
 
     num_turns: int
     num_unknown: int
-    """Turns without a known cost: outcome advantage only. In reverse distillation: turns of which
-    the teacher says nothing, of advantage 0."""
+    """Turns of unknown cost, which have their outcome advantage only. In reverse distillation:
+    turns that the teacher does not know, of advantage 0."""
     shifted_mean: float
     """Mean shifted advantage, in moves."""
     share_progress: float
@@ -39,65 +46,68 @@ class CreditSummary:
     """Share of turns that raised it or made it infinite."""
 
 
+def add_credit(
+    scored: pa.Table, config: TrainConfig, *, step: int
+) -> tuple[pa.Table, CreditSummary]:
+    """Return ``add_advantages`` as a run computes them; everything follows from the arguments.
+
+    Args:
+        scored: ``SCORED_SCHEMA``, every trajectory of the step.
+        config: of the run.
+        step: its number, which seeds the permutation of ``advantage.permute_credit``.
+    """
+    return add_advantages(
+        scored,
+        config.advantage,
+        response_tokens=config.rollout.response_tokens,
+        distillation=config.distillation.mode,
+        rng=np.random.default_rng(derive_seed(config.seed, "permuted credit", step)),
+    )
+
+
 def add_advantages(
     scored: pa.Table,
+    config: AdvantageConfig,
     *,
-    alpha: float,
-    transform: str = "asinh",
-    normalisation: str = "rms",
-    rescue: str = "cost",
-    std: str = "population",
-    delta: float = 1e-6,
-    epsilon: float = 1e-8,
-    step_weight: float = 0.0,
-    step_discount: float = 0.95,
-    overlong_buffer: int = 0,
     response_tokens: int = 0,
     distillation: str = "none",
-    permute: np.random.Generator | None = None,
+    rng: np.random.Generator | None = None,
 ) -> tuple[pa.Table, CreditSummary]:
     """Return a whole step's table widened by its advantages, and a summary of the solver's signal.
 
     Args:
         scored: ``SCORED_SCHEMA``, every trajectory of the step: the RMS needs them all.
-        alpha, transform, normalisation, rescue, std, delta, epsilon: as in ``advantages``.
-        step_weight: of GiGPO's step advantage beside the outcome; 0 = it is not computed.
-        step_discount: of the returns that it compares, a turn.
-        overlong_buffer: tokens over which the penalty of ``advantages.overlong_penalty`` grows. It
-            counts in the outcome advantage alone: the column ``reward`` stays the game's, and so do
-            the returns of step advantages.
-        response_tokens: the bound that it belongs to.
-        distillation: ``reverse`` makes the teacher's log-probability the turn's advantage, alone;
-            the other columns stay what they are. ``none`` and ``forward`` change nothing here.
-        permute: a control, not a method: shuffles the solver advantages among all turns of the
-            batch, which keeps their distribution and takes away their meaning.
+        config: the section ``advantage``. ``overlong_buffer`` counts in the outcome advantage
+            alone: the column ``reward`` and the returns of step advantages stay the game's.
+        response_tokens: the bound below which ``overlong_buffer`` lies.
+        distillation: ``distillation.mode``. ``reverse`` makes the teacher's log-probability the
+            turn's advantage and leaves the other columns as they are; ``none`` and ``forward``
+            change nothing here.
+        rng: draws the permutation of ``permute_credit``.
 
     Raises:
         TrajectoryError: a table of another stage, or an advantage that is not finite.
+        ConfigError: there is no transform of that name.
     """
     check_schema(scored, SCORED_SCHEMA)
-    num_turns = np.array([len(row) for row in scored["effects"].to_pylist()], dtype=np.int64)
-    shifted = _shifted_advantages(scored, rescue=rescue)
-    solver = advantages.TRANSFORMS[transform](shifted)
-    if normalisation == "rms":
-        solver = advantages.rms_normalised(solver, epsilon=epsilon)
-    if permute is not None:
-        solver = permute.permutation(solver)
-    penalty = advantages.overlong_penalty(
-        num_response_tokens(scored), bound=response_tokens, buffer=overlong_buffer
-    )
-    outcome = _outcome_advantages(scored, penalty, std=std, delta=delta)
+    num_turns = turn_counts(scored)
+    shifted = _shifted_advantages(scored, rescue=config.rescue)
+    solver = advantages.get_transform(config.transform)(shifted)
+    if config.normalisation == "rms":
+        solver = advantages.rms_normalised(solver, epsilon=config.epsilon)
+    if config.permute_credit:
+        if rng is None:
+            raise ValueError("advantage.permute_credit needs an rng that draws the permutation")
+        solver = rng.permutation(solver)
+    outcome = _outcome_advantages(scored, config, response_tokens=response_tokens)
     step = np.zeros(len(solver))
-    if step_weight:
-        step = _step_advantages(scored, num_turns, discount=step_discount, std=std)
-    without_solver = np.repeat(outcome, num_turns) + step_weight * step
-    per_turn = advantages.final_advantage(without_solver, solver, alpha=alpha)
-    is_unknown = np.isnan(shifted)
-    if distillation == "reverse":
-        flat = scored["teacher_logprobs"].combine_chunks().flatten()
-        teacher_logprobs = flat.to_numpy(zero_copy_only=False)  # a null becomes NaN
-        per_turn = advantages.teacher_advantage(teacher_logprobs)
-        is_unknown = np.isnan(teacher_logprobs)
+    if config.step_weight:
+        step = _step_advantages(scored, num_turns, config)
+    teacher = flat_turns(scored, "teacher_logprobs")
+    is_distilled = distillation == "reverse"
+    per_turn = combined_advantages(
+        np.repeat(outcome, num_turns), solver, step, teacher if is_distilled else None, config
+    )
     _refuse_non_finite(per_turn, num_turns, scored)
     columns = [
         pa.array(outcome),
@@ -105,10 +115,50 @@ def add_advantages(
         _as_lists(solver, num_turns),
         _as_lists(step, num_turns),
         _as_lists(per_turn, num_turns),
-        _token_advantages(scored, per_turn, num_turns),
+        token_advantages(scored, per_turn),
     ]
     batch = pa.Table.from_arrays([*scored.columns, *columns], schema=BATCH_SCHEMA)
+    is_unknown = np.isnan(teacher if is_distilled else shifted)
     return batch, _summarise(shifted, num_unknown=int(is_unknown.sum()))
+
+
+def combined_advantages(
+    outcome: Array,
+    solver: Array,
+    step: Array,
+    teacher_logprobs: Array | None,
+    config: AdvantageConfig,
+) -> Array:
+    """Return ``[B]`` the advantage that each turn is trained with, from its ``[B]`` parts.
+
+    ``teacher_logprobs`` are given in reverse distillation, which uses nothing else.
+    """
+    if teacher_logprobs is not None:
+        return advantages.teacher_advantage(teacher_logprobs)
+    without_solver = outcome + config.step_weight * step
+    return advantages.final_advantage(without_solver, solver, alpha=config.alpha)
+
+
+def token_advantages(table: pa.Table, per_turn: Array) -> pa.ListArray:
+    """Return ``[L]`` per row: each turn's advantage on the tokens of its span, 0 elsewhere."""
+    lengths = table["token_ids"].combine_chunks().value_lengths().to_numpy()
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    row_starts = np.repeat(offsets[:-1], turn_counts(table))
+    tokens = np.zeros(offsets[-1], dtype=np.float32)
+    starts, ends = (row_starts + flat_turns(table, name) for name in ("turn_starts", "turn_ends"))
+    for start, end, value in zip(starts, ends, per_turn, strict=True):
+        tokens[start:end] = value
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens))
+
+
+def turn_counts(table: pa.Table) -> np.ndarray:
+    """Return ``[R]`` turns of each trajectory."""
+    return table["effects"].combine_chunks().value_lengths().to_numpy().astype(np.int64)
+
+
+def flat_turns(table: pa.Table, name: str) -> np.ndarray:
+    """Return ``[B]`` a numeric column with one value per turn, in row order; a null becomes NaN."""
+    return table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
 
 
 def shifted_advantages(
@@ -142,11 +192,16 @@ def shifted_advantages(
 
 
 def win_from_infinite(game: str, puzzle: str) -> float:
-    """Return what a win from an infinite cost earns: Minesweeper's number of safe cells.
+    """Return what a win from an infinite cost earns (``Game.rescue_value``); 0 in a benchmark."""
+    rules = find_game(game)
+    return 0.0 if rules is None else rules.rescue_value(puzzle)
 
-    In other games infinite is a proof, and there is no such turn.
-    """
-    return num_safe_cells(puzzle) if game == Minesweeper.name else 0.0
+
+def num_response_tokens(table: pa.Table) -> np.ndarray:
+    """Return ``[R]`` tokens of each trajectory after its opening prompt, observations included."""
+    first_turns = [starts[0] for starts in table["turn_starts"].to_pylist()]
+    lengths = table["token_ids"].combine_chunks().value_lengths().to_numpy()
+    return lengths - np.array(first_turns, dtype=np.int64)
 
 
 def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
@@ -168,30 +223,28 @@ def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
     return np.concatenate(parts)
 
 
-def num_response_tokens(table: pa.Table) -> np.ndarray:
-    """Return ``[R]`` tokens of each trajectory after its opening prompt, observations included."""
-    first_turns = [starts[0] for starts in table["turn_starts"].to_pylist()]
-    lengths = table["token_ids"].combine_chunks().value_lengths().to_numpy()
-    return lengths - np.array(first_turns, dtype=np.int64)
-
-
-def _outcome_advantages(scored: pa.Table, penalty: Array, *, std: str, delta: float) -> Array:
+def _outcome_advantages(
+    scored: pa.Table, config: AdvantageConfig, *, response_tokens: int
+) -> Array:
+    """Return ``[R]`` outcome advantages of every trajectory."""
     groups = scored["group"].to_numpy()
-    rewards = scored["reward"].to_numpy().astype(np.float64) + penalty
+    rewards = scored["reward"].to_numpy().astype(np.float64) + advantages.overlong_penalty(
+        num_response_tokens(scored), bound=response_tokens, buffer=config.overlong_buffer
+    )
     outcome = np.zeros(len(rewards))
     for group in np.unique(groups):
         rows = groups == group
-        outcome[rows] = advantages.outcome_advantage(rewards[rows], std=std, delta=delta)
+        outcome[rows] = advantages.outcome_advantage(
+            rewards[rows], std=config.std, delta=config.delta
+        )
     return outcome
 
 
-def _step_advantages(
-    scored: pa.Table, num_turns: np.ndarray, *, discount: float, std: str
-) -> Array:
+def _step_advantages(scored: pa.Table, num_turns: np.ndarray, config: AdvantageConfig) -> Array:
     """Return ``[B]`` step advantages of every turn, in row order."""
     rewards = scored["reward"].to_numpy().astype(np.float64)
     per_row = [
-        advantages.discounted_returns(reward, count, discount=discount)
+        advantages.discounted_returns(reward, count, discount=config.step_discount)
         for reward, count in zip(rewards, num_turns, strict=True)
     ]
     returns = np.concatenate([*per_row, np.zeros(0)])
@@ -200,25 +253,10 @@ def _step_advantages(
     step = np.zeros(len(returns))
     for group in np.unique(groups):
         turns = groups == group
-        step[turns] = advantages.step_advantage(returns[turns], boards[turns].tolist(), std=std)
+        step[turns] = advantages.step_advantage(
+            returns[turns], boards[turns].tolist(), std=config.std
+        )
     return step
-
-
-def _token_advantages(scored: pa.Table, per_turn: Array, num_turns: np.ndarray) -> pa.Array:
-    """Broadcast each turn's advantage to the tokens of its stored span."""
-    spans = scored.select(["turn_starts", "turn_ends", "token_ids"])
-    per_row = np.split(per_turn, np.cumsum(num_turns)[:-1]) if len(num_turns) else []
-    lists = []
-    for index, values in enumerate(per_row):
-        tokens = np.zeros(len(spans["token_ids"][index]), dtype=np.float32)
-        starts = spans["turn_starts"][index].as_py()
-        ends = spans["turn_ends"][index].as_py()
-        for start, end, value in zip(starts, ends, values, strict=True):
-            tokens[start:end] = value
-        lists.append(tokens)
-    offsets = np.concatenate([[0], np.cumsum([len(tokens) for tokens in lists])]).astype(np.int32)
-    flat = np.concatenate([*lists, np.zeros(0, dtype=np.float32)])
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
 
 
 def _as_lists(flat: Array, num_turns: np.ndarray) -> pa.Array:

@@ -1,8 +1,6 @@
-"""Forward distillation: the teacher's own actions as text, where the policy has been."""
+"""Forward distillation: the teacher's actions as text, in the states that the policy visited."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +10,15 @@ from cast_ray.rollout.demonstrations import DEMONSTRATION_SCHEMA
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
 
 TEACHER_SCHEMA = pa.schema([*DEMONSTRATION_SCHEMA, SCORED_SCHEMA.field("group")])
-"""One row a turn; ``group`` is that of its trajectory, so that mini-batches keep groups whole."""
+"""One row per turn; ``group`` is its trajectory's, so that mini-batches keep groups together."""
 
 
 def teacher_demonstrations(table: pa.Table, tokenizer: ChatTokenizer) -> pa.Table:
     """Return a row for each turn whose teacher action is known: the conversation, then that action.
 
-    A row holds the conversation's own tokens up to the turn, the policy's earlier answers among
-    them, and the teacher's answer with its end-of-turn token, which alone is in the loss. A long
-    trajectory's tokens therefore come once for each of its turns.
+    A row holds the conversation up to the turn, the policy's earlier answers included, and then the
+    teacher's answer with its end-of-turn token, which alone is in the loss. A trajectory's tokens
+    are therefore repeated for each of its turns.
 
     Args:
         table: ``SCORED_SCHEMA`` or wider.
@@ -51,16 +49,5 @@ def teacher_demonstrations(table: pa.Table, tokenizer: ChatTokenizer) -> pa.Tabl
         (np.arange(len(row)) >= start).astype(np.uint8)
         for row, start in zip(rows, num_context_tokens, strict=True)
     ]
-    arrays = [
-        _list_array(rows, np.int32),
-        _list_array(masks, np.uint8),
-        pa.array(groups, pa.int32()),
-    ]
-    return pa.Table.from_arrays(arrays, schema=TEACHER_SCHEMA)
-
-
-def _list_array(rows: Sequence[np.ndarray], kind: type[np.generic]) -> pa.ListArray:
-    offsets = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets), pa.array(np.concatenate([*rows, np.zeros(0, kind)]))
-    )
+    values = {"token_ids": rows, "loss_mask": masks, "group": groups}
+    return pa.table(values, schema=TEACHER_SCHEMA)

@@ -1,9 +1,9 @@
-"""The paper's objectives at every token, one pure function per equation; no Ray, no DeepSpeed.
+"""The terms of the loss at every token, one pure function per equation; no Ray, no DeepSpeed.
 
-Letters: ``n`` tokens in the loss, of whole trajectories, in any order. Nothing here knows padding,
-masks or micro-batches: tokens that are not in the loss are not given. What a loss is divided by is
-a weight of each token (``token_mean_weights``, ``sequence_mean_weights``), worked out over the
-whole mini-batch, so that shares of micro-batches and ranks add up to the same sum.
+Letters: ``n`` tokens in the loss, of complete trajectories, in any order. Nothing here knows
+padding, masks or micro-batches: tokens outside the loss are not given. What a loss is divided by is
+a weight of each token (``token_mean_weights``, ``sequence_mean_weights``), computed over the whole
+mini-batch, so that the shares of micro-batches and ranks add up to the same sum.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _LARGEST_LOG_RATIO = 10.0
-"""Of a sequence: beyond it the ratio no longer grows (and gives no gradient)."""
+"""Of a sequence: beyond it the ratio neither grows nor has a gradient."""
 
 _LARGEST_TOKEN_LOG_RATIO = 20.0
 """Far beyond every clip: an infinite ratio would make even a clipped token's gradient NaN, and one
@@ -26,10 +26,10 @@ infinite divergence would cost the whole update."""
 def token_ratio(learner_logprobs: Tensor, start_logprobs: Tensor) -> Tensor:
     """Return ``[n]`` rho_t, each token's probability over that at the start of the step.
 
-    At most e^20, and there without gradient.
+    At most e^20, where it has no gradient.
 
     Args:
-        learner_logprobs: ``[n]`` under the present weights; the gradient goes through these.
+        learner_logprobs: ``[n]`` under the current weights; the gradient goes through these.
         start_logprobs: ``[n]`` of the learner at the start of the step (pi_old).
     """
     return torch.exp((learner_logprobs - start_logprobs).clamp(max=_LARGEST_TOKEN_LOG_RATIO))
@@ -44,7 +44,7 @@ def sequence_ratio(learner_logprobs: Tensor, start_logprobs: Tensor, trajectory:
     Args:
         learner_logprobs: ``[n]`` as in ``token_ratio``.
         start_logprobs: ``[n]`` as there.
-        trajectory: ``[n]`` int64, small numbers that say which tokens belong together.
+        trajectory: ``[n]`` int64, from 0; equal numbers belong together.
     """
     num_trajectories = int(trajectory.max()) + 1 if len(trajectory) else 0
     log_ratio = (learner_logprobs - start_logprobs).detach()
@@ -60,8 +60,8 @@ def clipped_surrogate(
 ) -> Tensor:
     """Return the clipped surrogate of every token as a loss (paper, eq:grpo_objective).
 
-    Two departures from the equation, both in its experiments: the upper bound of the ratio has a
-    value of its own (DAPO), and where the advantage is negative the loss is at most
+    Two departures from the equation, both in the paper's experiments: the upper bound of the ratio
+    differs from the lower one (DAPO), and where the advantage is negative the loss is at most
     ``-advantages * dual_clip``.
 
     Args:
@@ -84,7 +84,7 @@ def is_clipped(
 ) -> Tensor:
     """Return ``[n]`` bool: ``clipped_surrogate`` gives this token no gradient.
 
-    Arguments as there. Tokens whose advantage is 0 do not count.
+    Arguments as there. Tokens of advantage 0 do not count as clipped.
     """
     too_high = torch.where(advantages > 0, ratio > 1 + clip_high, ratio > dual_clip)
     too_low = (advantages < 0) & (ratio < 1 - clip_low)
@@ -95,8 +95,8 @@ def kl_estimate(learner_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """Return ``[n]`` the low-variance estimate of KL(policy || reference) at each token.
 
     exp(q - p) - (q - p) - 1 with q the reference's and p the learner's logprob: at least 0, and
-    right in the mean over tokens that the learner drew. The gradient goes through p. Beyond
-    q - p = 20 it no longer grows.
+    unbiased over tokens that the learner drew. The gradient goes through p. Beyond q - p = 20 it
+    no longer grows.
     """
     difference = (reference_logprobs - learner_logprobs).clamp(max=_LARGEST_TOKEN_LOG_RATIO)
     return torch.exp(difference) - difference - 1
@@ -125,8 +125,8 @@ def is_within_cap(
 ) -> NDArray[np.bool_]:
     """Return ``[n]`` whether pi_old / pi_rollout lies between 1 / cap and cap; arguments as above.
 
-    The other tokens are left out of the loss and of what it is divided by, where masking is asked
-    for. A ratio that is not a number is not within anything.
+    With ``rollout_correction=mask`` the other tokens are left out of the loss and of its
+    denominator. A ratio that is NaN is not within the cap.
     """
     return np.abs(start_logprobs - rollout_logprobs) <= np.log(cap)
 

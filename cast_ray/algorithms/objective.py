@@ -1,13 +1,12 @@
-"""An objective put together from its equations: what one micro-batch adds to the loss.
+"""The objective, assembled from the equations in ``losses``: what one micro-batch adds to the loss.
 
-The five algorithms of the paper differ in the values of an ``Objective`` and in their advantages;
-docs/algorithms.md has the table and ``config_learning.ALGORITHMS`` the values.
+The algorithms of the paper differ in the values of ``ObjectiveConfig`` and in their advantages:
+``cast_ray.config.learning.ALGORITHMS`` has the values, docs/algorithms.md a table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -15,27 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cast_ray.algorithms import losses
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """The values that make an objective."""
-
-    ratio: Literal["token", "sequence"]
-    aggregation: Literal["token_mean", "sequence_mean"]
-    clip_low: float
-    clip_high: float
-    dual_clip: float
-    """0 = none."""
-    kl_coefficient: float = 0.0
-    entropy_coefficient: float = 0.0
-    rollout_correction: Literal["truncate", "mask", "none"] = "none"
-    rollout_correction_cap: float = 2.0
+from cast_ray.config.learning import ObjectiveConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutCorrection:
-    """What becomes of tokens whose engine thought otherwise than the learner; ``[N]`` each."""
+    """How each token is corrected for engine and learner disagreeing about it; ``[N]`` each."""
 
     weights: NDArray[np.float32]
     """1 where nothing is corrected."""
@@ -45,51 +29,53 @@ class RolloutCorrection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenInputs:
-    """What is known of the tokens in the loss of one micro-batch; ``[n]`` each."""
+    """The tokens in the loss of one micro-batch; ``[n]`` each."""
 
     learner_logprobs: Tensor
-    """Under the present weights, with gradient."""
+    """Under the current weights, with gradient."""
     entropy: Tensor
-    """Of the distributions that they are drawn from, with gradient."""
+    """Of the distributions that the tokens are drawn from, with gradient."""
     start_logprobs: Tensor
+    """Under the weights at the start of the step (pi_old)."""
     advantages: Tensor
     reference_logprobs: Tensor | None
-    """None where the objective has no divergence."""
+    """None if the objective has no divergence."""
     rollout_weights: Tensor
+    """``RolloutCorrection.weights``."""
     weights: Tensor
-    """Share of each token in the mini-batch's mean; 0 where the rollout correction leaves it out.
+    """Share of each token in the mini-batch's mean; 0 if the rollout correction leaves it out.
     Such a token still belongs to its trajectory's ratio."""
     trajectory: Tensor
-    """int64, which tokens belong together."""
+    """int64; equal numbers belong together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossShare:
-    """What a micro-batch adds to the mini-batch's loss, and what is worth knowing about it."""
+    """What a micro-batch adds to the mini-batch's loss and to its statistics."""
 
     loss: Tensor
     """Scalar with gradient."""
     num_clipped: Tensor
-    """Scalar, tokens that the clip leaves without gradient."""
+    """Scalar, number of tokens that the clip leaves without gradient."""
     entropy: Tensor
     """Scalar, sum of the tokens' entropies, in nats."""
     kl: Tensor
     """Scalar, sum of the tokens' estimates of the divergence from the reference."""
     ratio_max: Tensor
-    """Scalar, at least 0."""
+    """Scalar; 0 without tokens."""
 
 
 def correct_rollout(
     rollout_logprobs: NDArray[np.float32],
     start_logprobs: NDArray[np.float32],
-    objective: Objective,
+    objective: ObjectiveConfig,
 ) -> RolloutCorrection:
-    """Return how an objective treats each token's mismatch.
+    """Return how an objective corrects each token.
 
     Args:
         rollout_logprobs: ``[N]`` of the engine when it drew the tokens.
         start_logprobs: ``[N]`` of the learner at the start of the step.
-        objective: says how.
+        objective: with ``rollout_correction`` and its cap.
     """
     num_tokens, cap = len(start_logprobs), objective.rollout_correction_cap
     weights = np.ones(num_tokens, dtype=np.float32)
@@ -102,22 +88,22 @@ def correct_rollout(
 
 
 def mean_weights(
-    in_loss: NDArray[np.bool_], offsets: NDArray[np.int64], objective: Objective
+    in_loss: NDArray[np.bool_], offsets: NDArray[np.int64], objective: ObjectiveConfig
 ) -> NDArray[np.float32]:
-    """Return ``[N]`` each token's share in the mean that an objective takes over a mini-batch.
+    """Return ``[N]`` each token's share in the objective's mean over a mini-batch.
 
     Args:
         in_loss: ``[N]`` tokens of the mini-batch that are in the loss.
         offsets: ``[R + 1]`` where each trajectory's tokens start.
-        objective: says which mean.
+        objective: with its ``aggregation``.
     """
     if objective.aggregation == "token_mean":
         return losses.token_mean_weights(in_loss)
     return losses.sequence_mean_weights(in_loss, offsets)
 
 
-def policy_loss(objective: Objective, tokens: TokenInputs) -> LossShare:
-    """Return the share of a micro-batch in the loss of an objective (paper, eq:grpo_objective).
+def policy_loss(objective: ObjectiveConfig, tokens: TokenInputs) -> LossShare:
+    """Return what a micro-batch adds to the loss of an objective (paper, eq:grpo_objective).
 
     The sum over tokens of weight · (rollout weight · clipped surrogate + kl_coefficient ·
     divergence - entropy_coefficient · entropy).
@@ -144,7 +130,7 @@ def policy_loss(objective: Objective, tokens: TokenInputs) -> LossShare:
     is_kept = tokens.weights > 0
     is_clipped = losses.is_clipped(ratio.detach(), tokens.advantages, **bounds)
     return LossShare(
-        # Whatever stands at a token that is left out, 0 times it might be no number.
+        # Selected, not multiplied by 0: the loss of a token that is left out may be infinite.
         loss=(tokens.weights * per_token)[is_kept].sum(),
         num_clipped=is_clipped[is_kept].sum(),
         entropy=tokens.entropy.detach()[is_kept].sum(),
@@ -154,7 +140,7 @@ def policy_loss(objective: Objective, tokens: TokenInputs) -> LossShare:
 
 
 def text_loss(learner_logprobs: Tensor, entropy: Tensor, weights: Tensor) -> LossShare:
-    """Return the share of a micro-batch in the cross-entropy with its text; arguments ``[n]``."""
+    """Return what a micro-batch adds to the cross-entropy of its text; arguments ``[n]``."""
     zero = torch.zeros((), device=weights.device)
     return LossShare(
         loss=(weights * losses.cross_entropy(learner_logprobs)).sum(),

@@ -1,38 +1,41 @@
-"""``cast-ray config``: what can be configured, and what it means."""
+"""The command ``cast-ray config``: what every configuration key means."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cast_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cast_ray.config.reference import ConfigKey
 
 
 def config(
     of: Annotated[
         str,
         typer.Argument(
-            help="A key, a section or the beginning of one, such as rollout or learner.lr; without "
-            "it everything."
+            help="A key, a section or the start of a name, e.g. rollout or learner.lr. "
+            "Default: all keys."
         ),
     ] = "",
     value_net: Annotated[
-        bool, typer.Option("--value-net", help="Of cast-ray value-net train instead.")
+        bool, typer.Option("--value-net", help="Show the keys of cast-ray value-net train.")
     ] = False,
 ) -> None:
-    """Say what each configuration key means, what it may be and what it is if nobody says.
+    """Explain configuration keys: default, allowed values and meaning of each.
 
-    For example `cast-ray config advantage`.
+    Example: cast-ray config advantage
     """
     from rich.console import Console
     from rich.padding import Padding
 
-    from cast_ray.config.reference import config_reference
     from cast_ray.config.train import TrainConfig
     from cast_ray.config.value_net import ValueNetConfig
 
-    keys = list(config_reference(ValueNetConfig if value_net else TrainConfig))
+    keys = described_keys(ValueNetConfig if value_net else TrainConfig)
     found = [one for one in keys if one.key.startswith(of)]
     if not found:
         sections = sorted({one.key.partition(".")[0] for one in keys if "." in one.key})
@@ -41,3 +44,12 @@ def config(
     for one in found:
         console.print(f"{one.key}={one.default}  ({one.allowed})", style="bold")
         console.print(Padding(one.meaning, (0, 0, 0, 4)))
+
+
+def described_keys(kind: type) -> list[ConfigKey]:
+    """Return every key of a configuration, with the names that it takes from a table elsewhere."""
+    from cast_ray.algorithms.advantages import TRANSFORMS
+    from cast_ray.config.reference import config_reference
+
+    names = {"advantage.transform": ", ".join(TRANSFORMS)}
+    return [replace(key, allowed=names.get(key.key, key.allowed)) for key in config_reference(kind)]

@@ -1,4 +1,4 @@
-"""The command line ``cast-ray data …``: puzzle sets built, imported and looked at."""
+"""The commands ``cast-ray data …``, which build, import and inspect puzzle files."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from typing import Annotated
 
 import typer
 
+from cast_ray.cli.options import resumable, table_console
 from cast_ray.errors import ConfigError
 from cast_ray.games.game import Tier
 
-_PLAIN_WIDTH = 132  # of a table that goes to a file or a pipe
-
 data_app = typer.Typer(
-    help="Puzzle sets: build them from a seed, import other people's, look at what is in them.",
+    help="Puzzle files: build them from a seed, import existing boards, inspect them.",
     no_args_is_help=True,
 )
 
 
 class Order(StrEnum):
-    """Of the training file."""
+    """Order of the training file."""
 
     AS_DRAWN = "as-drawn"
     BY_COST = "by-cost"
 
 
 class Sample(StrEnum):
-    """Which of the puzzles that come up are trained on."""
+    """How training puzzles are drawn from the tier."""
 
     AS_DRAWN = "as-drawn"
     EVEN_COST = "even-cost"
@@ -36,35 +35,37 @@ class Sample(StrEnum):
 
 @data_app.command()
 def build(
-    game: Annotated[str | None, typer.Option(help="Default: every game.")] = None,
-    tier: Annotated[str | None, typer.Option(help="Default: every tier of the game.")] = None,
-    out: Annotated[Path, typer.Option(help="Files land in OUT/GAME/TIER/.")] = Path("data"),
-    num_train: Annotated[int, typer.Option(help="Training puzzles a tier.", min=1)] = 8000,
-    num_test: Annotated[int, typer.Option(help="Test puzzles a tier.", min=1)] = 200,
-    seed: Annotated[int, typer.Option(help="Every board follows from it.")] = 0,
+    game: Annotated[str | None, typer.Option(help="Game to build. Default: all.")] = None,
+    tier: Annotated[
+        str | None, typer.Option(help="Tier to build. Default: all of the game.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Files are written to OUT/GAME/TIER/.")] = Path("data"),
+    num_train: Annotated[int, typer.Option(help="Training puzzles per tier.", min=1)] = 8000,
+    num_test: Annotated[int, typer.Option(help="Test puzzles per tier.", min=1)] = 200,
+    seed: Annotated[int, typer.Option(help="Seed that determines every board.")] = 0,
     workers: Annotated[
-        int | None, typer.Option(help="Processes; default: one for each usable core.", min=1)
+        int | None, typer.Option(help="Worker processes. Default: one per usable core.", min=1)
     ] = None,
     on_ray: Annotated[
         bool,
-        typer.Option("--ray", help="Ray tasks instead, on RAY_ADDRESS or a local Ray."),
+        typer.Option("--ray", help="Use Ray tasks, on RAY_ADDRESS or a local Ray."),
     ] = False,
     order: Annotated[Order, typer.Option(help="Order of the training file.")] = Order.AS_DRAWN,
     cost_range: Annotated[
-        str | None, typer.Option(help="Train only on exact costs LOW:HIGH, e.g. 6:8.")
+        str | None, typer.Option(help="Train only on puzzles of exact cost LOW:HIGH, e.g. 6:8.")
     ] = None,
     sample: Annotated[
-        Sample, typer.Option(help="even-cost: as many training puzzles of each exact cost.")
+        Sample, typer.Option(help="even-cost: equally many training puzzles of each exact cost.")
     ] = Sample.AS_DRAWN,
 ) -> None:
-    """Build test.parquet and train.parquet of games and tiers, from a seed.
+    """Build test.parquet and train.parquet for games and tiers, from a seed.
 
     No two puzzles are equal up to the game's symmetries, within a file or across both. The same
-    settings give the same bytes with any number of workers; after an interruption the same command
-    goes on. Files that are there are kept, never overwritten.
+    settings give the same bytes with any number of workers. The same command resumes an interrupted
+    build; existing files are kept, never overwritten.
 
-    The test set is the tier's first puzzles, whatever the training options are: training sets of
-    different curricula, each with an --out of its own, share it.
+    The test set consists of the tier's first puzzles and does not depend on the training options,
+    so training sets of different curricula (each with its own --out) share it.
 
     Example, easy boards first: cast-ray data build --game sokoban --tier id --order by-cost
     --sample even-cost --cost-range 2:12 --out data/curriculum
@@ -95,34 +96,32 @@ def build(
         chunk_workers = ray_tasks(num_workers)
     else:
         chunk_workers = processes(num_workers) if num_workers > 1 else this_process()
-    try:
-        with BuildProgress() as progress, chunk_workers as ready:
-            for settings in all_settings:
-                build_data_set(settings, out, workers=ready, progress=progress)
-    except KeyboardInterrupt:
-        typer.echo("cast-ray: stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
+    with resumable("the same command"), BuildProgress() as progress, chunk_workers as ready:
+        for settings in all_settings:
+            build_data_set(settings, out, workers=ready, progress=progress)
 
 
 @data_app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="Parquet file, or text file of boards.")],
+    file: Annotated[Path, typer.Argument(help="Parquet or text file of boards.")],
     game: Annotated[str, typer.Option(help="Game of the boards.")],
-    tier: Annotated[str, typer.Option(help="Tier that they are to belong to.")],
-    out: Annotated[Path, typer.Option(help="Puzzle file; new.")],
+    tier: Annotated[str, typer.Option(help="Tier of the boards.")],
+    out: Annotated[Path, typer.Option(help="Puzzle file to write; must not exist.")],
     skip_broken: Annotated[
-        bool, typer.Option("--skip-broken", help="Leave out boards with a fault, keep the others.")
+        bool, typer.Option("--skip-broken", help="Leave out faulty boards and keep the others.")
     ] = False,
 ) -> None:
-    """Import other people's boards as a puzzle file, solved again by our solver.
+    """Import existing boards as a puzzle file, solved again by our own solver.
 
     Reads Parquet files with a column board or board_config (costs in cost_to_go, optimal_moves or
-    min_moves_optimal) or, for Minesweeper, mines or mine_positions and first_click; and text:
-    Sokoban boards in the usual symbols or ours with an empty line or a line of ; between them,
-    Rush Hour boards of 36 symbols one a line, perhaps with their moves in front.
+    min_moves_optimal) or, for Minesweeper, mines or mine_positions and first_click. Reads text
+    files of Sokoban boards, in the usual symbols or ours, with an empty line or a line that starts
+    with ; between them, and of Rush Hour boards, 36 symbols per line, optionally after their number
+    of moves.
 
-    Boards that are broken, of another size, repeated up to symmetry, over at the start or of a cost
-    that the tier does not have are listed; then nothing is written unless --skip-broken is given.
+    Boards that are broken, of the wrong size, repeated up to symmetry, over at the start, or of a
+    cost that the tier does not allow are listed, and nothing is written unless --skip-broken is
+    given.
 
     Example: cast-ray data import boards.xsb --game sokoban --tier id --out data/mine/train.parquet
     """
@@ -140,38 +139,35 @@ def import_(
 
 @data_app.command()
 def stats(
-    paths: Annotated[list[Path], typer.Argument(help="Puzzle files, or directories of them.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Puzzle files, or directories that hold some.")
+    ],
     plot: Annotated[
-        Path | None, typer.Option(help="Picture of the costs: .png, .svg or .pdf.")
+        Path | None, typer.Option(help="File for a plot of the costs: .png, .svg or .pdf.")
     ] = None,
 ) -> None:
-    """Say what is in puzzle files, and prove that no test puzzle is trained on.
+    """Show what is in puzzle files, and check that no test puzzle is trained on.
 
-    Each training file is compared with each test file of the same game, up to symmetry and by the
-    boards themselves. Exit code 1 if they share a puzzle; its rows are named.
+    Each training file is compared with each test file of the same game, up to symmetry. Exit code 1
+    if two share a puzzle; the output names the rows.
 
     Example: cast-ray data stats data --plot costs.png
     """
-    from rich.console import Console
-
     from cast_ray.datasets.stats import certify, plot_costs, read_puzzle_files, stats_view
 
     files = read_puzzle_files(paths)
     certificates = certify(files)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH)
-    # Lines are as long as they need to be: a path that is broken in two cannot be copied.
-    console.print(stats_view(files, certificates), soft_wrap=True)
+    # Without line breaks, so that a path can be copied.
+    table_console().print(stats_view(files, certificates), soft_wrap=True)
     if plot is not None:
         plot_costs(files, plot)
-        typer.echo(f"picture in {plot}")
+        typer.echo(f"plot in {plot}")
     if any(certificate.overlaps for certificate in certificates):
         raise typer.Exit(1)
 
 
 def _cost_range(text: str | None, level: Tier) -> tuple[int, int] | None:
-    """Read ``LOW:HIGH`` and return what of it the tier has."""
+    """Parse ``LOW:HIGH`` and return the part of it that the tier allows."""
     if text is None:
         return None
     low, _, high = text.partition(":")
@@ -180,7 +176,7 @@ def _cost_range(text: str | None, level: Tier) -> tuple[int, int] | None:
     within = max(int(low), level.min_cost), min(int(high), level.max_cost)
     if within[0] > within[1]:
         raise ConfigError(
-            f"--cost-range {text}: {level.name} has costs from {level.min_cost} to "
-            f"{level.max_cost}, give a range among these"
+            f"--cost-range {text}: the costs of {level.name} are {level.min_cost} to "
+            f"{level.max_cost}; give a range within these"
         )
     return within

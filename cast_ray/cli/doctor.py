@@ -1,4 +1,4 @@
-"""The command ``cast-ray doctor``: what is missing on this machine, in a cluster, in its file."""
+"""The command ``cast-ray doctor``, which checks this machine, a cluster or a cluster file."""
 
 from __future__ import annotations
 
@@ -9,47 +9,54 @@ from typing import Annotated
 
 import typer
 
+from cast_ray.cli.options import table_console
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError
-
-_PLAIN_WIDTH = 132  # of a table that goes to a file or a pipe
 
 
 def doctor(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="With --cluster, of the run that is to be trained there: key=value."),
+        typer.Argument(
+            help="With --cluster: configuration values (key=value) of the run to train there."
+        ),
     ] = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed.")] = False,
     cluster: Annotated[
         bool,
-        typer.Option("--cluster", help="Look at all nodes of the running Ray cluster instead."),
+        typer.Option("--cluster", help="Check all nodes of the running Ray cluster instead."),
     ] = False,
     address: Annotated[
         str | None,
         typer.Option(
-            help="HOST:PORT of the cluster's head. Default: RAY_ADDRESS, else the cluster that "
-            "this machine belongs to."
+            help="With --cluster: HOST:PORT of its head. Default: RAY_ADDRESS, else the cluster of "
+            "this machine."
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="With --cluster: the YAML file of the run.")
+        Path | None, typer.Option(help="With --cluster: YAML file of the run.")
     ] = None,
     cluster_file: Annotated[
         Path | None,
-        typer.Option(help="Look at a file for `ray up` instead, e.g. cluster.yaml."),
+        typer.Option(help="Check a file for `ray up` instead, e.g. cluster.yaml."),
     ] = None,
 ) -> None:
-    """Say what is missing or mismatched on this machine; exit with 1 if something is.
+    """Check what is missing or mismatched on this machine; exit code 1 if anything is.
 
-    With --cluster, on any node of a running cluster: versions, shared memory, clock and reach of
-    every node, and whether it has the model and sees the run directory of a configuration, e.g.
-    `cast-ray doctor --cluster --config mine.yaml run_dir=/shared/runs/mine`.
+    With --cluster, run it on any node of a running cluster: it checks the versions, shared memory,
+    clock and network of every node, and whether each has the model and the run directory of a
+    configuration.
+
+    Example: cast-ray doctor --cluster --config mine.yaml run_dir=/shared/runs/mine
     """
     if not cluster and (overrides or config is not None or address is not None):
-        raise ConfigError("key=value, --config and --address are for cast-ray doctor --cluster")
+        raise ConfigError(
+            "key=value, --config and --address need --cluster: add it, or leave them out"
+        )
     if cluster and (fix or cluster_file is not None):
-        raise ConfigError("--cluster goes with neither --fix nor --cluster-file: one at a time")
+        raise ConfigError(
+            "--cluster cannot be combined with --fix or --cluster-file: give one of them"
+        )
     if cluster:
         is_well = _look_at_cluster(address, config, overrides or [])
     elif cluster_file is not None:
@@ -62,10 +69,10 @@ def doctor(
 
 def _look_at_machine(*, fix: bool) -> bool:
     from cast_ray.cluster.doctor import diagnose, format_findings
-    from cast_ray.cluster.doctor import fix as mend
+    from cast_ray.cluster.doctor import fix as fix_faults
 
     if fix:
-        for line in mend():
+        for line in fix_faults():
             typer.echo(line)
     findings = diagnose()
     typer.echo(format_findings(findings))
@@ -79,15 +86,14 @@ def _look_at_file(path: Path) -> bool:
     for fault in faults:
         typer.echo(f"{path}: {fault}")
     if not faults:
-        typer.echo(f"{path}: nothing wrong was found. `ray up {path}` starts it.")
+        typer.echo(f"{path}: nothing wrong was found; start the cluster with `ray up {path}`")
     return not faults
 
 
 def _look_at_cluster(address: str | None, config: Path | None, overrides: list[str]) -> bool:
     resolved = load_config(config, overrides)
-    # Imported late: Ray takes a second that a typing error need not.
+    # Imported late: Ray takes a second, which a typing error need not wait for.
     import ray
-    from rich.console import Console
 
     from cast_ray.cluster.check import cluster_view, look_at_cluster, needs_of
     from cast_ray.cluster.placement import cluster_nodes, placement_report
@@ -99,12 +105,10 @@ def _look_at_cluster(address: str | None, config: Path | None, overrides: list[s
         fits, places = placement_report(resolved.resources, cluster_nodes())
     finally:
         ray.shutdown()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH)
+    console = table_console()
     if not fits:
         state = replace(state, problems=[*state.problems, places.splitlines()[-1]])
     console.print(places, soft_wrap=True, markup=False, highlight=False)
-    # Sentences are as long as they need to be: a path that is broken in two cannot be copied.
+    # Without line breaks, so that a path can be copied.
     console.print(cluster_view(state), soft_wrap=True)
     return not state.problems

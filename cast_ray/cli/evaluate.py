@@ -1,35 +1,36 @@
-"""``cast-ray eval`` and ``cast-ray transfer``: numbers to put in a table."""
+"""The commands ``cast-ray eval`` and ``cast-ray transfer``, which evaluate models on puzzles."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-_Attempts = Annotated[int, typer.Option(help="Attempts at each puzzle (Avg@k).", min=1)]
-_Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(help="Configuration values as key=value, e.g. engine.dtype=float32"),
-]
+from cast_ray.cli.options import Overrides, timestamp
 
+if TYPE_CHECKING:
+    from cast_ray.evaluation.models import EvaluatedModel
+    from cast_ray.evaluation.tasks import GameTier
+
+_Attempts = Annotated[int, typer.Option(help="Attempts at each puzzle (Avg@k).", min=1)]
 _Limit = Annotated[
     int | None,
     typer.Option(
-        help="Puzzles of each game or benchmark. Default: 200 of a game, all of a benchmark.", min=1
+        help="Puzzles per game or benchmark. Default: 200 of a game, all of a benchmark.", min=1
     ),
 ]
 _Out = Annotated[
     Path | None,
-    typer.Option(help="Directory of the results. Default: evaluations/… with the time."),
+    typer.Option(help="Directory of the results. Default: evaluations/MODEL-TIME."),
 ]
-_Concurrency = Annotated[int, typer.Option(help="Requests at a time to an endpoint.", min=1)]
+_Concurrency = Annotated[int, typer.Option(help="Most concurrent requests to an endpoint.", min=1)]
 _PromptPrice = Annotated[
-    float | None, typer.Option(help="US dollars for a million prompt tokens.", min=0)
+    float | None, typer.Option(help="US dollars per million prompt tokens.", min=0)
 ]
 _AnswerPrice = Annotated[
-    float | None, typer.Option(help="US dollars for a million answer tokens.", min=0)
+    float | None, typer.Option(help="US dollars per million answer tokens.", min=0)
 ]
 
 
@@ -37,19 +38,19 @@ def evaluate(
     model: Annotated[
         list[str],
         typer.Option(
-            help="Run or model directory or its URI; several runs with commas between are "
-            "averaged; openai:NAME; solver, soft-solver:TAU, greedy or random. Give it again for "
-            "further models, which are compared with the first."
+            help="Run or model directory, or its URI; several runs separated by commas, which are "
+            "averaged; openai:NAME; or a built-in player: solver, soft-solver:TAU, greedy, random. "
+            "Repeat it to compare models."
         ),
     ],
     games: Annotated[
         str,
         typer.Option(help="GAME[:TIER],… e.g. sokoban:id,sokoban:unseen,alfworld,webshop"),
     ],
-    overrides: _Overrides = None,
+    overrides: Overrides = None,
     name: Annotated[
         list[str] | None,
-        typer.Option(help="What a --model is called in tables; one for each, in their order."),
+        typer.Option(help="Name of a --model in tables; repeat it, in the order of the models."),
     ] = None,
     attempts: _Attempts = 4,
     limit: _Limit = None,
@@ -58,50 +59,47 @@ def evaluate(
     prompt_price: _PromptPrice = None,
     answer_price: _AnswerPrice = None,
 ) -> None:
-    """Play held-out puzzles and report the share solved, Avg@k, with 95% intervals, and more.
+    """Evaluate models on held-out puzzles: share solved (Avg@k) with 95% intervals, and more.
 
-    Sampling and budgets are the paper's, or those of the run. The same command with the same --out
-    goes on with an evaluation that was cut off; no answer of an endpoint is paid for twice.
+    Sampling and budgets are those of the run, or the paper's. The same command with the same --out
+    resumes an interrupted evaluation; no answer of an endpoint is paid for twice.
 
     openai:NAME asks the endpoint at OPENAI_BASE_URL with the key OPENAI_API_KEY.
 
-    Results: attempts.parquet (a row an attempt), results.json, results.md, and with two models
-    case_study.html, the same puzzles side by side.
+    Results: attempts.parquet (one row per attempt), results.json, results.md, and with two or more
+    models case_study.html, the first two side by side on the same puzzles.
     """
-    from cast_ray.evaluation.endpoint.config import Patience, Prices
-    from cast_ray.evaluation.evaluate import Evaluation
-    from cast_ray.evaluation.evaluate import evaluate as run_evaluation
+    from cast_ray.evaluation.evaluate import evaluate as play
     from cast_ray.evaluation.models import parse_models
     from cast_ray.evaluation.tasks import parse_games
-    from cast_ray.runs.report.terminal import TrainProgress
 
-    models = parse_models(model, overrides or [], labels=name or [])
-    plan = Evaluation(
-        models=tuple(models),
-        games=tuple(parse_games(games)),
+    found = parse_models(model, overrides or [], labels=name or [])
+    _run(
+        play,
+        found,
+        parse_games(games),
+        out or _default_out(found[0].label),
         attempts=attempts,
         limit=limit,
-        patience=Patience(concurrency=concurrency),
-        prices=Prices(price_per_million_prompt=prompt_price, price_per_million_answer=answer_price),
+        concurrency=concurrency,
+        prices=(prompt_price, answer_price),
     )
-    place = out or Path("evaluations") / f"{_as_file_name(models[0].label)}-{_now()}"
-    with TrainProgress() as progress:
-        tables = run_evaluation(plan, out=place, progress=progress)
-    typer.echo(tables)
-    typer.echo(f"\nresults in {place}")
 
 
 def transfer(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="METHOD=MODEL or METHOD/GAME=MODEL, where GAME is what it was trained on."
+            help="METHOD=MODEL or METHOD/GAME=MODEL, where GAME is the game it was trained on."
         ),
     ],
     override: Annotated[
-        list[str] | None, typer.Option("--set", help="Configuration value as key=value.")
+        list[str] | None,
+        typer.Option("--set", help="Configuration value as key=value; repeatable."),
     ] = None,
-    benchmarks: Annotated[str, typer.Option(help="Which of them.")] = "alfworld,webshop",
+    benchmarks: Annotated[
+        str, typer.Option(help="The benchmarks to play, separated by commas.")
+    ] = "alfworld,webshop",
     attempts: _Attempts = 4,
     limit: _Limit = None,
     out: _Out = None,
@@ -109,35 +107,58 @@ def transfer(
     prompt_price: _PromptPrice = None,
     answer_price: _AnswerPrice = None,
 ) -> None:
-    """Fill the paper's transfer table: models that learned games, on benchmarks new to them.
+    """Produce the paper's transfer table: models trained on games, evaluated on other benchmarks.
 
-    For example `cast-ray transfer ReAct=models/base CAST/sokoban=runs/a CAST/minesweeper=runs/b
-    CAST/rush_hour=runs/c`. MODEL is what `cast-ray eval --model` takes. The benchmarks' data are
-    found by ALFWORLD_DATA and WEBSHOP_DATA. Goes on with --out like `cast-ray eval`.
+    MODEL is anything that `cast-ray eval --model` takes. Set ALFWORLD_DATA and WEBSHOP_DATA to the
+    benchmarks' data. The same command with the same --out resumes.
+
+    Example: cast-ray transfer ReAct=models/base CAST/sokoban=runs/a CAST/minesweeper=runs/b
+    CAST/rush_hour=runs/c
     """
-    from cast_ray.evaluation.endpoint.config import Patience, Prices
     from cast_ray.evaluation.transfer import evaluate_transfer, parse_transfer
+
+    found, games = parse_transfer(models, override or [], benchmarks=benchmarks)
+    _run(
+        evaluate_transfer,
+        found,
+        games,
+        out or _default_out("transfer"),
+        attempts=attempts,
+        limit=limit,
+        concurrency=concurrency,
+        prices=(prompt_price, answer_price),
+    )
+
+
+def _run(
+    play: Callable[..., str],
+    models: Sequence[EvaluatedModel],
+    games: Sequence[GameTier],
+    out: Path,
+    *,
+    attempts: int,
+    limit: int | None,
+    concurrency: int,
+    prices: tuple[float | None, float | None],
+) -> None:
+    """Evaluate, and print the tables that ``play`` returns."""
+    from cast_ray.evaluation.endpoint.config import Patience, Prices
+    from cast_ray.evaluation.evaluate import Evaluation
     from cast_ray.runs.report.terminal import TrainProgress
 
-    plan = parse_transfer(
-        models,
-        override or [],
-        benchmarks=benchmarks,
+    plan = Evaluation(
+        models=tuple(models),
+        games=tuple(games),
         attempts=attempts,
         limit=limit,
         patience=Patience(concurrency=concurrency),
-        prices=Prices(price_per_million_prompt=prompt_price, price_per_million_answer=answer_price),
+        prices=Prices(price_per_million_prompt=prices[0], price_per_million_answer=prices[1]),
     )
-    place = out or Path("evaluations") / f"transfer-{_now()}"
     with TrainProgress() as progress:
-        tables = evaluate_transfer(plan, out=place, progress=progress)
-    typer.echo(tables)
-    typer.echo(f"\nresults in {place}")
+        tables = play(plan, out=out, progress=progress)
+    typer.echo(f"{tables}\n\nresults in {out}")
 
 
-def _as_file_name(label: str) -> str:
-    return "".join(char if char.isalnum() or char in "._-" else "-" for char in label)[:60]
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+def _default_out(label: str) -> Path:
+    name = "".join(char if char.isalnum() or char in "._-" else "-" for char in label)[:60]
+    return Path("evaluations") / f"{name}-{timestamp()}"

@@ -1,4 +1,4 @@
-"""The command ``cast-ray submit``: a training run as a job of a Ray cluster."""
+"""The command ``cast-ray submit``, which runs training as a job of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cast_ray.cli.options import Overrides
 from cast_ray.cluster.submit import JobRequest, default_name, pack_job, require_job_name, train_job
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError, RunInterrupted
@@ -21,29 +22,28 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 3}
 _LOST = 75
-"""EX_TEMPFAIL: the job goes on, and nobody here knows how."""
+"""EX_TEMPFAIL: the connection is lost; the job goes on."""
 _NOT_FOUND = 127
-"""Exit code of a shell that does not find its command."""
+"""Exit code of a shell if it cannot find the command."""
 
 
 def submit(
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Configuration values as for train: key=value.")
-    ] = None,
+    overrides: Overrides = None,
     config: Annotated[
-        Path | None, typer.Option(help="YAML file; travels with the job, wherever it lies.")
+        Path | None, typer.Option(help="YAML file of the run; it is sent with the job.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with run_dir=PATH of the cluster.")
+        bool, typer.Option("--resume", help="Resume run_dir=PATH of the cluster.")
     ] = False,
     name: Annotated[
-        str | None, typer.Option(help="Of the job. Default: GAME-TIER-TIME.", metavar="NAME")
+        str | None, typer.Option(help="Name of the job. Default: GAME-TIER-TIME.", metavar="NAME")
     ] = None,
     with_code: Annotated[
-        bool, typer.Option("--with-code", help="Run this checkout's code, not the nodes' own.")
+        bool,
+        typer.Option("--with-code", help="Run the code of this checkout instead of the nodes'."),
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Show what the job writes until it ends.")
+        bool, typer.Option("--follow/--no-follow", help="Show the job's output until it ends.")
     ] = True,
     address: Annotated[
         str | None,
@@ -52,24 +52,32 @@ def submit(
             "RAY_ADDRESS, else http://127.0.0.1:8265."
         ),
     ] = None,
-    status: Annotated[str | None, typer.Option(help="Say how a job is.", metavar="NAME")] = None,
-    stop: Annotated[
-        str | None, typer.Option(help="Stop a job after its step.", metavar="NAME")
+    status: Annotated[
+        str | None, typer.Option(help="Show the state of a job.", metavar="NAME")
     ] = None,
-    logs: Annotated[str | None, typer.Option(help="Follow a job.", metavar="NAME")] = None,
-    list_jobs: Annotated[bool, typer.Option("--list", help="List the jobs there.")] = False,
+    stop: Annotated[
+        str | None, typer.Option(help="Stop a job after its current step.", metavar="NAME")
+    ] = None,
+    logs: Annotated[
+        str | None, typer.Option(help="Show the output of a job.", metavar="NAME")
+    ] = None,
+    list_jobs: Annotated[
+        bool, typer.Option("--list", help="List the jobs of the cluster.")
+    ] = False,
 ) -> None:
-    """Train on a Ray cluster: `cast-ray train` as a job that goes on without this terminal.
+    """Run `cast-ray train` as a job of a Ray cluster, independent of this terminal.
 
-    Give run_dir=PATH on storage that all nodes see, or run_dir=URI. Ctrl-C leaves the job alone;
-    look after it by its name with --status, --logs and --stop.
+    Give run_dir=PATH on storage that all nodes share, or run_dir=URI. Ctrl-C leaves the job
+    running; use its name with --status, --logs and --stop.
 
-    Exit code: 0 the job succeeded, 1 it failed, 3 it was stopped, 75 the connection is lost, 130
-    Ctrl-C; the last two leave it running. 2 a mistake: nothing was sent.
+    Exit codes: 0 the job succeeded, 1 it failed, 2 a mistake (nothing was sent), 3 it was stopped,
+    75 the connection was lost (it keeps running), 130 Ctrl-C (it keeps running).
+
+    Example: cast-ray submit --config mine.yaml run_dir=/shared/runs/mine
     """
     asked = [name for name in (status, stop, logs) if name is not None]
     if len(asked) + list_jobs > 1:
-        raise ConfigError("give one of --status, --stop, --logs and --list at a time")
+        raise ConfigError("give only one of --status, --stop, --logs and --list")
     if not asked and not list_jobs:
         request = _request(overrides or [], config, name=name, resume=resume)
         server = _connect(address)
@@ -80,7 +88,7 @@ def submit(
             typer.echo(_how_to(request.name))
         return
     if overrides:
-        raise ConfigError(f"{overrides[0]}: a job that is there takes no values")
+        raise ConfigError(f"{overrides[0]}: an existing job takes no values; leave it out")
     for one in asked:
         require_job_name(one)
     server = _connect(address)
@@ -112,32 +120,32 @@ def _request(
 def send_job(
     server: JobServer, request: JobRequest, *, config_file: Path | None, with_code: bool
 ) -> None:
-    """Send a job and say what went. Raises what ``pack_job`` and ``JobServer.submit`` raise."""
+    """Send a job and print what was sent. Raises what ``pack_job`` and ``submit`` raise."""
     with TemporaryDirectory(prefix="cast-ray-job-") as folder:
         package = pack_job(Path(folder), config_file=config_file, with_code=with_code)
         server.submit(request, package)
-    typer.echo(f"job {request.name} is on its way (sent: {package})")
+    typer.echo(f"job {request.name} was submitted (sent: {package})")
     for key, value in request.metadata.items():
         typer.echo(f"{key:<9} {value}")
     typer.echo(f"dashboard {server.url}/#/jobs/{request.name}")
 
 
 def _connect(address: str | None) -> JobServer:
-    from cast_ray.cluster.jobs_api import JobServer  # Ray takes a second that --help need not
+    from cast_ray.cluster.jobs_api import JobServer  # imported late: Ray takes a second
 
     for handler in logging.getLogger("ray").handlers:
-        handler.setLevel(logging.WARNING)  # what is sent is said here, by size
+        handler.setLevel(logging.WARNING)  # we print what is sent ourselves
     return JobServer(address)
 
 
 def _follow(server: JobServer, name: str) -> None:
-    """Show a job until it ends, and exit as it did."""
+    """Show a job's output until it ends, and exit with the code for its outcome."""
     from cast_ray.cluster.job_log import follow
 
     try:
         status = follow(server, name, _write)
     except KeyboardInterrupt:
-        typer.echo(f"\nno longer following; job {name} goes on. {_how_to(name)}", err=True)
+        typer.echo(f"\njob {name} keeps running; {_how_to(name)}", err=True)
         raise typer.Exit(130) from None
     except RunInterrupted as error:
         typer.echo(f"cast-ray: {error}", err=True)
@@ -146,8 +154,8 @@ def _follow(server: JobServer, name: str) -> None:
     typer.echo(f"job {name}: {status.value}")
     if job.driver_exit_code == _NOT_FOUND:
         typer.echo(
-            "cast-ray: the head's Ray does not find the command cast-ray: start Ray there with "
-            "the PATH of the environment that has it",
+            "cast-ray: the cluster's head cannot find the command cast-ray: start Ray there with "
+            "the PATH of the environment where it is installed",
             err=True,
         )
     elif job.driver_exit_code is None and status.value == "FAILED":
@@ -161,7 +169,7 @@ def _write(text: str) -> None:
 
 
 def _how_to(name: str) -> str:
-    return f"cast-ray submit --logs {name} follows it, --status and --stop take its name too"
+    return f"follow it with cast-ray submit --logs {name}; --status and --stop take its name too"
 
 
 def _show(server: JobServer, name: str) -> None:
@@ -182,17 +190,18 @@ def _show(server: JobServer, name: str) -> None:
 
 def _stop(server: JobServer, name: str) -> None:
     if not server.stop(name):
-        typer.echo(f"job {name} had ended: {server.job(name).status.value}")
+        typer.echo(f"job {name} has ended already: {server.job(name).status.value}")
         return
     typer.echo(
-        f"job {name} stops after its step, which is kept; cast-ray submit --logs {name} follows it"
+        f"job {name} stops after its current step, which is kept; follow it with cast-ray submit "
+        f"--logs {name}"
     )
 
 
 def _list(server: JobServer) -> None:
     jobs = server.jobs()
     if not jobs:
-        typer.echo(f"no job was sent to {server.url} yet")
+        typer.echo(f"{server.url} has no jobs")
     width = max((len(job.submission_id or "") for job in jobs), default=0)
     for job in jobs:
         typer.echo(
@@ -202,7 +211,7 @@ def _list(server: JobServer) -> None:
 
 
 def _time(milliseconds: int | None) -> str:
-    """Return a time of Ray's, in UTC; empty = there is none."""
+    """Format one of Ray's times in UTC; empty if there is none."""
     if not milliseconds:
         return ""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

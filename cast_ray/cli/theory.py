@@ -1,4 +1,4 @@
-"""Write the page that holds the theorem to exact enumeration on real boards."""
+"""The page of ``cast-ray theory``: the theorem, checked by exact enumeration on small boards."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from solver_actors.registry import get_solver_entry
 ROOM = "######\n#P__##\n#_X_O#\n#____#\n######"
 TWO_BOXES = "######\n#P__##\n#_X_O#\n#__X_#\n#_O__#\n######"
 CORRIDOR = "########\n#_PX__O#\n########"
-"""The box can only go right: no deadlock."""
+"""The box can only move right: no deadlock."""
 _ALPHA = 0.1  # the paper's
 _TAU = 0.5
 _SEED = 0
 
 
 def make_theory_page(out: Path) -> None:
-    """Measure everything, in about ten seconds, and write the page.
+    """Enumerate the boards, which takes about ten seconds, and write the page.
 
     Raises:
         EnvironmentSetupError: the file system refused something.

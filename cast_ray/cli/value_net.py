@@ -1,18 +1,18 @@
-"""The command line ``cast-ray value-net …``: a network in the place of the exact solver."""
+"""The commands ``cast-ray value-net …``: train and analyse a network that replaces the solver."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from cast_ray.cli.options import resumable, timestamp
 from cast_ray.config.load import load_value_net_config
 
 value_net_app = typer.Typer(
-    help="Value networks: trained without any solver, to take the exact solver's place.",
+    help="Value networks: trained without a solver, they replace the exact one.",
     no_args_is_help=True,
 )
 
@@ -24,16 +24,14 @@ def train(
         typer.Argument(help="Configuration values as key=value, e.g. tier=mini dqn.steps=100000"),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="YAML file; without it the paper's configuration.")
+        Path | None, typer.Option(help="YAML file of the run. Default: the paper's configuration.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with run_dir=PATH where it was left.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume run_dir=PATH.")] = False,
 ) -> None:
     """Train a value network: masked Double DQN in RLlib, then two stages of distillation.
 
-    RUN/value_net is what oracle=value_net value_net.path=RUN/value_net asks; RUN/base, RUN/stage1
-    and RUN/stage2 are the networks after each stage, RUN/metrics.jsonl says how they came to be.
+    Train a policy with the result by oracle=value_net value_net.path=RUN/value_net. RUN/base,
+    RUN/stage1 and RUN/stage2 hold the network after each stage, RUN/metrics.jsonl the curves.
 
     Example: cast-ray value-net train --config configs/value_net/mini.yaml run_dir=runs/my-net
     """
@@ -41,42 +39,38 @@ def train(
     resolved = load_value_net_config(config, given)
     if resume and config is None and resolved.run_dir:
         stored = Path(resolved.run_dir) / "config.yaml"
-        # What the run was started with need not be typed again.
+        # A resumed run keeps the values that it was started with.
         resolved = load_value_net_config(stored, given) if stored.is_file() else resolved
     if not resolved.run_dir:
-        now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        name = f"runs/value-net-{resolved.game}-{resolved.tier}-{now}"
+        name = f"runs/value-net-{resolved.game}-{resolved.tier}-{timestamp()}"
         resolved = replace(resolved, run_dir=name)
-    # Imported late: RLlib takes seconds that --help and a typing error need not.
+    # Imported late: RLlib takes seconds, which --help and a typing error need not wait for.
     from cast_ray.training.value_net.progress import ValueNetProgress
     from cast_ray.training.value_net.train import train_value_net
-    from solver_actors.value_net.scale import LossesAtSight, sees_losses
+    from solver_actors.value_net.scale import LossTest, has_loss_test
 
-    try:
-        with ValueNetProgress() as progress:
-            is_dead = LossesAtSight(resolved.game) if sees_losses(resolved.game) else None
-            train_value_net(resolved, resume=resume, progress=progress, is_dead=is_dead)
-    except KeyboardInterrupt:
-        typer.echo("cast-ray: stopped; go on with --resume and the same run_dir", err=True)
-        raise typer.Exit(130) from None
+    is_dead = LossTest(resolved.game).is_dead if has_loss_test(resolved.game) else None
+    with resumable("--resume and the same run_dir"), ValueNetProgress() as progress:
+        train_value_net(resolved, resume=resume, progress=progress, is_dead=is_dead)
 
 
 @value_net_app.command()
 def analyse(
     network: Annotated[Path, typer.Argument(help="Directory of a value network: RUN/value_net.")],
     tier: Annotated[
-        str, typer.Option(help="Of the boards; without it that of the network's run.")
+        str, typer.Option(help="Tier of the boards. Default: that of the network's run.")
     ] = "",
-    boards: Annotated[int, typer.Option(min=2, help="At most so many.")] = 200,
+    boards: Annotated[int, typer.Option(min=2, help="Most boards to use.")] = 200,
     file: Annotated[
         Path | None,
-        typer.Option(help="Parquet file of puzzles, instead of those that the run held out."),
+        typer.Option(help="Puzzle file. Default: the boards that the run held out."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory; without it analysis-TIER beside the network.")
+        Path | None,
+        typer.Option(help="Directory of the results. Default: analysis-TIER next to the network."),
     ] = None,
 ) -> None:
-    """Say how good a teacher a value network is, by exact costs: figures, a table, a page.
+    """Compare a value network with exact costs: figures, a table and a page.
 
     Example: cast-ray value-net analyse runs/my-net/value_net --tier mini-unseen
     """

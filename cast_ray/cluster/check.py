@@ -1,9 +1,7 @@
-"""Whether a run can be trained on the cluster that this process is in, asked of every node.
+"""Check on every node of this process's cluster whether a run can be trained there.
 
-Before engines and learner are started: what is missing on one node would be found there, one by
-one, minutes later and in somebody else's words.
-
-What was found in a cluster, to be read: a table of its nodes, and every sentence.
+The check comes before engines and learner start: they would find what a node lacks one by one,
+minutes later and with less helpful messages.
 """
 
 from __future__ import annotations
@@ -27,33 +25,33 @@ from rich.text import Text
 from safetensors import SafetensorError, safe_open
 
 from cast_ray.cluster import code_version, node_probe
+from cast_ray.cluster.placement import Node, cluster_nodes
 from cast_ray.cluster.problems import (
-    ClusterNode,
     Needs,
-    NodeFacts,
     NodeReport,
     clock_ahead_s,
+    gib,
     labels,
     notes_of,
     problems_of,
 )
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, ModelError, RunDirectoryError
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import Uri, path_or_uri
 
 ANSWER_TIMEOUT_S = 90.0
-"""A node may have to start the process first, and to set up its surroundings."""
+"""A node may first have to start the process and set up its environment."""
 _CLOCK_TIMEOUT_S = 10.0
 _STORE_TIMEOUT_S = 60.0
-_HEAD = "node:__internal_head__"
 _BYTES = {"bfloat16": 2, "float32": 4}
+_UNKNOWN = "?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
     """What was found."""
 
-    driver: NodeFacts
+    driver: node_probe.Found
     reports: list[NodeReport]
     """Of the nodes that are alive, the head first."""
     problems: list[str]
@@ -67,25 +65,26 @@ def require_fit_cluster(
     on_note: Callable[[str], None],
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> None:
-    """Return if nothing is known that keeps a run from being trained on this cluster.
+    """Raise if a known problem prevents training a run on this cluster.
 
     Args:
         config: of the run.
-        run_dir: its directory, which is there.
-        on_note: is told what somebody should know.
+        run_dir: its directory, which exists.
+        on_note: called with what the user should know.
         timeout_s: for the answers of all nodes.
 
     Raises:
-        EnvironmentSetupError: something is; the message has all of it.
-        ModelError, RunDirectoryError: so it is on the driver's own node.
+        EnvironmentSetupError: there are problems; the message lists all of them.
+        ModelError, RunDirectoryError: there is a problem on the driver's own node.
     """
     state = look_at_cluster(needs_of(config, run_dir=run_dir), timeout_s=timeout_s)
     for note in state.notes:
         on_note(note)
     if state.problems:
         raise EnvironmentSetupError(
-            f"the cluster is not fit for this run, nothing was started: {'; '.join(state.problems)}"
-            f" (cast-ray doctor --cluster looks again; then go on with --resume run_dir={run_dir})"
+            f"the cluster is not ready for this run, nothing was started: "
+            f"{'; '.join(state.problems)} (check again with cast-ray doctor --cluster, then "
+            f"continue with --resume run_dir={run_dir})"
         )
 
 
@@ -102,33 +101,32 @@ def needs_of(config: TrainConfig, *, run_dir: str) -> Needs:
     named = {"policy.path": config.policy.path}
     if config.objective.kl_coefficient and config.objective.reference not in ("start", "none"):
         named["objective.reference"] = config.objective.reference
-    given = {key: value for key, value in named.items() if value}
-    models = {k: str(Path(v).absolute()) for k, v in given.items() if not is_uri(v)}
-    stores = {key: value for key, value in given.items() if is_uri(value)}
-    if is_uri(run_dir):
-        stores["run_dir"] = run_dir
+    named["run_dir"] = run_dir
+    given = {key: path_or_uri(value).absolute() for key, value in named.items() if value}
+    stores = {key: str(value) for key, value in given.items() if isinstance(value, Uri)}
+    models = {k: str(v) for k, v in given.items() if k != "run_dir" and k not in stores}
     policy = models.get("policy.path", "")
     return Needs(
         models=models,
         stores=stores,
-        run_dir=run_dir and (run_dir if is_uri(run_dir) else str(Path(run_dir).absolute())),
+        run_dir=str(given.get("run_dir", "")),
         weight_bytes=_num_values(Path(policy)) * _BYTES[config.engine.dtype] if policy else 0,
     )
 
 
 def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> ClusterState:
-    """Ask every node of the cluster that this process is in, and judge the answers.
+    """Ask every node of this process's cluster, and judge the answers.
 
     Args:
         needs: of the run.
         timeout_s: for the answers of all nodes.
 
     Raises:
-        RunDirectoryError: nothing can be written where the run's directory is to be.
+        RunDirectoryError: the driver cannot write to the run's directory.
     """
-    nodes, num_dead = _nodes()
-    place = "" if len(nodes) == 1 or is_uri(needs.run_dir) else needs.run_dir
-    with _beacon(place) as beacon:
+    nodes = sorted(cluster_nodes(), key=lambda node: (not node.is_head, node.address))
+    is_visible = len(nodes) == 1 or "run_dir" in needs.stores
+    with _beacon("" if is_visible else needs.run_dir) as beacon:
         question = {
             "models": dict(needs.models),
             "stores": dict(needs.stores),
@@ -136,37 +134,16 @@ def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Clu
             "store_timeout_s": _STORE_TIMEOUT_S,
         }
         reports = _ask(nodes, question, timeout_s=timeout_s)
-    driver = _facts(node_probe.look(models={}, stores={}, beacon="", store_timeout_s=0))
+    driver = node_probe.look(models={}, stores={}, beacon="", store_timeout_s=0)
     return ClusterState(
         driver=driver,
         reports=reports,
         problems=problems_of(driver, reports, needs),
-        notes=notes_of(reports, needs, num_dead=num_dead),
+        notes=notes_of(reports, needs, num_dead=sum(not row["Alive"] for row in ray.nodes())),
     )
 
 
-def _nodes() -> tuple[list[ClusterNode], int]:
-    """Return the nodes that are alive, the head first, and the number of those that are not."""
-    rows = ray.nodes()
-    alive = [_node(row) for row in rows if row["Alive"]]
-    return sorted(alive, key=lambda node: (not node.is_head, node.ip)), len(rows) - len(alive)
-
-
-def _node(row: dict[str, Any]) -> ClusterNode:  # Any: a row of Ray's
-    resources = row["Resources"]
-    return ClusterNode(
-        node_id=row["NodeID"],
-        ip=row["NodeManagerAddress"],
-        is_head=_HEAD in resources,
-        num_cpus=resources.get("CPU", 0.0),
-        num_gpus=resources.get("GPU", 0.0),
-        memory_bytes=resources.get("memory", 0.0),
-    )
-
-
-def _ask(
-    nodes: Sequence[ClusterNode], question: dict[str, Any], *, timeout_s: float
-) -> list[NodeReport]:
+def _ask(nodes: Sequence[Node], question: dict[str, Any], *, timeout_s: float) -> list[NodeReport]:
     """Return every node's answer, or why there is none."""
     for module in (node_probe, code_version):
         cloudpickle.register_pickle_by_value(module)
@@ -179,11 +156,11 @@ def _ask(
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _report(node: ClusterNode, answer: Any, timeout_s: float) -> NodeReport:  # Any: Ray's reference
+def _report(node: Node, answer: Any, timeout_s: float) -> NodeReport:  # Any: Ray's reference
     now: Any = _on(node, node_probe.clock)  # Any: Ray's remote function
     try:
         found: node_probe.Found = ray.get(answer, timeout=0)
-        # The first answer may have waited for a process, and would hide a difference of minutes.
+        # The first answer may have waited for a process to start, which would hide minutes.
         asked = time.time()
         said: float = ray.get(now.remote(), timeout=_CLOCK_TIMEOUT_S)
         ahead_s = clock_ahead_s(asked=asked, said=said, answered=time.time())
@@ -191,22 +168,18 @@ def _report(node: ClusterNode, answer: Any, timeout_s: float) -> NodeReport:  # 
         ray.cancel(answer, force=True)
         return _silent(node, f"it did not answer within {timeout_s:.0f} s")
     except TaskUnschedulableError:
-        return _silent(node, "it left the cluster while it was asked")
+        return _silent(node, "it left the cluster during the check")
     except RayError as error:
         last = str(error).strip().splitlines()[-1]
         return _silent(node, f"it could not answer ({type(error).__name__}: {last})")
-    return NodeReport(node=node, facts=_facts(found), clock_ahead_s=ahead_s)
+    return NodeReport(node=node, facts=found, clock_ahead_s=ahead_s)
 
 
-def _facts(found: node_probe.Found) -> NodeFacts:
-    return NodeFacts(**found)
-
-
-def _silent(node: ClusterNode, why: str) -> NodeReport:
+def _silent(node: Node, why: str) -> NodeReport:
     return NodeReport(node=node, facts=None, silence=why)
 
 
-def _on(node: ClusterNode, function: Callable[..., Any]) -> Any:  # Any: Ray's remote function
+def _on(node: Node, function: Callable[..., Any]) -> Any:  # Any: Ray's remote function
     return ray.remote(function).options(
         num_cpus=0,
         max_retries=0,
@@ -217,19 +190,19 @@ def _on(node: ClusterNode, function: Callable[..., Any]) -> Any:  # Any: Ray's r
 
 @contextmanager
 def _beacon(run_dir: str) -> Iterator[str]:
-    """Write a file where a run's directory is, or is to be, and yield its path; "" for none."""
+    """Write a file where a run's directory is or will be, and yield its path; "" for none."""
     if not run_dir:
         yield ""
         return
     directory = Path(run_dir)
-    place = next(path for path in (directory, *directory.parents) if path.is_dir())
-    # Named as what is half-written: a run's directory with nothing else in it counts as empty.
-    file = place / f".cast-ray-{uuid.uuid4().hex}.partial"
+    parent = next(path for path in (directory, *directory.parents) if path.is_dir())
+    # Named like a half-written file: a run directory with nothing else in it counts as empty.
+    file = parent / f".cast-ray-{uuid.uuid4().hex}.partial"
     try:
         file.touch()
     except OSError as error:
         raise RunDirectoryError(
-            f"run_dir={run_dir} cannot be written here ({place}: {error.strerror}); give another"
+            f"run_dir={run_dir} cannot be written here ({parent}: {error.strerror}); give another"
         ) from None
     try:
         yield str(file)
@@ -238,7 +211,7 @@ def _beacon(run_dir: str) -> Iterator[str]:
 
 
 def _num_values(model_dir: Path) -> int:
-    """Return how many numbers a model's weights are; 0 where they cannot be read here."""
+    """Return how many values a model's weights have; 0 if they cannot be read here."""
     num_values = 0
     for file in sorted(model_dir.glob("*.safetensors")):
         try:
@@ -246,23 +219,19 @@ def _num_values(model_dir: Path) -> int:
                 parts = map(weights.get_slice, weights.keys())
                 num_values += sum(math.prod(part.get_shape()) for part in parts)
         except SafetensorError as error:
-            raise ModelError(f"{file} is damaged ({error}): put it there again") from None
-        except OSError:  # the probe of this node says so
+            raise ModelError(f"{file} is damaged ({error}): copy it there again") from None
+        except OSError:  # the probe of this node reports it
             return 0
     return num_values
 
 
-_GIB = 2**30
-_UNKNOWN = "?"
-
-
 def cluster_view(state: ClusterState) -> Group:
-    """Return the table of the nodes, and below it problems, notes and the verdict."""
+    """Return the table of the nodes, followed by problems, notes and the verdict."""
     parts: list[RenderableType] = [_table(state)]
     parts += [Text(f"problem  {problem}", style="red") for problem in state.problems]
     parts += [Text(f"   note  {note}", style="yellow") for note in state.notes]
     num = len(state.problems)
-    parts.append(Text("Ready." if num == 0 else f"{num} to be mended.", style="bold"))
+    parts.append(Text("Ready." if num == 0 else f"{num} to fix.", style="bold"))
     return Group(*parts)
 
 
@@ -278,10 +247,10 @@ def _table(state: ClusterState) -> Table:
         table.add_row(
             label,
             "head" if node.is_head else "worker",
-            f"{node.num_cpus:g}",
-            f"{node.num_gpus:g}",
-            _gib(node.memory_bytes),
-            _UNKNOWN if facts is None else _gib(facts.shared_memory_free),
+            f"{node.bundle['CPU']:g}",
+            f"{node.bundle['GPU']:g}",
+            gib(node.memory_bytes),
+            _UNKNOWN if facts is None else gib(facts["shared_memory_free"]),
             _UNKNOWN if facts is None else f"{report.clock_ahead_s:+.1f} s",
             _versions(state, report),
         )
@@ -293,13 +262,9 @@ def _versions(state: ClusterState, report: NodeReport) -> Text:
         return Text(_UNKNOWN, style="red")
     differing = [
         name
-        for name, version in state.driver.versions.items()
-        if report.facts.versions[name] != version
+        for name, version in state.driver["versions"].items()
+        if report.facts["versions"][name] != version
     ]
     if not differing:
         return Text("as the driver's", style="green")
     return Text(f"differ: {', '.join(differing)}", style="red")
-
-
-def _gib(num_bytes: float) -> str:
-    return f"{num_bytes / _GIB:.1f} GiB"

@@ -1,8 +1,8 @@
-"""What is wrong with a cluster file, before `ray up` reads it and lets most of it through.
+"""Find mistakes in a cluster file that `ray up` does not report.
 
-Ray knows the keys that it reads itself. It hands the machines' own settings to the cloud as they
-are, so a misspelt one is found after minutes, or never; and it starts a cluster without a token, or
-with its dashboard open to all, without a word.
+Ray checks only the keys that it reads itself. It passes settings of machines to the cloud as they
+are, so that a misspelt one is found after minutes or never, and it starts a cluster without a
+token, or with a public dashboard, without a warning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PROVIDER_KEYS = {
     },
     "local": {"type", "head_ip", "worker_ips", "coordinator_address", "external_head_ip"},
 }
-"""What Ray reads of a provider's settings; other providers are not known here."""
+"""The provider settings that Ray reads; other providers are not checked."""
 _NODE_KEYS = {
     "BlockDeviceMappings",
     "CapacityReservationSpecification",
@@ -58,15 +58,15 @@ _NODE_KEYS = {
     "TagSpecifications",
     "UserData",
 }
-"""Of what EC2 takes for an instance, what a cluster may want."""
+"""The settings of an EC2 instance that make sense for a cluster."""
 _START_COMMANDS = ("head_start_ray_commands", "worker_start_ray_commands")
 
 
 def read_cluster_file(path: Path) -> dict[str, Any]:
-    """Return a cluster file as it stands.
+    """Return the content of a cluster file.
 
     Raises:
-        ConfigError: it cannot be read, or is no YAML mapping.
+        ConfigError: it cannot be read, or is not a YAML mapping.
     """
     try:
         found = yaml.safe_load(path.read_text())
@@ -77,16 +77,16 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where else ""
-        raise ConfigError(f"{path}{line} is no YAML: {getattr(error, 'problem', error)}") from None
+        raise ConfigError(f"{path}{line} is not YAML: {getattr(error, 'problem', error)}") from None
     if not isinstance(found, dict):
-        raise ConfigError(f"{path} is no cluster file: it has no keys such as cluster_name")
+        raise ConfigError(f"{path} is not a cluster file: it has no keys such as cluster_name")
     return found
 
 
 def faults_of(cluster: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a cluster file, one sentence each; empty = nothing was found."""
+    """Return the faults of a cluster file, one sentence each; empty if there are none."""
     malformed = list(_schema_faults(cluster))
-    if malformed:  # what follows takes the form for granted
+    if malformed:  # the other checks assume valid types
         return malformed
     provider = cluster["provider"]["type"]
     return [
@@ -99,15 +99,15 @@ def faults_of(cluster: Mapping[str, Any]) -> list[str]:
 
 
 def _schema_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where the file is not as Ray's own schema wants it."""
+    """Yield where the file violates Ray's own schema."""
     text = (resources.files("ray.autoscaler") / "ray-schema.json").read_text()
     validator = jsonschema.Draft7Validator(json.loads(text))
-    # Ray turns this key of provider local into another one before it looks at its schema.
+    # Ray replaces this key of provider local before it checks the schema.
     is_local = (cluster.get("provider") or {}).get("type") == "local"
     seen = {key: value for key, value in cluster.items() if not (is_local and key == "min_workers")}
     for error in sorted(validator.iter_errors(seen), key=lambda error: list(error.absolute_path)):
-        place = ".".join(map(str, error.absolute_path)) or "the file"
-        yield f"{place}: {error.message}"
+        key = ".".join(map(str, error.absolute_path)) or "the file"
+        yield f"{key}: {error.message}"
 
 
 def _provider_faults(cluster: Mapping[str, Any], provider: str) -> Iterator[str]:
@@ -116,36 +116,34 @@ def _provider_faults(cluster: Mapping[str, Any], provider: str) -> Iterator[str]
         return
     yield from _unknown_keys(cluster["provider"], known, "provider")
     if provider == "aws" and not cluster["provider"].get("region"):
-        yield "provider.region is missing: name the region of the machines, such as us-west-2"
+        yield "provider.region is missing: set the region of the machines, such as us-west-2"
 
 
 def _type_faults(cluster: Mapping[str, Any], provider: str) -> Iterator[str]:
     types = cluster.get("available_node_types") or {}
     head = cluster.get("head_node_type")
     if not types:
-        yield "available_node_types is missing: say which machines the cluster may have"
+        yield "available_node_types is missing: list the machines that the cluster may use"
     elif head not in types:
-        yield f"head_node_type is {head!r}, which is none of {', '.join(types)}"
+        yield f"head_node_type is {head!r}: it must be one of {', '.join(types)}"
     most = cluster.get("max_workers", 0)
     least = 0
     for name, kind in types.items():
-        place = f"available_node_types.{name}"
+        key = f"available_node_types.{name}"
         low, high = kind.get("min_workers", 0), kind.get("max_workers", most)
         least += 0 if name == head else low
         if low < 0 or high < 0:
-            yield f"{place} has a negative number of workers"
+            yield f"{key} has a negative number of workers"
         elif low > high:
-            yield f"{place}: min_workers is {low} and max_workers {high}: give a larger maximum"
+            yield f"{key}: min_workers is {low} and max_workers {high}: raise the maximum"
         if provider == "aws":
-            yield from _unknown_keys(kind["node_config"], _NODE_KEYS, f"{place}.node_config")
+            yield from _unknown_keys(kind["node_config"], _NODE_KEYS, f"{key}.node_config")
             if not kind["node_config"].get("InstanceType"):
-                yield f"{place}.node_config.InstanceType is missing"
+                yield f"{key}.node_config.InstanceType is missing"
             if not kind["node_config"].get("ImageId"):
-                yield (
-                    f"{place}.node_config.ImageId is missing: Ray's default is too old for PyTorch"
-                )
+                yield f"{key}.node_config.ImageId is missing: Ray's default is too old for PyTorch"
     if least > most:
-        yield f"max_workers is {most}, and the types want at least {least}: give a larger maximum"
+        yield f"max_workers is {most}, and the types need at least {least}: raise the maximum"
 
 
 def _local_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
@@ -154,21 +152,21 @@ def _local_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key} is not for provider local, which has one type of machine: remove it"
     workers = cluster["provider"].get("worker_ips") or []
     if not cluster["provider"].get("head_ip"):
-        yield "provider.head_ip is missing: give the address of the head"
+        yield "provider.head_ip is missing: set the address of the head"
     for key in ("min_workers", "max_workers"):
         number = cluster.get(key)
         if number is not None and number != len(workers):
             yield f"{key} is {number} and provider.worker_ips has {len(workers)}: make them equal"
     if len({cluster["provider"].get("head_ip"), *workers}) < 1 + len(workers):
-        yield "provider.worker_ips names a machine twice, or the head: each machine has one place"
+        yield "provider.worker_ips lists a machine twice, or the head: list each machine once"
 
 
 def _access_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
     if not (cluster.get("auth") or {}).get("ssh_user"):
         yield "auth.ssh_user is missing: name the user to log in as"
-    if not any(place.endswith(".ray/auth_token") for place in cluster.get("file_mounts") or {}):
+    if not any(path.endswith(".ray/auth_token") for path in cluster.get("file_mounts") or {}):
         yield (
-            "file_mounts has no ~/.ray/auth_token: without the token no node is let in "
+            "file_mounts has no ~/.ray/auth_token: without the token no node can join "
             "(`ray get-auth-token --generate` makes one)"
         )
 
@@ -177,17 +175,17 @@ def _command_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
     for key in _START_COMMANDS:
         starts = [line for line in cluster.get(key) or [] if re.search(r"\bray start\b", line)]
         if len(starts) != 1:
-            yield f"{key} has {len(starts)} `ray start`: one is needed"
+            yield f"{key} has {len(starts)} `ray start`: exactly one is needed"
             continue
         if "RAY_AUTH_MODE=token" not in starts[0]:
-            yield f"{key}: `ray start` without RAY_AUTH_MODE=token takes work from anybody"
+            yield f"{key}: `ray start` without RAY_AUTH_MODE=token accepts jobs from anyone"
         if re.search(r"--dashboard-host[= ](?!127\.0\.0\.1|localhost)\S+", starts[0]):
             yield (
-                f"{key}: the dashboard, which starts jobs, is bound to a public address: give "
+                f"{key}: the dashboard, which can start jobs, has a public address: set "
                 "--dashboard-host=127.0.0.1 and use `ray dashboard`"
             )
         if re.search(r"ulimit[^;&]*&&", starts[0]):
-            yield f"{key}: `ulimit … &&` starts nothing where the limit cannot be raised: use `;`"
+            yield f"{key}: `ulimit … &&` starts nothing if the limit cannot be raised: use `;`"
     head = " ".join(cluster.get("head_start_ray_commands") or [])
     if "ray start" in head and "--autoscaling-config" not in head:
         yield (
@@ -196,29 +194,29 @@ def _command_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
         )
     workers = " ".join(cluster.get("worker_start_ray_commands") or [])
     if "ray start" in workers and "$RAY_HEAD_IP" not in workers:
-        yield "worker_start_ray_commands: `ray start` without --address=$RAY_HEAD_IP:6379 is alone"
+        yield "worker_start_ray_commands: `ray start` needs --address=$RAY_HEAD_IP:6379 to join"
 
 
 def _version_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
-    """Yield images with another Ray or Python than this project's."""
+    """Yield images with another version of Ray or Python than this project's."""
     wanted = ray_version()
     docker = cluster.get("docker") or {}
     kinds = (cluster.get("available_node_types") or {}).items()
-    places = {f"docker.{key}": value for key, value in docker.items()}
-    places |= {
+    images = {f"docker.{key}": value for key, value in docker.items()}
+    images |= {
         f"available_node_types.{name}.docker.{key}": value
         for name, kind in kinds
         for key, value in (kind.get("docker") or {}).items()
     }
-    for place, image in places.items():
+    for key, image in images.items():
         match = re.fullmatch(r"rayproject/ray[\w-]*:([\w.]+)-(py\d+)\S*", str(image))
         if match and (match[1], match[2]) != (wanted, "py311"):
-            yield f"{place} is {image}: this version of cast_ray needs {wanted}-py311"
+            yield f"{key} is {image}: this version of cast_ray needs {wanted}-py311"
 
 
-def _unknown_keys(given: Iterable[str], known: Iterable[str], place: str) -> Iterator[str]:
+def _unknown_keys(given: Iterable[str], known: set[str], section: str) -> Iterator[str]:
     for key in given:
-        if key not in set(known):
+        if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
-            hint = f": did you mean {close[0]}?" if close else ": nobody reads it"
-            yield f"{place}.{key} is not known{hint}"
+            hint = f"did you mean {close[0]}?" if close else "remove it, it has no effect"
+            yield f"{section}.{key} is unknown: {hint}"

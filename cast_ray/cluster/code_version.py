@@ -1,6 +1,6 @@
-"""Which code this process runs: the version's number, and the text itself.
+"""Which code this process runs: version number and a checksum of the source.
 
-Numbers alone do not tell two checkouts of one version apart.
+The number alone cannot distinguish two checkouts of the same version.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ PACKAGES = ("cast_ray", "serve", "solver_actors")
 
 
 def code_version() -> str:
-    """Return the installed version and the first digits of a checksum over the packages' text."""
-    places = {package: package_dir(package) for package in PACKAGES}
-    return f"{_installed('cast-ray')} (code {code_checksum(places)[:8]})"
+    """Return the installed version and the first digits of the packages' checksum."""
+    folders = {package: package_dir(package) for package in PACKAGES}
+    return f"{_installed('cast-ray')} (code {code_checksum(folders)[:8]})"
 
 
-def code_checksum(places: Mapping[str, Path]) -> str:
-    """Return a checksum over names and text of all modules of packages, by where they lie."""
+def code_checksum(folders: Mapping[str, Path]) -> str:
+    """Return a checksum over names and source of all modules of packages in these folders."""
     digest = hashlib.sha256()
-    for package, place in sorted(places.items()):
-        for module in sorted(place.rglob("*.py")):
-            digest.update(f"{package}/{module.relative_to(place)}\0".encode())
+    for package, folder in sorted(folders.items()):
+        for module in sorted(folder.rglob("*.py")):
+            digest.update(f"{package}/{module.relative_to(folder)}\0".encode())
             digest.update(module.read_bytes())
     return digest.hexdigest()
 
 
 def ray_version() -> str:
-    """Return the version of the Ray that is installed here, without importing it."""
+    """Return the installed version of Ray without importing it."""
     return _installed("ray")
 
 
 def package_dir(package: str) -> Path:
-    """Return where one of ``PACKAGES`` would be imported from."""
+    """Return the folder that one of ``PACKAGES`` would be imported from."""
     spec = find_spec(package)
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent

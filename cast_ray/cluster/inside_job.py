@@ -1,28 +1,27 @@
-"""What a run is told, and must look at, where it runs as a job of Ray."""
+"""What a training run does differently inside a job of Ray."""
 
 from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 
 from cast_ray.cluster.code_version import code_version, ray_version
 from cast_ray.errors import ConfigError
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import path_or_uri
 
 SUBMITTED_BY = "CAST_RAY_SUBMITTED_BY"
-"""Environment variable: ``code_version`` of the machine that submitted the job."""
+"""Environment variable with the ``code_version`` of the machine that submitted the job."""
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Ray sets it for the command of a job, and for nothing else."""
+"""Ray sets it only for the command of a job."""
 
 
 def is_ray_job() -> bool:
-    """Return whether this process belongs to the command of a job of Ray."""
+    """Return whether this process belongs to a job's command."""
     return _JOB_CONFIG in os.environ
 
 
 def greeting() -> list[str]:
-    """Return what a job says first: the versions here, and whether they are the submitter's."""
+    """Return a job's first lines: the versions here, and whether the submitter's differ."""
     here, submitter = code_version(), os.environ.get(SUBMITTED_BY)
     lines = [
         f"cast-ray {here}, Ray {ray_version()}, Python {platform.python_version()} "
@@ -37,8 +36,8 @@ def greeting() -> list[str]:
 
 
 def require_run_dir(run_dir: str) -> None:
-    """Raise ConfigError unless a run directory outlives the job that makes it."""
-    if not is_uri(run_dir) and not Path(run_dir).is_absolute():
+    """Raise ConfigError unless a run directory outlives its job."""
+    if not path_or_uri(run_dir).is_absolute():
         raise ConfigError(
             "in a job of Ray run_dir must be an absolute path, on storage that every node sees, or "
             f"a URI, because Ray deletes the job's own directory: got {run_dir!r}, give "

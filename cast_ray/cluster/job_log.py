@@ -1,39 +1,27 @@
-"""Following a job: what it writes as it comes, and how it ended, across lost connections."""
+"""Follow a job across lost connections: its output as it is written, and how it ended."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Protocol
 
 import aiohttp
-from ray.job_submission import JobDetails, JobStatus
+from ray.job_submission import JobStatus
 
+from cast_ray.cluster.jobs_api import JobServer
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout, RunInterrupted
 
 _LOST = (EnvironmentSetupError, RemoteTimeout)
-"""What a question may be lost by. A job that does not exist is none of it."""
+"""How a request fails if the connection is lost; a missing job raises something else."""
 _TAIL_LOST = (*_LOST, RuntimeError, OSError, aiohttp.ClientError)
 _LAST_ATTEMPTS = 3
-"""At the last lines of a job that has ended."""
-
-
-class Followed(Protocol):
-    """The part of ``JobServer`` that following needs."""
-
-    def job(self, name: str) -> JobDetails:
-        """Return what is known of a job."""
-        ...
-
-    def tail(self, name: str) -> AsyncGenerator[str, None]:
-        """Return an iterator over what a job writes, from its first line on."""
-        ...
+"""To read the last lines of a job that has ended."""
 
 
 def follow(
-    server: Followed,
+    server: JobServer,
     name: str,
     write: Callable[[str], None],
     *,
@@ -46,25 +34,25 @@ def follow(
     Args:
         server: of the job.
         name: of the job.
-        write: takes each piece of text once, in order.
+        write: called with each piece of text once, in order.
         retry_for_s: how long the connection may be lost.
-        silence_s: after so long without a word the server is asked whether it is still there.
+        silence_s: after this long without output, ask the server whether the job still runs.
         retry_after_s: between two attempts.
 
     Raises:
-        ConfigError: no job of that name.
-        RunInterrupted: the connection is lost; the job goes on.
-        KeyboardInterrupt: Ctrl-C; the job goes on.
+        ConfigError: there is no job of that name.
+        RunInterrupted: the connection is lost; the job keeps running.
+        KeyboardInterrupt: Ctrl-C; the job keeps running.
     """
     follower = _Follower(server, name, write, silence_s=silence_s)
     return asyncio.run(follower.follow(retry_for_s=retry_for_s, retry_after_s=retry_after_s))
 
 
 class _Follower:
-    """What was written of a job so far."""
+    """Remembers how much of a job's output was written."""
 
     def __init__(
-        self, server: Followed, name: str, write: Callable[[str], None], *, silence_s: float
+        self, server: JobServer, name: str, write: Callable[[str], None], *, silence_s: float
     ) -> None:
         self._server, self._name, self._write = server, name, write
         self._silence_s = silence_s
@@ -89,13 +77,14 @@ class _Follower:
                 lost_since = lost_since or time.monotonic()
                 if time.monotonic() - lost_since > retry_for_s:
                     raise RunInterrupted(
-                        f"job {self._name} goes on, but for {retry_for_s:.0f} s its cluster was "
-                        f"not reached ({error}); follow it again with --logs {self._name}"
+                        f"job {self._name} keeps running, but its cluster could not be reached "
+                        f"for {retry_for_s:.0f} s ({error}); follow the job again with --logs "
+                        f"{self._name}"
                     ) from None
             await asyncio.sleep(retry_after_s)
 
     async def _read_on(self) -> None:
-        """Write what is new, until the server has no more or the connection is lost."""
+        """Write new output until the server has no more or the connection is lost."""
         num_read = 0
         # Every connection begins at the job's first line.
         async with aclosing(self._server.tail(self._name)) as pieces:
@@ -110,11 +99,11 @@ class _Follower:
         coming = asyncio.ensure_future(anext(pieces, None))
         try:
             while not (await asyncio.wait({coming}, timeout=self._silence_s))[0]:
-                # A connection that a router forgot is as silent as a job with nothing to say.
+                # A connection that a router dropped is as silent as a job without output.
                 if self._server.job(self._name).status.is_terminal():
                     return None
             return coming.result()
         finally:
-            if not coming.done():  # the iterator cannot be closed while it runs
+            if not coming.done():  # a running iterator cannot be closed
                 coming.cancel()
                 await asyncio.wait({coming})

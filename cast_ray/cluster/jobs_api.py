@@ -1,8 +1,6 @@
-"""Ray's job server, asked with every wait bounded and every refusal in one sentence.
+"""Ray's job server, with bounded waits and one-sentence errors.
 
-Thin over Ray's own job client, which waits without end and answers in tracebacks.
-
-Whether a Ray dashboard answers, lets this machine in, and is of its version.
+A thin layer over Ray's own job client, which waits for ever and raises tracebacks.
 """
 
 from __future__ import annotations
@@ -32,15 +30,15 @@ REFUSED = (
 
 
 def probe(url: str, *, timeout_s: float) -> None:
-    """Return if jobs can be sent to a dashboard.
+    """Raise unless jobs can be sent to a dashboard.
 
     Args:
         url: ``http://HOST:PORT``.
         timeout_s: limit for each of its two answers.
 
     Raises:
-        EnvironmentSetupError: nobody answers there, or no Ray; the token is missing or wrong; the
-            cluster's Ray is of another version.
+        EnvironmentSetupError: nothing answers there, or not Ray; the token is missing or wrong;
+            the cluster runs another version of Ray.
     """
     open_to_all = Request(f"{url}/api/authentication_mode")
     mode = _get(url, open_to_all, timeout_s).get("authentication_mode")
@@ -55,12 +53,12 @@ def probe(url: str, *, timeout_s: float) -> None:
 
 
 def unreachable(url: str, error: Exception) -> EnvironmentSetupError:
-    """Return the error that says that nobody answers at an address."""
+    """Return the error for an address where nothing answers."""
     reason = getattr(error, "reason", error)
     word = getattr(reason, "strerror", None) or type(reason).__name__
     return EnvironmentSetupError(
         f"nothing answers at {url} ({word}): is the cluster up, and its dashboard forwarded (ray "
-        "dashboard cluster.yaml)? --address gives another"
+        "dashboard cluster.yaml)? --address names another"
     )
 
 
@@ -69,40 +67,45 @@ def _get(url: str, request: Request, timeout_s: float) -> dict[str, object]:
     try:
         with urlopen(request, timeout=timeout_s) as response:
             answer = json.load(response)
+        if isinstance(answer, dict):
+            return answer
+        found = type(answer).__name__
     except HTTPError as error:
         if error.code in (401, 403):
             raise EnvironmentSetupError(REFUSED.format(url=url)) from None
-        raise EnvironmentSetupError(f"{url} is no Ray dashboard: {path} is {error.code}") from None
+        found = str(error.code)
     except (HTTPException, ValueError):
-        raise EnvironmentSetupError(f"{url} is no Ray dashboard: {path} is no JSON") from None
+        found = "not JSON"
     except OSError as error:
         raise unreachable(url, error) from None
-    if not isinstance(answer, dict):
-        raise EnvironmentSetupError(f"{url} is no Ray dashboard: {path} is no JSON object")
-    return answer
+    raise EnvironmentSetupError(f"{url} is not a Ray dashboard: {path} is {found}; check --address")
 
 
 def _token(url: str) -> str:
     """Return the token that Ray would send, by the rules of its documentation."""
-    wanted = f"the cluster at {url} asks for a token"
+    wanted = f"the cluster at {url} requires a token"
     mode = os.environ.get("RAY_AUTH_MODE", "")
     if mode != "token":
         raise EnvironmentSetupError(f"{wanted}: set RAY_AUTH_MODE=token (it is {mode!r})")
     if os.environ.get("RAY_AUTH_TOKEN"):
         return os.environ["RAY_AUTH_TOKEN"].strip()
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    file = Path(named) if named else Path.home() / ".ray" / "auth_token"
+    file = token_file()
     token = file.read_text().strip() if file.is_file() else ""
     if not token:
         raise EnvironmentSetupError(
-            f"{wanted}, and {file} holds none: copy the head's ~/.ray/auth_token to it"
+            f"{wanted}, and {file} has none: copy the head's ~/.ray/auth_token to it"
         )
     return token
 
 
+def token_file() -> Path:
+    """Return where Ray reads this machine's token."""
+    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+
+
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
-"""In the order in which Ray's own client looks at them."""
+"""In the order in which Ray's own client reads them."""
 _UPLOAD_TIMEOUT_S = 120.0
 T = TypeVar("T")
 
@@ -111,16 +114,16 @@ class JobServer:
     """The job server of one cluster."""
 
     def __init__(self, address: str | None, *, timeout_s: float = 15.0) -> None:
-        """Find the server and make sure that it lets this machine in.
+        """Find the server and check that it accepts this machine.
 
         Args:
             address: ``http://HOST:PORT`` of the dashboard; None = what Ray's own client takes from
                 the environment, else ``DEFAULT_ADDRESS``.
-            timeout_s: limit for every question.
+            timeout_s: limit for every request.
 
         Raises:
-            ConfigError: no address that can be asked.
-            EnvironmentSetupError: nobody answers, or one that refuses, or of another Ray version.
+            ConfigError: the address is not a URL.
+            EnvironmentSetupError: nothing answers, or it refuses, or runs another Ray version.
             RemoteTimeout: no answer in time.
         """
         self._timeout_s = timeout_s
@@ -133,15 +136,15 @@ class JobServer:
             probe(self.url, timeout_s=timeout_s)
         with _named_in_environment(wanted):
             self._client = self._ask(lambda: JobSubmissionClient(wanted))
-        if not is_url:  # that of the cluster itself, or of Ray's client server: Ray looked it up
+        if not is_url:  # the address of the cluster or of Ray's client server, which Ray resolved
             self.url = self._client.get_address()
             probe(self.url, timeout_s=timeout_s)
 
     def submit(self, request: JobRequest, package: JobPackage) -> None:
-        """Upload what travels and start the job.
+        """Upload the package and start the job.
 
         Raises:
-            ConfigError: a job of that name is there already.
+            ConfigError: there is a job of that name already.
             EnvironmentSetupError: the server refused, or is gone.
             RemoteTimeout: no answer in time.
         """
@@ -160,7 +163,7 @@ class JobServer:
         )
 
     def job(self, name: str) -> JobDetails:
-        """Return what the server knows of a job.
+        """Return what the server knows about a job.
 
         Raises:
             ConfigError: there is none of that name.
@@ -182,13 +185,13 @@ class JobServer:
         return self._ask(lambda: self._client.stop_job(name), name=name)
 
     def logs(self, name: str) -> str:
-        """Return what a job wrote so far. Raises as ``job`` does."""
+        """Return what a job has written so far. Raises as ``job`` does."""
         return self._ask(lambda: self._client.get_job_logs(name), name=name)
 
     def tail(self, name: str) -> AsyncGenerator[str, None]:
-        """Return an iterator over what a job writes, from its first line on.
+        """Iterate over what a job writes, from its first line on.
 
-        It ends with the job, and raises what aiohttp raises when the connection is lost.
+        It ends with the job, and raises aiohttp's errors if the connection is lost.
         """
         return cast(AsyncGenerator[str, None], self._client.tail_job_logs(name))
 
@@ -200,24 +203,24 @@ class JobServer:
             return answer_within(limit_s, question, name="job_server")
         except TimeoutError:
             raise RemoteTimeout(
-                f"the job server at {self.url} did not answer within {limit_s:.0f} s; whatever "
-                "runs there goes on"
+                f"the job server at {self.url} did not answer within {limit_s:.0f} s; jobs "
+                "there keep running"
             ) from None
         except AuthenticationError:
             raise EnvironmentSetupError(REFUSED.format(url=self.url)) from None
         except RuntimeError as error:
-            raise self._in_words(str(error), name) from None
-        except OSError as error:  # requests' and Ray's own errors of connection are such
+            raise self._refusal(str(error), name) from None
+        except OSError as error:  # connection errors of requests and of Ray
             raise unreachable(self.url, error) from None
 
-    def _in_words(self, answer: str, name: str) -> ConfigError | EnvironmentSetupError:
+    def _refusal(self, answer: str, name: str) -> ConfigError | EnvironmentSetupError:
         if "already exists" in answer:
             return ConfigError(
-                f"a job {name} is at {self.url} already: give another --name, or look at it with "
+                f"{self.url} already has a job {name}: give another --name, or see its state with "
                 f"--status {name}"
             )
         if "does not exist" in answer:
-            return ConfigError(f"no job {name} is at {self.url}: --list says which are")
+            return ConfigError(f"{self.url} has no job {name}: --list shows all")
         last = answer.strip().rpartition("\n")[2]
         return EnvironmentSetupError(f"the job server at {self.url} refused: {last}")
 
@@ -228,7 +231,7 @@ def _address_in_environment() -> str | None:
 
 @contextmanager
 def _named_in_environment(address: str) -> Iterator[None]:
-    """Let Ray's client use ``address``: it overrides its argument by the environment."""
+    """Make Ray's client use ``address``: the environment overrides its argument."""
     variable = _ADDRESS_VARIABLES[0]
     before = os.environ.get(variable)
     os.environ[variable] = address

@@ -1,7 +1,7 @@
-"""What a node of the cluster finds on itself.
+"""What a node of the cluster finds out about itself.
 
-Sent to the nodes as it stands here (pickled by value) and answered in plain types: a node whose
-cast_ray is another version, or is missing, must be able to say so.
+This module is pickled by value and answers in plain types, so that it also runs on a node whose
+cast_ray is missing or of another version.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "deepspeed": ("deepspeed",),
     "numba": ("numba",),
 }
-"""By the name that is shown: under which names it may be installed."""
+"""Displayed name -> names under which it may be installed."""
 _SHARED_MEMORY = Path("/dev/shm")
 _APPEARS_WITHIN_S = 5.0
-"""What a shared file system may take to show a new file."""
+"""How long a shared file system may take to show a new file."""
 _POLL_S = 0.1
 
 
 class Found(TypedDict):
-    """The answer of one node; faults are sentences' parts, empty = none."""
+    """The answer of one node; faults are parts of sentences, empty = none."""
 
     versions: dict[str, str]
-    """By name; empty = not installed."""
+    """Version by name; empty = not installed."""
     shared_memory_free: int
-    """Bytes in /dev/shm; 0 where there is none."""
+    """Bytes in /dev/shm; 0 if it does not exist."""
     temporary_free: int
-    """Bytes where Ray spills objects."""
+    """Bytes on the disk where Ray spills objects."""
     temporary_used: float
     """Share of that disk, 0 to 1."""
     models: dict[str, str]
-    """Fault by setting: of a model directory."""
+    """Fault of each model directory, by configuration key."""
     stores: dict[str, str]
-    """Fault by setting: of a URI."""
+    """Fault of each URI, by configuration key."""
     run_dir: str
     """Fault of the run directory."""
 
@@ -60,9 +60,9 @@ def look(
     """Return what this process finds where it runs.
 
     Args:
-        models: model directories, by setting.
-        stores: URIs, by setting.
-        beacon: a file that the driver wrote where the run's directory is; empty = none.
+        models: model directories, by configuration key.
+        stores: URIs, by configuration key.
+        beacon: a file that the driver wrote to the run's directory; empty = none.
         store_timeout_s: limit for each URI.
     """
     shared, temporary = _SHARED_MEMORY, shutil.disk_usage(tempfile.gettempdir())
@@ -82,19 +82,19 @@ def look(
 
 
 def clock() -> float:
-    """Return what time it is here, as ``time.time``."""
+    """Return the time here, as ``time.time``."""
     return time.time()
 
 
 def model_fault(path: str) -> str:
-    """Return what keeps a directory from being a model's; empty = nothing."""
+    """Return why a directory is not a usable model; empty = it is."""
     directory = Path(path)
     if not directory.is_dir():
-        return "is no directory"
+        return "is not a directory"
     try:
         (directory / "config.json").read_bytes()
     except OSError as error:
-        return f"has no config.json that can be read ({error.strerror})"
+        return f"has no readable config.json ({error.strerror})"
     weights = list(directory.glob("*.safetensors"))
     if not weights:
         return "has no safetensors weights"
@@ -103,7 +103,7 @@ def model_fault(path: str) -> str:
 
 
 def _version(names: tuple[str, ...]) -> str:
-    """Return the version of the first distribution that is here, without its build (+cpu)."""
+    """Return the version of the first installed distribution, without its build (+cpu)."""
     for name in names:
         try:
             return metadata.version(name).partition("+")[0]
@@ -113,13 +113,14 @@ def _version(names: tuple[str, ...]) -> str:
 
 
 def _store_fault(uri: str, timeout_s: float) -> str:
-    try:  # here, because the rest must be answered where cast_ray is missing or old
+    try:  # here: the rest must work where cast_ray is missing or old
         from cast_ray.errors import CastRayError
         from cast_ray.runs.object_store import check_reachable
+        from cast_ray.runs.uris import Uri
     except ImportError as error:
         return f"cannot be asked: {error}"
     try:
-        check_reachable(uri, timeout_s=timeout_s)
+        check_reachable(Uri(uri), timeout_s=timeout_s)
     except CastRayError as error:
         return str(error)
     return ""
@@ -129,6 +130,6 @@ def _beacon_fault(beacon: str) -> str:
     deadline = time.monotonic() + _APPEARS_WITHIN_S
     while not os.path.exists(beacon):
         if time.monotonic() > deadline:
-            return "is not the driver's: a file that was written there is not seen"
+            return "is not the driver's: a file that the driver wrote there is not visible"
         time.sleep(_POLL_S)
     return "" if os.access(Path(beacon).parent, os.W_OK) else "cannot be written"

@@ -1,7 +1,7 @@
-"""Whether a cluster can hold a run: refused at once with a table, or asked for and waited for.
+"""Check that a cluster is large enough for a run, and wait for an autoscaler if there is one.
 
-What counts is how large the nodes are, whoever uses them now; a part that meets a busy node says so
-when it has waited for its place.
+Only the size of the nodes counts, not what they run now: a part that finds its node busy says so
+after its own time-out.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from cast_ray.errors import EnvironmentSetupError
 
 _LOOK_EVERY_S = 1.0
 _RAY_UP_CONFIG = "ray_bootstrap_config.yaml"
-"""In the home folder of a head that ``ray up`` made; jobs are started there."""
+"""In the home folder of a head that ``ray up`` made; jobs start there."""
 _HEAD = "node:__internal_head__"
+"""The resource that only the head has."""
 
 Bundle = Mapping[str, float]
-"""Amounts by the name of a resource, as Ray spells them: CPU, GPU."""
+"""Amounts by resource name, as Ray spells them: CPU, GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +35,11 @@ class Part:
 
     name: str
     count: int
-    """That the run begins with."""
+    """How many the run begins with."""
     bundle: Bundle
     """Of each."""
     keys: str
-    """The settings that make it smaller."""
+    """The configuration keys that reduce the count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +48,15 @@ class Node:
 
     address: str
     bundle: Bundle
-    """All that it has."""
+    """All of its resources."""
     is_head: bool = False
+    node_id: str = ""
+    memory_bytes: float = 0.0
+    """What Ray gives to tasks."""
 
 
 def parts_of(resources: ResourcesConfig, *, with_learner: bool = True) -> list[Part]:
-    """Return what a run has to have from its beginning."""
+    """Return what a run needs from its beginning."""
     learner = Part(
         name="learner ranks",
         count=resources.learner_ranks,
@@ -82,12 +86,12 @@ def parts_of(resources: ResourcesConfig, *, with_learner: bool = True) -> list[P
 
 
 def bundle_of(cpus: float, gpus: float = 0.0) -> Bundle:
-    """Return a reservation; what is 0 is left out, as Ray wants it."""
+    """Return a reservation without zeros, as Ray requires."""
     return {name: value for name, value in (("CPU", cpus), ("GPU", gpus)) if value}
 
 
 def reserved_cpus(config: TrainConfig) -> float:
-    """Return how many CPUs all of a run's processes reserve in Ray."""
+    """Return how many CPUs a run's processes reserve in Ray."""
     resources = config.resources
     return (
         resources.learner_ranks * resources.cpus_per_learner_rank
@@ -99,12 +103,14 @@ def reserved_cpus(config: TrainConfig) -> float:
 
 
 def cluster_nodes() -> list[Node]:
-    """Return the nodes that are there now."""
+    """Return the nodes that are alive."""
     return [
         Node(
             address=node["NodeManagerAddress"],
             bundle={name: node["Resources"].get(name, 0.0) for name in ("CPU", "GPU")},
             is_head=_HEAD in node["Resources"],
+            node_id=node["NodeID"],
+            memory_bytes=node["Resources"].get("memory", 0.0),
         )
         for node in ray.nodes()
         if node["Alive"]
@@ -112,28 +118,28 @@ def cluster_nodes() -> list[Node]:
 
 
 def found_places(parts: Sequence[Part], nodes: Sequence[Node]) -> list[int]:
-    """Return how many of each part find a place; the best that any order of the parts gives.
+    """Return how many of each part fit, in the order of placing the parts that fits most.
 
-    Within an order each takes the fullest node that still holds it.
+    Each takes the fullest node that still has room for it.
     """
     orders = itertools.permutations(range(len(parts)))
-    tries = (_placed_in_order(parts, nodes, order) for order in orders)
-    return max(tries, key=lambda found: (_missing(parts, found) == 0, sum(found)))
+    return max((_placed_in_order(parts, nodes, order) for order in orders), key=sum)
 
 
 def placement_table(parts: Sequence[Part], nodes: Sequence[Node]) -> str:
-    """Return what is asked for, what finds a place, and what there is, one line each."""
-    rows = [("part", "asked for", "each", "find a place")]
+    """Return a table: what is requested, what fits, and the nodes."""
+    rows = [("part", "requested", "each", "fit")]
     for part, found in zip(parts, found_places(parts, nodes), strict=True):
         is_short = "  <- too few" if found < part.count else ""
-        rows.append((part.name, str(part.count), in_words(part.bundle), f"{found}{is_short}"))
+        rows.append((part.name, str(part.count), bundle_text(part.bundle), f"{found}{is_short}"))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
         for row in rows
     ]
     lines += [
-        f"node {node.address}{' (head)' * node.is_head}: {in_words(node.bundle)}" for node in nodes
+        f"node {node.address}{' (head)' * node.is_head}: {bundle_text(node.bundle)}"
+        for node in nodes
     ]
     return "\n".join(f"  {line}" for line in lines)
 
@@ -149,44 +155,45 @@ def wait_for_places(
 
     Args:
         config: of the run.
-        say: is told what is waited for, when that changes.
+        say: called with what is missing, whenever that changes.
         with_learner: whether the run learns.
-        nodes_now: asks the cluster.
+        nodes_now: returns the cluster's nodes.
 
     Raises:
-        EnvironmentSetupError: it is not, and no autoscaler made it so in time; with a table.
+        EnvironmentSetupError: it is too small, and no autoscaler changed that in time; with a
+            table.
     """
     parts = parts_of(config.resources, with_learner=with_learner)
     nodes = nodes_now()
     wait_s = wait_for_nodes_s(config.resources)
-    if _missing(parts, found_places(parts, nodes)) == 0:
-        if wait_s:  # what a driver that was killed while it waited asked for would stay for ever
+    if not _pending(parts, found_places(parts, nodes)):
+        if wait_s:  # withdraws what a driver that was killed while waiting had requested
             request_resources(bundles=[])
         return
     if wait_s == 0:
         raise EnvironmentSetupError(
             f"the cluster cannot hold this run:\n{placement_table(parts, nodes)}\n"
-            f"lower {_settings(parts, nodes)}, add nodes, or give resources.wait_for_nodes_s where "
-            "nodes come by themselves"
+            f"lower {_settings(parts, nodes)}, add nodes, or, with an autoscaler, set "
+            "resources.wait_for_nodes_s"
         )
     _ask_and_wait(parts, wait_s=wait_s, say=say, nodes_now=nodes_now)
 
 
 def placement_report(resources: ResourcesConfig, nodes: Sequence[Node]) -> tuple[bool, str]:
-    """Return whether a run could begin on these nodes, or wait for others, and that in words."""
+    """Return whether a run could begin on these nodes or wait for others, and a report."""
     parts = parts_of(resources)
     missing = _pending(parts, found_places(parts, nodes))
     wait_s = wait_for_nodes_s(resources)
     if not missing:
-        verdict = "all that the run begins with finds a place"
+        verdict = "the run fits"
     elif wait_s:
-        verdict = f"the run would ask for nodes and wait {wait_s:g} s for them; missing: {missing}"
+        verdict = f"the run would request nodes and wait {wait_s:g} s for them; missing: {missing}"
     else:
         verdict = f"the run would be refused; missing: {missing}"
     return not missing or wait_s > 0, f"{placement_table(parts, nodes)}\n{verdict}"
 
 
-def in_words(bundle: Bundle) -> str:
+def bundle_text(bundle: Bundle) -> str:
     """Return a reservation as text."""
     return ", ".join(f"{value:g} {name}" for name, value in bundle.items() if value) or "nothing"
 
@@ -202,29 +209,28 @@ def _ask_and_wait(
     started, said = time.monotonic(), ""
     try:
         while True:
-            # Each time: the cluster has one such request, and another run may have replaced it.
+            # Repeated: a cluster keeps only one such request, and another run may replace it.
             request_resources(bundles=wanted)
             nodes = nodes_now()
-            found = found_places(parts, nodes)
-            if _missing(parts, found) == 0:
+            pending = _pending(parts, found_places(parts, nodes))
+            if not pending:
                 return
-            pending = _pending(parts, found)
             if time.monotonic() - started > wait_s:
                 raise EnvironmentSetupError(
                     f"the cluster has not grown enough within {wait_s:g} s; still missing: "
-                    f"{pending}\n{placement_table(parts, nodes)}\nsee `ray status` for what the "
-                    "autoscaler says, or raise resources.wait_for_nodes_s"
+                    f"{pending}\n{placement_table(parts, nodes)}\nsee `ray status` for the "
+                    "autoscaler's state, or raise resources.wait_for_nodes_s"
                 )
             if said != (said := f"waiting for nodes ({len(nodes)} there): {pending}"):
                 say(said)
             time.sleep(_LOOK_EVERY_S)
     finally:
-        # The parts' own reservations keep the nodes from here on, and let them go at the end.
+        # From here on the parts' own reservations keep the nodes until the run ends.
         request_resources(bundles=[])
 
 
 def wait_for_nodes_s(resources: ResourcesConfig) -> float:
-    """Return how long a run waits for nodes that an autoscaler brings; 0 = not at all."""
+    """Return how long a run waits for an autoscaler's nodes; 0 = not at all."""
     if resources.wait_for_nodes_s >= 0:
         return resources.wait_for_nodes_s
     return WAIT_ON_RAY_UP_S if (Path.home() / _RAY_UP_CONFIG).is_file() else 0.0
@@ -241,7 +247,7 @@ def _placed_in_order(
             holds = [node for node in free if _holds(node, bundle)]
             if not holds:
                 break
-            # GPUs are what is short: they are left to whoever asks for them.
+            # GPUs are scarce: nodes with GPUs are left to parts that need them.
             fullest = min(holds, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)))
             for name, value in bundle.items():
                 fullest[name] -= value
@@ -254,14 +260,10 @@ def _holds(free: Bundle, bundle: Bundle) -> bool:
     return all(free.get(name, 0) >= value - 1e-6 for name, value in bundle.items())
 
 
-def _missing(parts: Sequence[Part], found: Sequence[int]) -> int:
-    return sum(part.count for part in parts) - sum(found)
-
-
 def _pending(parts: Sequence[Part], found: Sequence[int]) -> str:
     pairs = zip(parts, found, strict=True)
     return "; ".join(
-        f"{part.count - number} {part.name} of {in_words(part.bundle)}"
+        f"{part.count - number} {part.name} of {bundle_text(part.bundle)}"
         for part, number in pairs
         if number < part.count
     )

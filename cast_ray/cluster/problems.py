@@ -1,8 +1,6 @@
-"""What is wrong with a cluster for a run, in sentences: what, on which nodes, what to do.
+"""What keeps a run from being trained on a cluster: what is wrong, on which nodes, what to do.
 
-Pure. Nodes with the same trouble share a sentence: a cluster of a hundred wrong nodes is one fault.
-
-What is known of a cluster's nodes, and what a run needs of them: values alone.
+Pure functions of what the nodes answered. Nodes with the same problem share a sentence.
 """
 
 from __future__ import annotations
@@ -10,51 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cast_ray.cluster.node_probe import CODE
+from cast_ray.cluster.node_probe import CODE, Found
+from cast_ray.cluster.placement import Node
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterNode:
-    """A node as Ray has it."""
-
-    node_id: str
-    ip: str
-    is_head: bool
-    num_cpus: float
-    num_gpus: float
-    memory_bytes: float
-    """That Ray gives to tasks."""
-
-    @property
-    def can_compute(self) -> bool:
-        """Whether engines and learner ranks may be placed there."""
-        return self.num_cpus > 0 or self.num_gpus > 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
-    """What a process finds where it runs: the fields of ``node_probe.Found``."""
-
-    versions: Mapping[str, str]
-    shared_memory_free: int
-    temporary_free: int
-    temporary_used: float
-    models: Mapping[str, str]
-    stores: Mapping[str, str]
-    run_dir: str
+WEIGHT_FILES = 3
+"""In each host's shared memory: two versions, and a file for the next one."""
+MAX_CLOCK_DIFFERENCE_S = 5.0
+MOST_USED = 0.95
+"""Ray stops spilling objects if more than this share of the disk is used."""
+_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """A node, and what became of the question that it was asked."""
+    """A node and its answer to the driver's question."""
 
-    node: ClusterNode
-    facts: NodeFacts | None
+    node: Node
+    facts: Found | None
     """None = no answer."""
     silence: str = ""
-    """Why there is none."""
+    """Why there is no answer."""
     clock_ahead_s: float = 0.0
-    """Of the driver's clock, at least; below 0 = behind."""
+    """How far its clock is ahead of the driver's, at least; below 0 = behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,104 +37,97 @@ class Needs:
     """What a run needs on every node."""
 
     models: Mapping[str, str] = field(default_factory=dict)
-    """Model directories, by setting."""
+    """Model directories by configuration key."""
     stores: Mapping[str, str] = field(default_factory=dict)
-    """URIs, by setting."""
+    """URIs by configuration key."""
     run_dir: str = ""
     """Empty = not known yet."""
     weight_bytes: int = 0
-    """Of a policy's weights as they are sent to the engines; 0 = of a small one."""
+    """Of the policy's weights as they are sent to the engines; 0 for the small policy."""
 
 
 def labels(reports: Sequence[NodeReport]) -> list[str]:
-    """Return a name for each node: its address, and its id where two nodes share one."""
-    addresses = [report.node.ip for report in reports]
+    """Return a name for each node: its address, plus its id if two nodes share the address."""
+    addresses = [report.node.address for report in reports]
     return [
-        report.node.ip
-        if addresses.count(report.node.ip) == 1
-        else f"{report.node.ip} (node {report.node.node_id[:8]})"
+        report.node.address
+        if addresses.count(report.node.address) == 1
+        else f"{report.node.address} (node {report.node.node_id[:8]})"
         for report in reports
     ]
 
 
 def clock_ahead_s(*, asked: float, said: float, answered: float) -> float:
-    """Return by how much a clock is ahead for certain, in seconds; below 0 = behind.
+    """Return by how many seconds a clock is ahead at least; below 0 = behind.
 
     Args:
         asked: the driver's time before it asked.
-        said: the time that was answered.
-        answered: the driver's time when it knew.
+        said: the time in the answer.
+        answered: the driver's time when it had the answer.
     """
     return min(said - asked, 0.0) or max(said - answered, 0.0)
 
 
-WEIGHT_FILES = 3
-"""In shared memory of each host: two versions, and a file to write the next one into."""
-MAX_CLOCK_DIFFERENCE_S = 5.0
-MOST_USED = 0.95
-"""Ray stops spilling objects above this share of the disk."""
-_GIB = 2**30
-
-
-def problems_of(driver: NodeFacts, reports: Sequence[NodeReport], needs: Needs) -> list[str]:
-    """Return what keeps a run from being trained there; empty = nothing was found.
+def problems_of(driver: Found, reports: Sequence[NodeReport], needs: Needs) -> list[str]:
+    """Return what prevents training a run there; empty if no problem was found.
 
     Args:
         driver: what the driver's own process found.
         reports: of all nodes.
         needs: of the run.
     """
-    return _said(reports, lambda report: _problems(driver, report, needs))
+    return _grouped(reports, lambda report: _problems(driver, report, needs))
 
 
 def notes_of(reports: Sequence[NodeReport], needs: Needs, *, num_dead: int = 0) -> list[str]:
-    """Return what somebody should know, and what was not looked at.
+    """Return what the user should know, and what was not checked.
 
     Args:
         reports: of all nodes.
         needs: of the run.
-        num_dead: nodes that were in the cluster and are not any more.
+        num_dead: nodes that left the cluster.
     """
-    notes = _said(reports, _notes)
+    notes = _grouped(reports, _notes)
     if len(reports) > 1 and not needs.run_dir:
         notes.append(
-            "whether all nodes see the run's directory was not looked at: give run_dir=PATH"
+            "it was not checked whether all nodes see the run's directory: give run_dir=PATH"
         )
     if num_dead:
         notes.append(f"{num_dead} node(s) died or were removed since the cluster started")
     return notes
 
 
-def _problems(driver: NodeFacts, report: NodeReport, needs: Needs) -> Iterator[str]:
+def _problems(driver: Found, report: NodeReport, needs: Needs) -> Iterator[str]:
     facts = report.facts
     if facts is None:
-        yield f"nothing is known, because {report.silence}: look at `ray status` and remove it"
+        yield f"nothing was checked, because {report.silence}: see `ray status` and remove it"
         return
     yield from _version_problems(driver, facts)
-    for key, fault in facts.models.items():
+    for key, fault in facts["models"].items():
         if fault:
             yield (
-                f"{key}={needs.models[key]} {fault}: put the model there, or on storage that all "
-                "nodes see"
+                f"{key}={needs.models[key]} {fault}: put the model there, or on storage that "
+                "all nodes see"
             )
-    if facts.run_dir:
+    if facts["run_dir"]:
         yield (
-            f"run_dir={needs.run_dir} {facts.run_dir}: give a directory on storage that all nodes "
-            "see and write"
+            f"run_dir={needs.run_dir} {facts['run_dir']}: give a directory on storage that all "
+            "nodes can see and write"
         )
-    for key, fault in facts.stores.items():
+    for key, fault in facts["stores"].items():
         if fault:
             yield f"{key}={needs.stores[key]}: {fault}"
     wanted = WEIGHT_FILES * needs.weight_bytes
-    if report.node.can_compute and facts.shared_memory_free < wanted:
+    can_compute = any(report.node.bundle.values())  # engines and learner ranks may run there
+    if can_compute and facts["shared_memory_free"] < wanted:
         yield (
-            f"/dev/shm has {_gib(facts.shared_memory_free)} free, and the weights on their way to "
-            f"the engines take {_gib(wanted)}: give it more (docker run --shm-size)"
+            f"/dev/shm has {gib(facts['shared_memory_free'])} free, and weights in transfer to the "
+            f"engines take {gib(wanted)}: give it more (docker run --shm-size)"
         )
 
 
-def _version_problems(driver: NodeFacts, facts: NodeFacts) -> Iterator[str]:
-    here, there = driver.versions[CODE], facts.versions[CODE]
+def _version_problems(driver: Found, facts: Found) -> Iterator[str]:
+    here, there = driver["versions"][CODE], facts["versions"][CODE]
     if not there:
         yield f"cast_ray is missing, the driver has {here}: install it on all nodes"
     elif there != here:
@@ -168,9 +136,9 @@ def _version_problems(driver: NodeFacts, facts: NodeFacts) -> Iterator[str]:
             "this checkout's by cast-ray submit --with-code"
         )
     others = [
-        f"{name} is {facts.versions[name] or 'missing'} (the driver's {version or 'missing'})"
-        for name, version in driver.versions.items()
-        if name != CODE and facts.versions[name] != version
+        f"{name} is {facts['versions'][name] or 'missing'} (the driver's {version or 'missing'})"
+        for name, version in driver["versions"].items()
+        if name != CODE and facts["versions"][name] != version
     ]
     if others:
         yield f"{', '.join(others)}: install the same on all nodes"
@@ -184,20 +152,21 @@ def _notes(report: NodeReport) -> Iterator[str]:
     if abs(ahead) > MAX_CLOCK_DIFFERENCE_S:
         direction = "ahead of" if ahead > 0 else "behind"
         yield (
-            f"the clock is {abs(ahead):.0f} s {direction} the driver's: set it by NTP, or times in "
-            "logs and figures mislead"
+            f"the clock is {abs(ahead):.0f} s {direction} the driver's: synchronise it by NTP, or "
+            "times in logs and metrics mislead"
         )
-    if facts.temporary_used > MOST_USED:
+    if facts["temporary_used"] > MOST_USED:
         yield (
-            f"the disk for Ray's session is {facts.temporary_used:.0%} full "
-            f"({_gib(facts.temporary_free)} free): free some, Ray spills nothing there"
+            f"the disk for Ray's session is {facts['temporary_used']:.0%} full "
+            f"({gib(facts['temporary_free'])} free): free some space, Ray spills no objects "
+            "there"
         )
 
 
-def _said(
+def _grouped(
     reports: Sequence[NodeReport], sentences: Callable[[NodeReport], Iterable[str]]
 ) -> list[str]:
-    """Return each sentence once, with all nodes that it is of."""
+    """Return each sentence once, with all nodes that it applies to."""
     nodes_of: dict[str, list[str]] = {}
     for report, label in zip(reports, labels(reports), strict=True):
         for sentence in sentences(report):
@@ -205,5 +174,6 @@ def _said(
     return [f"on {', '.join(nodes)} {sentence}" for sentence, nodes in nodes_of.items()]
 
 
-def _gib(num_bytes: float) -> str:
+def gib(num_bytes: float) -> str:
+    """Return a number of bytes as text."""
     return f"{num_bytes / _GIB:.1f} GiB"

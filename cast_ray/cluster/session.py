@@ -1,9 +1,7 @@
-"""Ray for the length of one job.
+"""Ray for the duration of one job: join a running cluster, or start Ray on this machine.
 
-Joining a cluster of Ray that runs already: every wait bounded, every refusal one sentence.
-
-Ray itself tries for two minutes to reach an address where nobody is, and answers a wrong token with
-a traceback.
+Every wait is bounded and every refusal is one sentence. Ray itself tries for two minutes to reach
+an address where nothing listens, and answers a wrong token with a traceback.
 """
 
 from __future__ import annotations
@@ -15,26 +13,25 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
 from ray.exceptions import AuthenticationError
 
-from cast_ray.cluster.jobs_api import REFUSED
+from cast_ray.cluster.jobs_api import REFUSED, token_file
 from cast_ray.errors import ConfigError, EnvironmentSetupError, RemoteTimeout
 from cast_ray.timeouts import START_TIMEOUT_S, answer_within, slow_start, use_start_limits
 
 ANY = "auto"
-"""The address that stands for the cluster which this machine belongs to."""
+"""The address of the cluster that this machine belongs to."""
 _KNOCK_TIMEOUT_S = 5.0
 _HOST_PORT = re.compile(r"(?P<host>[^:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _OBJECT_STORE_BYTES = 512 * 2**20
 _TRIES = 3
 """To start a local Ray: the first one waits longest, for files that are not in memory yet."""
 _LOG = logging.getLogger(__name__)
-_REMEDY = "give its head's HOST:PORT by RAY_ADDRESS, and look at it with `ray status`"
+_REMEDY = "set RAY_ADDRESS to its head's HOST:PORT, and check the cluster with `ray status`"
 
 
 def join_cluster(
@@ -45,11 +42,11 @@ def join_cluster(
     Args:
         address: HOST:PORT of the head, or ``ANY``.
         timeout_s: for all of it.
-        runtime_env: Ray's, of all processes of this driver.
+        runtime_env: Ray's, for all processes of this driver.
 
     Raises:
-        ConfigError: no address of a cluster that can be joined from here.
-        EnvironmentSetupError: nobody is there, or does not let this process in.
+        ConfigError: not an address of a cluster that can be joined from here.
+        EnvironmentSetupError: nothing listens there, or the cluster refuses this process.
         RemoteTimeout: no answer in time.
     """
     _require_listener(address)
@@ -70,14 +67,17 @@ def join_cluster(
             f"the cluster at {address} did not answer within {timeout_s:.0f} s: {_REMEDY}"
         ) from None
     except AuthenticationError:
-        raise EnvironmentSetupError(_token_is_missing(address)) from None
+        raise EnvironmentSetupError(
+            f"RAY_AUTH_MODE is token, and {token_file()} has none for the cluster at {address}: "
+            "copy the head's ~/.ray/auth_token to it"
+        ) from None
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise EnvironmentSetupError(refusal(address, error)) from None
 
 
 def _require_listener(address: str) -> None:
-    """Raise unless somebody listens there; where Ray looks for a cluster itself, it is quick."""
-    if address == ANY:
+    """Raise unless something listens at the address."""
+    if address == ANY:  # Ray finds out quickly
         return
     match = _HOST_PORT.fullmatch(address)
     if match is None:
@@ -85,9 +85,9 @@ def _require_listener(address: str) -> None:
             f"the address of a cluster is HOST:PORT of its head, such as 10.0.0.1:6379, got "
             f"{address!r}"
         )
-    place = match["host"].strip("[]"), int(match["port"])
+    host_port = match["host"].strip("[]"), int(match["port"])
     try:
-        socket.create_connection(place, timeout=_KNOCK_TIMEOUT_S).close()
+        socket.create_connection(host_port, timeout=_KNOCK_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
         word = getattr(error, "strerror", None) or "no such port"
         if isinstance(error, TimeoutError):
@@ -95,21 +95,12 @@ def _require_listener(address: str) -> None:
         raise EnvironmentSetupError(f"no cluster is at {address} ({word}): {_REMEDY}") from None
 
 
-def _token_is_missing(address: str) -> str:
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    file = Path(named) if named else Path.home() / ".ray" / "auth_token"
-    return (
-        f"RAY_AUTH_MODE is token, and {file} holds none for the cluster at {address}: copy the "
-        "head's ~/.ray/auth_token to it"
-    )
-
-
 def refusal(address: str, error: BaseException) -> str:
-    """Return what Ray says in many lines, of which most are its own frames, in one sentence.
+    """Return one sentence for an error of Ray, whose message is mostly a traceback.
 
     Args:
-        address: that was asked.
-        error: that Ray raised, with its causes.
+        address: of the cluster.
+        error: raised by Ray, with its causes.
     """
     texts, cause = [], error
     while cause is not None:
@@ -133,7 +124,7 @@ def refusal(address: str, error: BaseException) -> str:
             "the same on both"
         )
     last = texts[-1].rpartition("\n")[2]
-    return f"the cluster at {address} does not let this process in: {last}"
+    return f"the cluster at {address} refuses this process: {last}"
 
 
 def _pairs(versions: list[tuple[str, str]]) -> str:
@@ -142,17 +133,17 @@ def _pairs(versions: list[tuple[str, str]]) -> str:
 
 @contextmanager
 def ray_session(*, num_cpus: float) -> Iterator[bool]:
-    """Use the cluster named by RAY_ADDRESS, or start Ray on this machine; leave it at the end.
+    """Join the cluster at RAY_ADDRESS, or start Ray on this machine; leave it after the block.
 
-    SIGTERM is Ctrl-C meanwhile: what was started is ended in order. Ray's own handler aborts the
-    process three seconds later, and engines of a run that was starting stay in the cluster's Serve.
+    SIGTERM acts like Ctrl-C in the block, so that everything is ended in order. Ray's own handler
+    aborts the process after three seconds, which leaves engines in the cluster's Serve.
 
     Args:
-        num_cpus: what the run reserves. A local Ray is told so many, whatever the machine has:
-            the parts of a step take turns, so that reservations may exceed the cores.
+        num_cpus: what the run reserves. A local Ray gets this number whatever the machine has:
+            the parts of a step take turns, so reservations may exceed the cores.
 
     Yields:
-        Whether the cluster was there before.
+        Whether a running cluster was joined.
 
     Raises:
         ConfigError, EnvironmentSetupError, RemoteTimeout: it cannot be joined, or started.
@@ -160,7 +151,7 @@ def ray_session(*, num_cpus: float) -> Iterator[bool]:
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     address = os.environ.get("RAY_ADDRESS")
     if address:
-        # Kernels of any node go where they are of this version.
+        # Every node keeps the kernels of this version in the same folder.
         kernels = {"NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]}
         join_cluster(address, runtime_env={"env_vars": kernels})
     else:

@@ -1,6 +1,6 @@
-"""What every configuration key means, read from the dataclasses.
+"""What every configuration key means, read from the source of the dataclasses.
 
-The sentence under a field is its description; it is in the source alone, and taken from there.
+The docstring under a field is its description.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from cast_ray.config.train import TrainConfig
@@ -24,31 +24,20 @@ class ConfigKey:
     key: str
     """In dotted form, as on the command line."""
     allowed: str
-    """Its type, or the words that it takes."""
+    """Its type, or the words that it can be."""
     default: str
-    """As it is written on the command line."""
+    """As written on the command line."""
     meaning: str
-    """One or more sentences; empty where the name says all."""
+    """One or more sentences; empty if the name says all."""
 
 
-def config_reference(kind: type = TrainConfig, prefix: str = "") -> Iterator[ConfigKey]:
+def config_reference(kind: type = TrainConfig) -> Iterator[ConfigKey]:
     """Yield every key of a configuration in the order of its dataclasses."""
-    described, types = field_descriptions(kind), get_type_hints(kind)
-    for item in fields(kind):
-        section = item.default_factory
-        if isinstance(section, type) and is_dataclass(section):
-            yield from config_reference(section, f"{prefix}{item.name}.")
-            continue
-        yield ConfigKey(
-            key=prefix + item.name,
-            allowed=_allowed(types[item.name]),
-            default=_written(_default(item)),
-            meaning=described.get(item.name, ""),
-        )
+    return _described(kind(), "")
 
 
 def config_values(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every key of a configuration and its value, as they are written on the command line."""
+    """Yield every key of a configuration and its value, as written on the command line."""
     for item in fields(config):
         value = getattr(config, item.name)
         if is_dataclass(value):
@@ -57,8 +46,24 @@ def config_values(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
             yield prefix + item.name, _written(value)
 
 
+def _described(section: Any, prefix: str) -> Iterator[ConfigKey]:
+    """Yield the keys of a section that holds the defaults. Any: one of the dataclasses."""
+    described, types = field_descriptions(type(section)), get_type_hints(type(section))
+    for item in fields(section):
+        value = getattr(section, item.name)
+        if is_dataclass(value):
+            yield from _described(value, f"{prefix}{item.name}.")
+        else:
+            yield ConfigKey(
+                key=prefix + item.name,
+                allowed=_allowed(types[item.name]),
+                default=_written(value),
+                meaning=described.get(item.name, ""),
+            )
+
+
 def field_descriptions(kind: type) -> dict[str, str]:
-    """Return the text that stands under each field in a dataclass's source, by field."""
+    """Return the docstring under each field in a dataclass's source, by field."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
     found = {}
@@ -73,13 +78,6 @@ def field_descriptions(kind: type) -> dict[str, str]:
     return found
 
 
-def _default(item: Field[Any]) -> Any:
-    if item.default is not MISSING:
-        return item.default
-    assert item.default_factory is not MISSING
-    return item.default_factory()
-
-
 def _written(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -87,6 +85,8 @@ def _written(value: Any) -> str:
         return "null"
     if isinstance(value, tuple | list):
         return f"[{','.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_written(item)}' for key, item in value.items())}}}"
     return str(value)
 
 
@@ -96,4 +96,6 @@ def _allowed(annotation: Any) -> str:
         return ", ".join(map(str, get_args(annotation)))
     if get_origin(annotation) is tuple:
         return f"[{', '.join(map(_allowed, get_args(annotation)))}]"
+    if get_origin(annotation) is dict:
+        return "{key: value, ...}"
     return _WORDS[annotation]

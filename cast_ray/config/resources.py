@@ -1,8 +1,8 @@
-"""What a run takes of a cluster: one block, from which everything is placed.
+"""What a run takes of a cluster: one section, from which everything is placed.
 
-The learner has one placement group, each engine and each actor of the pools one of its own. An
-engine or actor that has no place yet keeps its request: an autoscaler sees it, and it joins the run
-when a node comes.
+The learner has one placement group; each engine and each actor of the pools has its own. An engine
+or actor without room keeps its request: an autoscaler sees it, and it joins the run when a node
+comes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cast_ray.config.learning import require
+from cast_ray.config.checks import above, at_least, between, require
 
 PresetName = Literal["one_machine", "one_gpu", "one_node_8_gpus", "two_nodes_8_gpus"]
 
 WAIT_ON_RAY_UP_S = 900.0
-"""A cloud takes minutes to start a machine, and its set-up some more."""
+"""A cloud takes minutes to start a machine, and more to set it up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class ResourcesConfig:
     """
 
     preset: PresetName = "one_machine"
-    """Which values the others start from (``config_resources.PRESETS``): naming it on the command
-    line replaces those of a file."""
+    """Which values the others start from: naming one on the command line replaces those of a
+    file."""
     engines: int = 1
-    """Engines of the run; those that have no place yet join it when they have."""
+    """Engines of the run; those without room join it later."""
     min_engines: int = 0
-    """The run begins with so many; 0 = with all."""
+    """The run begins with this many; 0 = with all."""
     cpus_per_engine: float = 1.0
     """What Ray reserves for one engine."""
     gpus_per_engine: float = 0.0
@@ -45,14 +45,14 @@ class ResourcesConfig:
     gpus_per_learner_rank: float = 0.0
     """1, or with ``share_gpu`` a part of one; 0 trains on the CPU."""
     env_runners: int = 1
-    """Processes that play episodes; those that have no place yet join when they have."""
+    """Processes that play episodes; those without room join later."""
     min_env_runners: int = 0
-    """The run begins with so many; 0 = with all."""
+    """The run begins with this many; 0 = with all."""
     cpus_per_env_runner: float = 0.5
     """For one env runner."""
     groups_per_env_runner: int = 64
-    """Most groups that one plays at a time; the others wait for whoever is free, also for one that
-    joins. 64 groups of 8 keep two engines of 256 requests busy."""
+    """Most groups that one plays at a time; the others wait for the next that is free or joins.
+    64 groups of 8 keep two engines of 256 requests busy."""
     oracle_actors: int = 1
     """Processes that solve puzzles and remember the solutions."""
     cpus_per_oracle_actor: float = 0.5
@@ -62,26 +62,19 @@ class ResourcesConfig:
     share_gpu: bool = False
     """Engine and learner take turns on one GPU: the engine sleeps while the learner works."""
     wait_for_nodes_s: float = -1.0
-    """How long a run asks the autoscaler for nodes and waits for them; 0 = not at all, the cluster
-    is as it is; -1 = 900 on a cluster that ``ray up`` made, else 0."""
+    """How long a run asks the autoscaler for nodes and waits for them; 0 = not at all; -1 = 900 on
+    a cluster that ``ray up`` made, else 0."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "engines",
-            "learner_ranks",
-            "env_runners",
-            "groups_per_env_runner",
-            "oracle_actors",
-        ):
-            value = getattr(self, name)
-            require(value >= 1, f"resources.{name}", ">= 1", value)
+        at_least(1, self, "resources.", "engines", "learner_ranks", "env_runners")
+        at_least(1, self, "resources.", "groups_per_env_runner", "oracle_actors")
+        above(0, self, "resources.", "cpus_per_engine", "cpus_per_learner_rank")
+        above(0, self, "resources.", "cpus_per_env_runner", "cpus_per_oracle_actor")
+        between(0, 1, self, "resources.", "gpus_per_oracle_actor")
         for name in ("engines", "env_runners"):
             value, most = getattr(self, f"min_{name}"), getattr(self, name)
             rule = f"between 0 and resources.{name} ({most})"
             require(0 <= value <= most, f"resources.min_{name}", rule, value)
-        for name in ("engine", "learner_rank", "env_runner", "oracle_actor"):
-            value = getattr(self, f"cpus_per_{name}")
-            require(value > 0, f"resources.cpus_per_{name}", "> 0", value)
         gpus = self.gpus_per_learner_rank
         is_part = self.share_gpu and 0 < gpus < 1
         require(
@@ -90,8 +83,6 @@ class ResourcesConfig:
             "0 or 1 (a part of one with resources.share_gpu)",
             gpus,
         )
-        oracle_gpus = self.gpus_per_oracle_actor
-        require(0 <= oracle_gpus <= 1, "resources.gpus_per_oracle_actor", "0 to 1", oracle_gpus)
         wait = self.wait_for_nodes_s
         require(wait >= 0 or wait == -1, "resources.wait_for_nodes_s", ">= 0, or -1", wait)
 
@@ -106,7 +97,7 @@ class ResourcesConfig:
         return self.min_env_runners or self.env_runners
 
     def contradictions(self, *, tensor_parallel_size: int, max_staleness: int) -> list[str]:
-        """Return what cannot go together, one sentence each."""
+        """Return why these values contradict each other, one sentence per contradiction."""
         found = []
         gpus = self.gpus_per_engine
         is_part = self.share_gpu and 0 < gpus < 1 and tensor_parallel_size == 1
@@ -130,8 +121,8 @@ class ResourcesConfig:
                 )
             if max_staleness:
                 found.append(
-                    f"resources.share_gpu needs max_staleness=0, got {max_staleness}: an engine "
-                    "that sleeps while the learner works plays nothing meanwhile"
+                    f"resources.share_gpu needs max_staleness=0, got {max_staleness}: the engine "
+                    "sleeps while the learner works"
                 )
         return found
 
@@ -140,7 +131,7 @@ _DEFAULTS = {name: item.default for name, item in ResourcesConfig.__dataclass_fi
 
 
 def _preset(**values: float) -> Mapping[str, Any]:
-    """Return a preset's values; what it does not name is as in the default."""
+    """Return a preset's values; what it does not name is the default."""
     own = ("preset", "wait_for_nodes_s")
     kept = {name: value for name, value in _DEFAULTS.items() if name not in own}
     return {"resources": {**kept, **values}}
@@ -167,7 +158,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         oracle_actors=2,
         cpus_per_oracle_actor=1,
     ),
-    # One node learns and the other plays: the ranks are placed first, on as few nodes as hold them.
+    # One node learns, the other plays: the ranks are placed first, on as few nodes as possible.
     "two_nodes_8_gpus": _preset(
         engines=8,
         cpus_per_engine=2,
@@ -180,14 +171,4 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         cpus_per_oracle_actor=1,
     ),
 }
-"""Values by preset; for more nodes than two raise ``engines`` and ``env_runners``."""
-
-MOVED = {
-    "engine.num_engines": "resources.engines",
-    "engine.num_cpus": "resources.cpus_per_engine",
-    "learner.num_ranks": "resources.learner_ranks",
-    "learner.num_gpus": "resources.gpus_per_learner_rank",
-    "rollout.env_runners": "resources.env_runners",
-    "rollout.oracle_actors": "resources.oracle_actors",
-}
-"""Keys of earlier versions, and where they are now."""
+"""Values by preset; for more than two nodes raise ``engines`` and ``env_runners``."""

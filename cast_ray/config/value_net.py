@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cast_ray.config.learning import require
+from cast_ray.config.checks import above, at_least, between, require
 from cast_ray.config.train import PuzzleConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueNetShapeConfig:
-    """The size of the network; what it reads and answers follows from game and tier."""
+    """The size of the network; its inputs and outputs follow from game and tier."""
 
     d_model: int = 128
     """Width of the encoder."""
@@ -26,8 +26,7 @@ class ValueNetShapeConfig:
     """Numbers that all cells together are read out to, before the Q-values."""
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "num_heads", "num_layers", "output_size"):
-            require(getattr(self, name) >= 1, f"network.{name}", ">= 1", getattr(self, name))
+        at_least(1, self, "network.", "d_model", "num_heads", "num_layers", "output_size")
         require(
             self.d_model % self.num_heads == 0,
             "network.num_heads",
@@ -46,27 +45,27 @@ class DqnConfig:
     steps: int = 3_000_000
     """Environment steps."""
     step_penalty: float = 0.01
-    """The reward is 1 for a win, less this for every step."""
+    """The reward is 1 for a win, minus this for every step."""
     n_step: int = 3
-    """Rewards that a target adds up before it asks the target network."""
+    """Rewards that a target sums before it asks the target network."""
     gamma: float = 0.99
-    """Discount a step."""
+    """Discount per step."""
     lr: float = 1e-4
     """Adam's learning rate."""
     batch_size: int = 256
     """Transitions of one update."""
     replay_ratio: float = 4.0
-    """Transitions learned from for each step played."""
+    """Transitions learned from per step played."""
     replay_capacity: int = 300_000
-    """Steps that are remembered."""
+    """Steps that the replay buffer holds."""
     learning_starts: int = 10_000
     """Steps played before the first update."""
     epsilon_start: float = 1.0
-    """Chance of a random legal action at the beginning."""
+    """Probability of a random legal action at the beginning."""
     epsilon_end: float = 0.1
-    """The same at the end; stays high, because teachers judge bad play too."""
+    """The same at the end; it stays high, because teachers also judge bad play."""
     epsilon_steps: int = 1_000_000
-    """Steps from the first to the second, linearly."""
+    """Steps over which the one falls linearly to the other."""
     target_update_every: int = 10_000
     """Steps between copies of the network into the target network."""
     grad_clip: float = 10.0
@@ -74,38 +73,22 @@ class DqnConfig:
     num_env_runners: int = 0
     """Ray actors that play; 0 = this process plays."""
     envs_per_env_runner: int = 64
-    """Games that one process plays side by side, with one call of the network for all."""
+    """Games that one process plays at the same time, with one call of the network for all."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "n_step",
-            "batch_size",
-            "replay_capacity",
-            "epsilon_steps",
-            "target_update_every",
-            "envs_per_env_runner",
-        ):
-            require(getattr(self, name) >= 1, f"dqn.{name}", ">= 1", getattr(self, name))
-        for name in ("learning_starts", "num_env_runners"):
-            require(getattr(self, name) >= 0, f"dqn.{name}", ">= 0", getattr(self, name))
-        require(
-            0 <= self.step_penalty < 1,
-            "dqn.step_penalty",
-            "in [0, 1): above 1 a win would be no gain",
-            self.step_penalty,
-        )
+        at_least(1, self, "dqn.", "steps", "n_step", "batch_size", "replay_capacity")
+        at_least(1, self, "dqn.", "epsilon_steps", "target_update_every", "envs_per_env_runner")
+        at_least(0, self, "dqn.", "learning_starts", "num_env_runners")
+        above(0, self, "dqn.", "lr", "replay_ratio", "grad_clip")
+        between(0, 1, self, "dqn.", "epsilon_start", "epsilon_end")
+        penalty, rule = self.step_penalty, "in [0, 1): at 1 a win would gain nothing"
+        require(0 <= penalty < 1, "dqn.step_penalty", rule, penalty)
         require(0 < self.gamma <= 1, "dqn.gamma", "in (0, 1]", self.gamma)
-        for name in ("lr", "replay_ratio", "grad_clip"):
-            require(getattr(self, name) > 0, f"dqn.{name}", "> 0", getattr(self, name))
-        for name in ("epsilon_start", "epsilon_end"):
-            value = getattr(self, name)
-            require(0 <= value <= 1, f"dqn.{name}", "between 0 and 1", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PotentialConfig:
-    """The two stages of potential regression that follow.
+    """The two stages of potential regression that follow the base network.
 
     The paper gives epochs, learning rates and prior_weight; the rest is ours.
     """
@@ -119,20 +102,18 @@ class PotentialConfig:
     num_states: int = 50_000
     """Most distinct states that are learned from."""
     epsilon: float = 0.5
-    """Chance of a random move in the half of the games that collect them; the others are random
-    altogether."""
+    """Probability of a random move in half of the games that collect them; the other half is
+    entirely random."""
     batch_size: int = 512
     """States of one update."""
     prior_weight: float = 0.05
     """What one occupied cell between red car and exit costs in the second stage."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "num_states", "batch_size"):
-            require(getattr(self, name) >= 1, f"distillation.{name}", ">= 1", getattr(self, name))
-        for name in ("first_lr", "second_lr"):
-            require(getattr(self, name) > 0, f"distillation.{name}", "> 0", getattr(self, name))
-        require(0 <= self.epsilon <= 1, "distillation.epsilon", "between 0 and 1", self.epsilon)
-        require(self.prior_weight >= 0, "distillation.prior_weight", ">= 0", self.prior_weight)
+        at_least(1, self, "distillation.", "epochs", "num_states", "batch_size")
+        at_least(0, self, "distillation.", "prior_weight")
+        above(0, self, "distillation.", "first_lr", "second_lr")
+        between(0, 1, self, "distillation.", "epsilon")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +127,15 @@ class ValueNetConfig:
     game: str = "rush_hour"
     """A game with numeric rules."""
     tier: str = "id"
-    """Size and difficulty of the boards that it learns on."""
+    """Size and difficulty of the boards that the network learns on."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the network learns."""
     num_threads: int = 1
-    """Threads that it learns with on the CPU."""
+    """Threads that the network learns with on the CPU."""
     shuffle_vehicles: bool = True
-    """Rush Hour: name the vehicles anew in every game, so that a network that learns from boards
-    of few vehicles sees the letters of boards with more. Not the paper's: it does not say. Other
-    games have no vehicles."""
+    """Rush Hour: rename the vehicles in every game, so that a network that learns from boards with
+    few vehicles sees the letters of boards with more. The paper does not say. Other games have no
+    vehicles."""
     checkpoint_every: int = 50_000
     """Environment steps between checkpoints of the base network."""
     puzzles: PuzzleConfig = field(default_factory=PuzzleConfig)
@@ -163,5 +144,4 @@ class ValueNetConfig:
     distillation: PotentialConfig = field(default_factory=PotentialConfig)
 
     def __post_init__(self) -> None:
-        require(self.num_threads >= 1, "num_threads", ">= 1", self.num_threads)
-        require(self.checkpoint_every >= 1, "checkpoint_every", ">= 1", self.checkpoint_every)
+        at_least(1, self, "", "num_threads", "checkpoint_every")

@@ -1,9 +1,7 @@
 """Data sets of generated puzzles: ``<game>/<tier>/test.parquet`` and ``train.parquet``.
 
-Attempts are computed in chunks by any workers in any order and merged in order of attempt: the
-files have the same bytes whoever made them and however often the build was stopped.
-
-What the terminal shows while puzzles are built: one bar, and lines that stay.
+Attempts are computed in chunks, by any workers in any order, and merged in order of attempt. The
+files have the same bytes whatever the workers and however often the build was interrupted.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cast_ray.datasets.chunks import Chunk, ChunkStore, ChunkWorkers, differences
 from cast_ray.errors import ConfigError, PuzzleError, RemoteTimeout
@@ -36,55 +33,40 @@ from cast_ray.games.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, w
 from solver_actors.registry import StartSolver
 
 
-class BuildProgress:
-    """The progress of a build; a context manager. On no terminal only the lines appear."""
+class BuildProgress(Progress):
+    """Shows the progress of a build in a ``with`` block; without a terminal, only its lines."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """Show nothing yet; None = standard output."""
-        self._console = console or Console(
+        """Show nothing yet. ``console`` None = standard output."""
+        console = console or Console(
             force_terminal=sys.stdout.isatty(), soft_wrap=True, highlight=False, emoji=False
         )
-        self._bar = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:,}/{task.total:,} puzzles"),
             TextColumn("{task.fields[attempts]:,} attempts, {task.fields[rate]:,.0f}/s"),
             TimeRemainingColumn(),
-            console=self._console,
+            console=console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not console.is_terminal,
         )
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> BuildProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def begin(self, name: str, num_wanted: int) -> None:
         """Show a new set in place of the last one."""
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(name, total=num_wanted, attempts=0, rate=0.0)
+        for task in self.task_ids:
+            self.remove_task(task)
+        self.add_task(name, total=num_wanted, attempts=0, rate=0.0)
 
-    def advance(self, num_attempts: int, num_kept: int) -> None:
-        """Show how far the set is."""
-        if self._task is None:
-            return
-        seconds = next(t.elapsed for t in self._bar.tasks if t.id == self._task) or 0.0
-        rate = num_attempts / seconds if seconds else 0.0
-        self._bar.update(self._task, completed=num_kept, attempts=num_attempts, rate=rate)
+    def show(self, num_attempts: int, num_kept: int) -> None:
+        """Update the bar of the set."""
+        (task,) = self.tasks
+        rate = num_attempts / task.elapsed if task.elapsed else 0.0
+        self.update(task.id, completed=num_kept, attempts=num_attempts, rate=rate)
 
     def say(self, text: str) -> None:
-        """Add a line that stays."""
-        self._bar.console.print(text, markup=False, emoji=False)
+        """Print a line above the bar."""
+        self.console.print(text, markup=False, emoji=False)
 
 
 SETTINGS, SPLIT, VERSION, ROLE = (
@@ -96,12 +78,12 @@ SETTINGS, SPLIT, VERSION, ROLE = (
 """Keys of a file's metadata; the role is ``train`` or ``test``."""
 CHUNK_TIMEOUT_S = 600.0
 UNFINISHED = "unfinished"
-"""Directory, beside the files, of the chunks of a build that is under way."""
+"""Directory, next to the files, with the chunks of a build in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """What decides the bytes of both files of one tier."""
+    """Everything that determines the bytes of both files of one tier."""
 
     source: PuzzleSource
     rule: SplitRule
@@ -115,7 +97,7 @@ class BuildSettings:
 
     @property
     def siblings(self) -> tuple[str, ...]:
-        """Return the game's other tiers with boards of the same form: puzzles can be in both."""
+        """Return the game's other tiers with the same board size: a puzzle can be in both."""
         level = self.source.level
         return tuple(
             other.name
@@ -126,7 +108,7 @@ class BuildSettings:
         )
 
     def to_json(self) -> str:
-        """Return all settings as one line that is equal for equal settings."""
+        """Return all settings as one line; equal settings give equal lines."""
         document = {
             **asdict(self.source),
             **asdict(self.rule),
@@ -139,38 +121,32 @@ class BuildSettings:
 
 
 def available_tiers(game: str | None = None, tier: str | None = None) -> list[tuple[str, str]]:
-    """Return (game, tier) of all that can be built, of one game, or of one game and tier.
+    """Return all pairs of game and tier, those of one game, or one pair.
 
     Raises:
         ConfigError: there is no such game or tier, or a tier is given without its game.
     """
-    if game is None:
-        if tier is not None:
-            raise ConfigError(f"--tier {tier} needs the --game that it is a tier of")
-        games = list(GAMES)
-    else:
-        get_game(game)
-        games = [game]
-    pairs = [(name, each) for name in games for each in get_game(name).tiers]
     if tier is None:
-        return pairs
-    assert game is not None
+        games = list(GAMES) if game is None else [game]
+        return [(name, each) for name in games for each in get_game(name).tiers]
+    if game is None:
+        raise ConfigError(f"--tier {tier} needs --game")
     return [(game, PuzzleSource(game=game, tier=tier, seed=0).level.name)]
 
 
 def build_data_set(
     settings: BuildSettings, out: Path, *, workers: ChunkWorkers, progress: BuildProgress
 ) -> None:
-    """Write both files of a tier below ``out``, or say that they are there already.
+    """Write both files of a tier below ``out``, unless they are there already.
 
     Raises:
-        PuzzleError: files of other settings are in the way, or too few puzzles came up.
+        PuzzleError: there are files with other settings, or too few puzzles were found.
         RemoteTimeout: no worker finished a chunk in time.
     """
     directory = out / settings.source.game / settings.source.tier
     test_file, train_file = directory / "test.parquet", directory / "train.parquet"
     if all([_is_there(test_file, settings), _is_there(train_file, settings)]):
-        progress.say(f"{settings.name}: {directory} has these files already, kept as they are")
+        progress.say(f"{settings.name}: kept the files in {directory}, which have these settings")
         return
     store = ChunkStore(directory / UNFINISHED, settings.source)
     progress.begin(settings.name, settings.rule.num_wanted)
@@ -180,7 +156,7 @@ def build_data_set(
         for outcome in chunk.outcomes():
             if not collector.is_finished:
                 collector.offer(outcome)
-        progress.advance(collector.num_attempts, collector.num_kept)
+        progress.show(collector.num_attempts, collector.num_kept)
         if collector.is_finished:
             break
     split = collector.split()
@@ -197,7 +173,7 @@ def build_data_set(
 
 
 def _chunks(source: PuzzleSource, store: ChunkStore, workers: ChunkWorkers) -> Iterator[Chunk]:
-    """Yield chunk after chunk, without end; each is in the store before it is yielded."""
+    """Yield chunk after chunk for ever; each is stored before it is yielded."""
     pending: dict[Future[Chunk], int] = {}
     submitted = index = 0
     try:
@@ -216,12 +192,12 @@ def _chunks(source: PuzzleSource, store: ChunkStore, workers: ChunkWorkers) -> I
 
 
 def _store_finished(pending: dict[Future[Chunk], int], store: ChunkStore) -> None:
-    """Wait until a chunk is finished, and keep all that are, also those out of turn."""
+    """Wait until a chunk is finished, and store all that are, in any order."""
     finished, _ = wait(pending, timeout=CHUNK_TIMEOUT_S, return_when=FIRST_COMPLETED)
     if not finished:
         raise RemoteTimeout(
-            f"no worker finished a chunk of boards within {CHUNK_TIMEOUT_S:.0f} s: look at the "
-            "workers, then start the same command again, it goes on where it stopped"
+            f"no worker finished a chunk of boards within {CHUNK_TIMEOUT_S:.0f} s: check the "
+            "workers, then run the same command again, which continues where this one stopped"
         )
     for future in finished:
         store.write(future.result())
@@ -252,7 +228,7 @@ def _sibling_ids(settings: BuildSettings, out: Path, name: str) -> set[str]:
 
 
 def _refuse_trained_tests(settings: BuildSettings, out: Path, test: list[Puzzle]) -> None:
-    """Raise PuzzleError if a test puzzle stands in a sibling's training file below ``out``."""
+    """Raise PuzzleError if a test puzzle is in a sibling's training file below ``out``."""
     trained = _sibling_ids(settings, out, "train.parquet")
     num_shared = sum(puzzle.puzzle_id in trained for puzzle in test)
     if num_shared:
@@ -264,20 +240,20 @@ def _refuse_trained_tests(settings: BuildSettings, out: Path, test: list[Puzzle]
 
 
 def _is_there(path: Path, settings: BuildSettings) -> bool:
-    """Return whether a file of these settings is there.
+    """Return whether there is a file with these settings.
 
     Raises:
-        PuzzleError: another file is.
+        PuzzleError: there is a file with other settings.
     """
     if not path.exists():
         return False
     found = read_puzzle_metadata(path).get(SETTINGS)
     if found is None:
-        raise PuzzleError(f"{path} was not made by data build: remove it or give another --out")
+        raise PuzzleError(f"{path} was not made by data build: delete it or give another --out")
     if found != settings.to_json():
         raise PuzzleError(
             f"{path} was made with other settings ({differences(found, settings.to_json())}): "
-            "remove it or give another --out"
+            "delete it or give another --out"
         )
     return True
 

@@ -1,6 +1,7 @@
-"""Attempts in fixed chunks: the unit of work that a worker is given and a killed build keeps.
+"""Chunks of attempts: the unit that a worker computes and that survives a killed build.
 
-Who computes chunks: this process, or several on this machine.
+Chunks are computed in this process or in several processes of this machine; for Ray see
+``chunks_on_ray``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cast_ray.errors import CastRayError, EnvironmentSetupError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games.generators import PuzzleSource, draw_puzzle
 from cast_ray.games.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, write_puzzles
-from serve.orphans import end_with_parent
+from serve.orphans import kill_with_parent
 from solver_actors.registry import StartSolver
 
 CHUNK_ATTEMPTS = 500
@@ -29,7 +30,7 @@ CHUNK_ATTEMPTS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """The puzzles of attempts ``index * CHUNK_ATTEMPTS`` and on; each at its attempt."""
+    """The puzzles of ``CHUNK_ATTEMPTS`` attempts from ``index * CHUNK_ATTEMPTS``."""
 
     index: int
     attempts: Sequence[int]
@@ -38,7 +39,7 @@ class Chunk:
     """``[n]``, no two equal up to symmetry."""
 
     def outcomes(self) -> list[Puzzle | None]:
-        """Return ``[CHUNK_ATTEMPTS]`` what each attempt gave."""
+        """Return ``[CHUNK_ATTEMPTS]`` the puzzle of each attempt, or None."""
         outcomes: list[Puzzle | None] = [None] * CHUNK_ATTEMPTS
         for attempt, puzzle in zip(self.attempts, self.puzzles, strict=True):
             outcomes[attempt - self.index * CHUNK_ATTEMPTS] = puzzle
@@ -46,7 +47,7 @@ class Chunk:
 
 
 def compute_chunk(source: PuzzleSource, index: int) -> Chunk:
-    """Return one chunk. It depends on its arguments alone, whoever computes it and when."""
+    """Return one chunk, which depends only on the arguments."""
     solver = StartSolver(source.game)
     found: dict[int, Puzzle] = {}
     known: set[str] = set()
@@ -61,13 +62,13 @@ def compute_chunk(source: PuzzleSource, index: int) -> Chunk:
 
 
 class ChunkStore:
-    """Finished chunks as small files in a directory of their own, until a build is done."""
+    """Finished chunks of a build as small files in a directory, until the build is done."""
 
     def __init__(self, directory: Path, source: PuzzleSource) -> None:
-        """Make the directory, or go on with one of the same source.
+        """Make the directory, or continue one with the same source.
 
         Raises:
-            PuzzleError: it holds chunks of something else.
+            PuzzleError: it has chunks of another source.
         """
         self.directory = directory
         self._made_from = source_text(source)
@@ -79,8 +80,8 @@ class ChunkStore:
                 aside.write_text(self._made_from)
         elif (found := label.read_text()) != self._made_from:
             raise PuzzleError(
-                f"{directory} holds an unfinished build with other settings "
-                f"({differences(found, self._made_from)}): finish that one, remove it, or give "
+                f"{directory} has an unfinished build with other settings "
+                f"({differences(found, self._made_from)}): finish it, delete it, or give "
                 "another --out"
             )
 
@@ -88,25 +89,25 @@ class ChunkStore:
         return self._path(index).exists()
 
     def write(self, chunk: Chunk) -> None:
-        """Keep a chunk, whole or not at all."""
+        """Store a chunk, completely or not at all."""
         metadata = {"attempts": json.dumps(chunk.attempts)}
         write_puzzles(self._path(chunk.index), chunk.puzzles, metadata=metadata)
 
     def read(self, index: int) -> Chunk:
-        """Return a chunk that is there.
+        """Return a stored chunk.
 
         Raises:
-            PuzzleError: its file is broken.
+            PuzzleError: its file is damaged.
         """
         path = self._path(index)
         try:
             attempts = json.loads(read_puzzle_metadata(path)["attempts"])
             return Chunk(index=index, attempts=attempts, puzzles=read_puzzles(path))
         except CastRayError as error:
-            raise PuzzleError(f"{error}; remove that file, it will be made again") from error
+            raise PuzzleError(f"{error}; delete that file, it will be computed again") from error
 
     def remove(self) -> None:
-        """Remove the directory: the build is done."""
+        """Delete the directory: the build is done."""
         shutil.rmtree(self.directory)
 
     def _path(self, index: int) -> Path:
@@ -114,7 +115,7 @@ class ChunkStore:
 
 
 def source_text(source: PuzzleSource) -> str:
-    """Return all that the content of a chunk follows from, as one line of JSON."""
+    """Return everything that determines a chunk's content, as one line of JSON."""
     made_from = asdict(source) | {
         "level": asdict(source.level),
         "attempts_per_chunk": CHUNK_ATTEMPTS,
@@ -124,7 +125,7 @@ def source_text(source: PuzzleSource) -> str:
 
 
 def differences(found: str, wanted: str) -> str:
-    """Return in words how two JSON objects of settings differ."""
+    """Describe how two JSON objects of settings differ."""
     try:
         there, here = json.loads(found), json.loads(wanted)
     except ValueError:
@@ -137,21 +138,21 @@ def differences(found: str, wanted: str) -> str:
 
 
 CHUNKS_AHEAD = 2
-"""Chunks a worker is given at a time, so that none waits while results are merged."""
+"""Chunks queued per worker, so that none waits while results are merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkWorkers:
-    """Takes chunks to compute, in any order."""
+    """Compute chunks in any order."""
 
     submit: Callable[[PuzzleSource, int], Future[Chunk]]
     max_pending: int
-    """Chunks that may be under way at the same time."""
+    """How many chunks may be in progress at a time."""
 
 
 @contextmanager
 def this_process() -> Iterator[ChunkWorkers]:
-    """Compute each chunk when it is asked for."""
+    """Compute each chunk when it is submitted."""
 
     def submit(source: PuzzleSource, index: int) -> Future[Chunk]:
         future: Future[Chunk] = Future()
@@ -168,7 +169,7 @@ def processes(num_workers: int) -> Iterator[ChunkWorkers]:
     Raises:
         EnvironmentSetupError: a process died.
     """
-    # Not forked: numba and Arrow have threads, and a fork in the middle of theirs can hang.
+    # Not forked: numba and Arrow have threads, and a forked child can hang on their locks.
     executor = ProcessPoolExecutor(
         num_workers,
         mp_context=multiprocessing.get_context("spawn"),
@@ -181,15 +182,15 @@ def processes(num_workers: int) -> Iterator[ChunkWorkers]:
         )
     except BrokenProcessPool:
         raise EnvironmentSetupError(
-            "a worker process died, for lack of memory perhaps: start the same command again, it "
-            "goes on where it stopped, with fewer --workers if need be"
+            "a worker process died, perhaps for lack of memory: run the same command again, which "
+            "continues where this one stopped, with fewer --workers if necessary"
         ) from None
     finally:
         executor.shutdown(cancel_futures=True)
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the process that started this one, and end when that one ends."""
+    """Leave Ctrl-C to the parent process, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Idle workers hold each other's pipe open: left alone they would wait for work for ever.
-    end_with_parent()
+    # Idle workers keep each other's pipe open and would wait for work for ever.
+    kill_with_parent()

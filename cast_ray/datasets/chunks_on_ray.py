@@ -1,4 +1,4 @@
-"""Chunks as Ray tasks: on the cluster named by RAY_ADDRESS, or on a local Ray."""
+"""Compute chunks in Ray tasks, on the cluster at RAY_ADDRESS or on a local Ray."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MAX_RETRIES = 3
 
 @contextmanager
 def ray_tasks(num_workers: int) -> Iterator[ChunkWorkers]:
-    """Compute chunks in Ray tasks of one core; a task whose process or node died runs again.
+    """Compute chunks in Ray tasks of one core; tasks are retried if their process or node dies.
 
     Raises:
-        EnvironmentSetupError: a task could not be saved by that, or Ray itself failed.
+        EnvironmentSetupError: the retries failed too, or Ray itself failed.
     """
     # Any: Ray's remote functions have .remote, which its types do not tell.
     task: Any = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(compute_chunk)
@@ -35,10 +35,10 @@ def ray_tasks(num_workers: int) -> Iterator[ChunkWorkers]:
         try:
             yield ChunkWorkers(submit=submit, max_pending=CHUNKS_AHEAD * num_workers)
         except RayTaskError:
-            raise  # our own error, or a bug: as in this process
+            raise  # our own error or a bug, as without Ray
         except RayError as error:
             raise EnvironmentSetupError(
-                f"Ray could not compute the boards ({type(error).__name__}), also not in "
-                f"{_MAX_RETRIES} retries: look at its nodes, then start the same command again, "
-                "it goes on where it stopped"
+                f"Ray could not compute the boards ({type(error).__name__}) in {_MAX_RETRIES} "
+                "retries: check its nodes, then run the same command again, which continues where "
+                "this one stopped"
             ) from error

@@ -1,39 +1,31 @@
-"""Other people's boards as a puzzle file: checked, solved again and compared, one by one."""
+"""Import boards from other sources: each is checked, solved and compared with its given cost."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cast_ray.datasets.build import BuildProgress
-from cast_ray.datasets.text_formats import BoardText, read_boards
+from cast_ray.datasets.text_formats import read_boards
 from cast_ray.errors import PuzzleError
 from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.games.costs import INFINITE, UNKNOWN, status_of
 from cast_ray.games.game import Game, Status, Tier
 from cast_ray.games.generators import PuzzleSource
-from cast_ray.games.minesweeper import MinesweeperState
 from cast_ray.games.puzzles import Puzzle, make_puzzle, puzzle_id_of, write_puzzles
+from cast_ray.games.text import BoardText
 from solver_actors.registry import StartSolver
 
 _NUM_LISTED = 20
-_RUSH_HOUR_SIDE = 6
-_COUNT_PIECES: dict[str, Callable[[str], int]] = {
-    "sokoban": lambda board: sum(board.count(symbol) for symbol in "X*"),
-    "minesweeper": lambda board: sum(board.count(symbol) for symbol in "+F*"),
-    "rush_hour": lambda board: len({symbol for symbol in board if symbol.isupper()}),
-}
-"""Boxes, mines or vehicles of an encoded board."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A board that is not imported."""
+    """A board that cannot be imported."""
 
     place: str
     kind: str
@@ -42,7 +34,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A cost that differs from the solver's."""
+    """A given cost that differs from the solver's."""
 
     place: str
     given: float
@@ -51,12 +43,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What came of an import."""
+    """The result of an import."""
 
     out: Path
     num_boards: int
     num_compared: int
-    """Boards that were solved and came with a cost."""
+    """Boards that were solved and had a given cost."""
     num_written: int
     """Puzzles in the file; 0 if it was not written."""
     faults: list[Fault]
@@ -66,29 +58,28 @@ class ImportReport:
 def import_puzzles(
     file: Path, source: PuzzleSource, *, out: Path, skip_broken: bool, progress: BuildProgress
 ) -> ImportReport:
-    """Write the boards of a file as puzzles of one tier, with costs of our own solver.
+    """Write the boards of a file as puzzles of one tier, with costs from our solver.
 
     Args:
         file: see ``read_boards``.
         source: game and tier.
         out: the new puzzle file; must not exist.
-        skip_broken: leave out boards with a fault; otherwise one fault keeps all from being
-            written.
+        skip_broken: skip boards with a fault; otherwise nothing is written if there is a fault.
         progress: shown to the user.
 
     Raises:
         PuzzleError: the file has no boards, or ``out`` exists.
     """
     if out.exists():
-        raise PuzzleError(f"{out} is there already: remove it or give another --out")
+        raise PuzzleError(f"{out} exists already: delete it or give another --out")
     given = read_boards(file, source.game, source.level)
     if not given:
-        raise PuzzleError(f"{file} holds no board: give one with at least one")
+        raise PuzzleError(f"{file} has no board: give a file with at least one")
     importer = _Importer(source)
     progress.begin(file.name, len(given))
     for number, board in enumerate(given, start=1):
         importer.take(board)
-        progress.advance(number, number)
+        progress.show(number, number)
     is_written = bool(importer.puzzles) and (skip_broken or not importer.faults)
     if is_written:
         with refusals_named(out):
@@ -106,7 +97,7 @@ def import_puzzles(
 
 
 def format_import(report: ImportReport) -> str:
-    """Return the report as lines for a person."""
+    """Return the report as text."""
     lines = [f"{report.num_boards:,} boards read"]
     if report.faults:
         kinds = Counter(fault.kind for fault in report.faults)
@@ -116,7 +107,7 @@ def format_import(report: ImportReport) -> str:
     if report.num_compared:
         lines += [
             f"{report.num_compared:,} given costs compared with our solver's: "
-            f"{len(report.differences):,} differ" + (", ours is kept" if report.differences else "")
+            f"{len(report.differences):,} differ" + (", ours is used" if report.differences else "")
         ]
         lines += _listed(
             f"{d.place}: given {_cost(d.given)}, ours {_cost(d.ours)}" for d in report.differences
@@ -124,14 +115,14 @@ def format_import(report: ImportReport) -> str:
     if report.num_written:
         lines += [f"{report.num_written:,} puzzles written to {report.out}"]
     else:
-        remedy = "mend them, or leave them out with --skip-broken"
+        remedy = "fix them, or skip them with --skip-broken"
         is_hopeless = len(report.faults) == report.num_boards
         lines += [f"nothing was written: {'no board is left' if is_hopeless else remedy}"]
     return "\n".join(lines)
 
 
 class _Importer:
-    """Takes board after board; keeps puzzles, faults and differences apart."""
+    """Sorts boards into puzzles and faults, and collects differences of costs."""
 
     def __init__(self, source: PuzzleSource) -> None:
         self._game: Game[Any] = get_game(source.game)  # Any: each game has its own states
@@ -144,19 +135,18 @@ class _Importer:
         self.num_compared = 0
 
     def take(self, given: BoardText) -> None:
-        """Keep a board as puzzle or as fault."""
+        """Add a board as a puzzle or as a fault."""
         if given.fault:
             return self._refuse(given, "broken", given.fault)
         try:
             state = self._game.decode(given.text)
         except PuzzleError as error:
             return self._refuse(given, "broken", str(error))
-        form = _form(self._game, state)
+        found = self._game.dimensions(state)
         wanted = (self._tier.rows, self._tier.cols, self._tier.num_pieces)
-        if form not in (None, wanted):
-            return self._refuse(given, "of another size", _form_reason(form, self._tier))
-        if isinstance(state, MinesweeperState) and (state.flags or not state.revealed):
-            reason = "a start has its first click open and no flag: open a cell, take flags away"
+        if found is not None and found != wanted:
+            return self._refuse(given, "of another size", _size_reason(found, self._tier))
+        if reason := self._game.start_fault(state):
             return self._refuse(given, "not at its start", reason)
         if self._game.status(state) is not Status.PLAYING:
             return self._refuse(given, "over at the start", "the game is over before it starts")
@@ -189,23 +179,9 @@ class _Importer:
         self.faults.append(Fault(place=given.place, kind=kind, reason=reason))
 
 
-def _form(game: Game[Any], state: Any) -> tuple[int, int, int] | None:
-    """Return rows, columns and number of pieces of a board; None in a game of somebody else."""
-    if game.name not in _COUNT_PIECES:
-        return None
-    board = game.encode(state)
-    lines = board.split("\n")
-    if game.name == "rush_hour":
-        rows = cols = _RUSH_HOUR_SIDE
-    else:
-        rows, cols = len(lines), len(lines[0])
-    return rows, cols, _COUNT_PIECES[game.name](board)
-
-
-def _form_reason(form: tuple[int, int, int] | None, tier: Tier) -> str:
-    assert form is not None
+def _size_reason(found: tuple[int, int, int], tier: Tier) -> str:
     return (
-        f"{form[0]} x {form[1]} cells with {form[2]} pieces, and {tier.name} has "
+        f"{found[0]} x {found[1]} cells with {found[2]} pieces, and {tier.name} has "
         f"{tier.rows} x {tier.cols} with {tier.num_pieces} (boxes, mines or vehicles)"
     )
 

@@ -1,4 +1,4 @@
-"""The puzzles of a run: trained on, validated on, held out; disjoint up to symmetry."""
+"""The puzzles of a run: training, validation and held-out sets, disjoint up to symmetry."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Boards:
 def make_boards(
     game: str, tier: str, config: PuzzleConfig, *, exclude: Set[str] = frozenset()
 ) -> Boards:
-    """Generate the sets, read all from a data set, or only the training set from a file.
+    """Generate the sets, read all of them from a data set, or the training set from a file.
 
-    Where fewer distinct puzzles exist than wanted, the training set is what the others leave.
+    If there are fewer distinct puzzles than wanted, the training set is smaller.
 
     Args:
         game: name of the game.
         tier: name of its tier.
         config: how many, and from where.
-        exclude: ids of puzzles that are not to be generated.
+        exclude: ids of puzzles that must not be generated.
 
     Raises:
-        PuzzleError: a file is broken, of another game or tier, or repeats a puzzle; or too few
-            distinct puzzles exist.
+        PuzzleError: a file is damaged, of another game or tier, or repeats a puzzle; or there are
+            too few distinct puzzles.
     """
     file = localized(config.file) if config.file else None
     if file and file.is_dir():
@@ -69,8 +69,8 @@ def make_boards(
 def _boards_of_data_set(game: str, tier: str, config: PuzzleConfig) -> Boards:
     """Return the sets of a directory that ``cast-ray data build`` made.
 
-    Its test puzzles are held out; validation puzzles are training puzzles, equally spaced in the
-    file and not trained on, because a small tier may have no puzzle beyond the data set.
+    Its test puzzles are held out. Validation puzzles are taken from the training file at equal
+    distances, because a small tier may have no puzzles beyond the data set.
     """
     directory = Path(config.file)
     test = _given_puzzles(directory / "test.parquet", game=game, tier=tier)
@@ -80,7 +80,7 @@ def _boards_of_data_set(game: str, tier: str, config: PuzzleConfig) -> Boards:
         if puzzle.puzzle_id in in_test:
             raise PuzzleError(
                 f"{directory}: row {row} of train.parquet is row {in_test[puzzle.puzzle_id]} of "
-                "test.parquet, up to symmetry; remove it from one of them"
+                "test.parquet, up to symmetry; delete it from one of them"
             )
     for key, wanted, path, most in (
         ("num_held_out", config.num_held_out, "test.parquet", len(test)),
@@ -100,15 +100,15 @@ def _boards_of_data_set(game: str, tier: str, config: PuzzleConfig) -> Boards:
 
 
 def _given_puzzles(file: Path, *, game: str, tier: str) -> list[Puzzle]:
-    """Return the puzzles of a file if they are what the run is of, each of them once."""
+    """Return the puzzles of a file; all must be of this game and tier, without repetitions."""
     puzzles = read_puzzles(file)
     if not puzzles:
-        raise PuzzleError(f"{file} holds no puzzle: give a file with at least one")
+        raise PuzzleError(f"{file} has no puzzle: give a file with at least one")
     rows: dict[str, int] = {}
     for row, puzzle in enumerate(puzzles):
         if (puzzle.game, puzzle.tier) != (game, tier):
             raise PuzzleError(
-                f"{file}, row {row}: a puzzle of {puzzle.game} {puzzle.tier}, and the run is of "
+                f"{file}, row {row}: a puzzle of {puzzle.game} {puzzle.tier}, but the run uses "
                 f"{game} {tier}; set game and tier to match puzzles.file"
             )
         first = rows.setdefault(puzzle.puzzle_id, row)
@@ -120,14 +120,14 @@ def _given_puzzles(file: Path, *, game: str, tier: str) -> list[Puzzle]:
 
 
 def write_boards(boards: Boards, directory: Path) -> None:
-    """Keep the three sets in the run directory; where ``HELD_OUT`` is, the others are."""
+    """Store the three sets in the run directory, ``HELD_OUT`` last."""
     write_puzzles(directory / "train.parquet", boards.train)
     write_puzzles(directory / "validation.parquet", boards.validation)
     write_puzzles(directory / HELD_OUT, boards.held_out)
 
 
 def read_boards(directory: Path) -> Boards:
-    """Read back what ``write_boards`` kept."""
+    """Return what ``write_boards`` stored."""
     return Boards(
         train=read_puzzles(directory / "train.parquet"),
         validation=read_puzzles(directory / "validation.parquet"),
@@ -136,7 +136,7 @@ def read_boards(directory: Path) -> Boards:
 
 
 class PuzzleSampler:
-    """Draws each step's puzzles: every puzzle once before any comes again, in seeded order."""
+    """Draws each step's puzzles in seeded order, every puzzle once before any repeats."""
 
     def __init__(self, puzzles: list[Puzzle], *, per_step: int, seed: int) -> None:
         if not puzzles:
@@ -146,18 +146,18 @@ class PuzzleSampler:
         self._seed = seed
 
     def draw(self, step: int, further: int = 0) -> list[Puzzle]:
-        """Return the puzzles of a step, counted from 1; the same numbers give the same puzzles.
+        """Return the puzzles of a step; the same arguments give the same puzzles.
 
         Args:
-            step: of the run.
-            further: 0 = the step's own puzzles; above it the so-manieth further draw (dynamic
-                sampling). These come from an order of the step's own, so that no step changes what
-                another draws, and repeat a puzzle of the step only when all have come up.
+            step: of the run, from 1.
+            further: 0 = the step's own puzzles; n = the n-th additional draw (dynamic sampling).
+                Additional draws use a separate order for each step, so that no step affects
+                another, and repeat the step's own puzzles only after all others.
         """
         first = (step - 1) * self._per_step
-        places = [divmod(first + i, len(self._puzzles)) for i in range(self._per_step)]
-        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
-        own = [int(orders[epoch][place]) for epoch, place in places]
+        positions = [divmod(first + i, len(self._puzzles)) for i in range(self._per_step)]
+        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in positions}}
+        own = [int(orders[epoch][index]) for epoch, index in positions]
         if further == 0:
             return [self._puzzles[index] for index in own]
         rng = np.random.default_rng(derive_seed(self._seed, "further draws", step))

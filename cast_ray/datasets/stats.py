@@ -1,6 +1,6 @@
-"""What is in puzzle files: numbers, costs, measures, and whether test puzzles stay untrained on.
+"""Statistics of puzzle files: counts, costs, measures, and overlap of training and test puzzles.
 
-The distribution of costs in puzzle files, as a picture.
+``plot_costs`` draws the distribution of costs.
 """
 
 from __future__ import annotations
@@ -33,42 +33,33 @@ _NUM_LISTED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PuzzleFile:
-    """One file, read and checked."""
+    """One file."""
 
     path: Path
     is_training: bool
-    """By its metadata, else by ``train`` in its name; all other files are for tests."""
+    """By its metadata, otherwise by ``train`` in its name; other files are test files."""
     split: str
     """How ``data build`` divided the puzzles; empty for other files."""
     puzzles: list[Puzzle]
     canonical: list[str]
-    """Each puzzle's canonical text, worked out from its board."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """A puzzle that is trained on and tested on."""
-
-    train_file: Path
-    train_row: int
-    test_file: Path
-    test_row: int
+    """Each puzzle's canonical text, computed from its board."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a comparison of a training and a test file gave."""
+    """The result of comparing a training file with a test file."""
 
     train_file: Path
     test_file: Path
-    overlaps: list[Overlap]
+    overlaps: list[tuple[int, int]]
+    """Rows of the shared puzzles in the training and the test file."""
 
 
 def read_puzzle_files(paths: Sequence[Path]) -> list[PuzzleFile]:
-    """Return the puzzle files that are named, or lie in a directory that is named.
+    """Return the puzzle files at these paths and in these directories.
 
     Raises:
-        PuzzleError: a file is broken, or there is none.
+        PuzzleError: a file is damaged, or there is none.
     """
     files = sorted({file for path in paths for file in _files_of(path)})
     if not files:
@@ -80,9 +71,9 @@ def read_puzzle_files(paths: Sequence[Path]) -> list[PuzzleFile]:
 
 
 def certify(files: Sequence[PuzzleFile]) -> list[Certificate]:
-    """Return, for each training and test file of the same game, which puzzles they share.
+    """Return which puzzles each pair of a training and a test file of one game shares.
 
-    Equal up to symmetry counts as shared. Judged by the boards alone, not by the column of ids.
+    Puzzles are compared up to symmetry, by their boards and not by the column of ids.
     """
     certificates: list[Certificate] = []
     for train in files:
@@ -93,13 +84,7 @@ def certify(files: Sequence[PuzzleFile]) -> list[Certificate]:
         for test in files:
             if test.is_training or games.isdisjoint(puzzle.game for puzzle in test.puzzles):
                 continue
-            overlaps = [
-                Overlap(
-                    train_file=train.path, train_row=rows[key], test_file=test.path, test_row=row
-                )
-                for row, key in enumerate(_keys(test))
-                if key in rows
-            ]
+            overlaps = [(rows[key], row) for row, key in enumerate(_keys(test)) if key in rows]
             certificates.append(
                 Certificate(train_file=train.path, test_file=test.path, overlaps=overlaps)
             )
@@ -107,7 +92,7 @@ def certify(files: Sequence[PuzzleFile]) -> list[Certificate]:
 
 
 def stats_view(files: Sequence[PuzzleFile], certificates: Sequence[Certificate]) -> Group:
-    """Return what the terminal shows: the table, how sets were divided, the certificates."""
+    """Return the terminal's view: the table, how sets were divided, the certificates."""
     parent = Path(os.path.commonpath([file.path.absolute().parent for file in files]))
     splits = {file.path.parent: file.split for file in files if file.split}
     lines = [Text(f"{directory}: {split}") for directory, split in splits.items()]
@@ -139,7 +124,7 @@ def _read(path: Path) -> PuzzleFile:
 
 
 def _keys(file: PuzzleFile) -> list[tuple[str, str]]:
-    """Return what tells the puzzles of a file apart."""
+    """Return keys that identify the puzzles of a file."""
     return [(p.game, text) for p, text in zip(file.puzzles, file.canonical, strict=True)]
 
 
@@ -162,7 +147,7 @@ def _table(files: Sequence[PuzzleFile], parent: Path) -> Table:
 
 
 def _costs(puzzles: Sequence[Puzzle]) -> str:
-    """Return least to largest exact cost, median and mean, and how many are not exact."""
+    """Return range, median and mean of exact costs, and how many are not exact."""
     costs = [p.cost_to_go for p in puzzles if p.cost_to_go is not None]
     statuses = [p.cost_status for p in puzzles]
     lines = ["none exact"]
@@ -182,7 +167,7 @@ def _measures(puzzles: Sequence[Puzzle]) -> str:
 
 
 def _verdict(test_file: Path, certificates: Sequence[Certificate]) -> list[Text]:
-    """Return what is to be said about one test file and all training files of its game."""
+    """Return the lines about one test file and all training files of its game."""
     lines: list[Text] = []
     clean = [str(each.train_file) for each in certificates if not each.overlaps]
     if clean:
@@ -193,8 +178,8 @@ def _verdict(test_file: Path, certificates: Sequence[Certificate]) -> list[Text]
             verdict = f"{test_file} and {each.train_file} share {len(each.overlaps):,}"
             lines.append(Text.assemble(("NOT DISJOINT ", "bold red"), f"up to symmetry: {verdict}"))
         lines += [
-            Text(f"  test row {overlap.test_row} = training row {overlap.train_row}")
-            for overlap in each.overlaps[:_NUM_LISTED]
+            Text(f"  test row {test_row} = training row {train_row}")
+            for train_row, test_row in each.overlaps[:_NUM_LISTED]
         ]
         if len(each.overlaps) > _NUM_LISTED:
             lines.append(Text(f"  … and {len(each.overlaps) - _NUM_LISTED:,} more"))
@@ -208,10 +193,10 @@ _FORMATS = ("png", "svg", "pdf")
 
 
 def plot_costs(files: Sequence[PuzzleFile], path: Path) -> None:
-    """Draw one panel a game and tier: the share of its puzzles at each cost, file by file.
+    """Draw one panel per game and tier: the share of puzzles at each cost, for each file.
 
     Raises:
-        ConfigError: the name of the picture does not end in a format that can be drawn.
+        ConfigError: the picture's format is not supported.
     """
     if path.suffix[1:].lower() not in _FORMATS:
         raise ConfigError(f"--plot must end in {', '.join(_FORMATS)}, got {path}")
@@ -225,8 +210,8 @@ def plot_costs(files: Sequence[PuzzleFile], path: Path) -> None:
         figsize=(_PANEL_INCHES[0] * columns, _PANEL_INCHES[1] * rows), layout="constrained"
     )
     in_order = sorted(panels, key=lambda key: (key[0], list(get_game(key[0]).tiers).index(key[1])))
-    for place, key in enumerate(in_order, start=1):
-        _draw_panel(figure.add_subplot(rows, columns, place), key, panels[key])
+    for number, key in enumerate(in_order, start=1):
+        _draw_panel(figure.add_subplot(rows, columns, number), key, panels[key])
     with refusals_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(path) as aside:
@@ -234,7 +219,7 @@ def plot_costs(files: Sequence[PuzzleFile], path: Path) -> None:
 
 
 def _draw_panel(axes: Axes, key: tuple[str, str], files: Sequence[PuzzleFile]) -> None:
-    """Draw one game and tier; costs that are no number stand apart, right of the largest one."""
+    """Draw one game and tier; infinite and unknown costs are drawn right of the largest one."""
     puzzles = {file.path: [p for p in file.puzzles if (p.game, p.tier) == key] for file in files}
     exact = [p.cost_to_go for each in puzzles.values() for p in each if p.cost_to_go is not None]
     apart = sorted(
@@ -242,13 +227,13 @@ def _draw_panel(axes: Axes, key: tuple[str, str], files: Sequence[PuzzleFile]) -
     )
     last = max(exact, default=0)
     gap = max(2, math.ceil(last / 8))
-    place_of = {status: last + gap * (1 + i) for i, status in enumerate(apart)}
+    position_of = {status: last + gap * (1 + i) for i, status in enumerate(apart)}
     width = 0.8 / len(files)
     has_namesakes = len({file.path.stem for file in files}) < len(files)
     for number, file in enumerate(files):
         mine = puzzles[file.path]
         counts = Counter(
-            p.cost_to_go if p.cost_to_go is not None else place_of[p.cost_status] for p in mine
+            p.cost_to_go if p.cost_to_go is not None else position_of[p.cost_status] for p in mine
         )
         shift = (number - (len(files) - 1) / 2) * width
         axes.bar(
@@ -259,7 +244,7 @@ def _draw_panel(axes: Axes, key: tuple[str, str], files: Sequence[PuzzleFile]) -
             label=f"{file.path if has_namesakes else file.path.stem} ({len(mine):,})",
         )
     ticks = list(range(min(exact, default=0), last + 1, max(1, math.ceil((last + 1) / 12))))
-    axes.set_xticks([*ticks, *place_of.values()], [*map(str, ticks), *place_of])
+    axes.set_xticks([*ticks, *position_of.values()], [*map(str, ticks), *position_of])
     axes.set_title(f"{key[0]} {key[1]}", loc="left", fontsize="medium")
     axes.set_xlabel("cost-to-go of the start state, in moves")
     axes.set_ylabel("share of puzzles")

@@ -1,15 +1,13 @@
-"""Boards of other people's files, as text that ``Game.decode`` reads: what an import starts from.
+"""Read boards from files of other programs, as text for ``Game.decode``.
 
-A fault of one board is a value, so that all faults of a file can be shown together.
+A board's fault is returned as a value, so that all faults of a file can be shown together.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,219 +17,105 @@ import pyarrow.parquet as pq
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.costs import cost_as_float
-from cast_ray.games.game import Tier
-from cast_ray.games.minesweeper import start_state
+from cast_ray.games.game import Game, Tier
+from cast_ray.games.text import BoardText
 
-_BOARD_COLUMNS = ("board", "board_config")
-_MINE_COLUMNS = ("mines", "mine_positions")
-_COST_COLUMNS = ("cost_to_go", "optimal_moves", "min_moves_optimal")
-_FROM_XSB = str.maketrans("@+$. -", "PSXO__")
-"""The usual Sokoban symbols in ours; ``#`` and ``*`` mean the same in both, no other is in both."""
-
-
-_SHOWN_CHARACTERS = 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardText:
-    """One board of a file."""
-
-    place: str
-    """Where it stands: ``row 3`` from zero, or ``line 17`` of a text, from one."""
-    text: str = ""
-    """For ``Game.decode``."""
-    fault: str = ""
-    """Why there is no text; empty if there is one."""
-    cost: float | None = None
-    """The cost that the file gives; ``inf`` = infinite, NaN = unknown, None = no cost given."""
+_OTHER_NAMES = {
+    "board_config": "board",
+    "mine_positions": "mines",
+    "optimal_moves": "cost_to_go",
+    "min_moves_optimal": "cost_to_go",
+}
+"""Column names of other projects, and ours."""
+_SIZE_COLUMNS = ("rows", "cols")
 
 
 def read_boards(path: Path, game: str, tier: Tier) -> list[BoardText]:
     """Return the boards of a Parquet file or a text file, in order.
 
     Args:
-        path: a Parquet file with a column of boards, or of mines and first clicks; or boards as
-            text, separated by empty lines or lines that begin with ``;``, in Rush Hour one a line.
+        path: a Parquet file with a column of boards, or with columns of ``Game.json_keys``; or
+            boards as text (``Game.read_boards``).
         game: name of the game.
-        tier: gives the size of Minesweeper boards of which a file gives the mines only.
+        tier: gives the size of boards for which a table has no columns rows and cols.
 
     Raises:
         PuzzleError: the file cannot be read, or has no column of boards.
     """
+    rules = get_game(game)
     try:
         with path.open("rb") as file:
             is_parquet = file.read(4) == b"PAR1"
         if is_parquet:
-            return _parquet_boards(path, pq.read_table(path), game, tier)
-        text = path.read_text()
+            return _parquet_boards(path, pq.read_table(path), rules, tier)
+        return list(rules.read_boards(path.read_text()))
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise PuzzleError(
             f"{path} cannot be read ({error}): give a Parquet file or a text file of boards"
         ) from error
-    read = _rush_hour_lines if game == "rush_hour" else _text_boards
-    return list(read(text, game))
 
 
-def _parquet_boards(path: Path, table: pa.Table, game: str, tier: Tier) -> list[BoardText]:
-    names = table.column_names
-    board_column = next((name for name in _BOARD_COLUMNS if name in names), None)
-    mine_column = next((name for name in _MINE_COLUMNS if name in names), None)
-    cost_column = next((name for name in _COST_COLUMNS if name in names), None)
-    if board_column is not None:
-        to_text = partial(_board_text, column=board_column)
-    elif game == "minesweeper" and mine_column is not None and "first_click" in names:
-        to_text = partial(_mine_text, column=mine_column, tier=tier)
-    elif any("seed" in name for name in names):
+def _parquet_boards(path: Path, table: pa.Table, game: Game[Any], tier: Tier) -> list[BoardText]:
+    columns: list[str] = table.column_names
+    names = [_OTHER_NAMES.get(name, name) for name in columns]
+    own_columns = [key for key in game.json_keys if key not in _SIZE_COLUMNS]
+    if not {"board", *own_columns}.intersection(names):
+        if any("seed" in name for name in names):
+            raise PuzzleError(
+                f"{path} holds seeds of another generator and no boards: build boards with "
+                "cast-ray data build, or export the boards themselves"
+            )
+        own = f", or use {' and '.join(game.json_keys)}" if own_columns else ""
         raise PuzzleError(
-            f"{path} holds seeds of another generator and no boards, so there is nothing to "
-            "import: build boards with cast-ray data build, or export the boards themselves"
+            f"{path} has the columns {', '.join(columns)}, and none of them holds "
+            f"boards: name that column board{own}"
         )
-    else:
-        raise PuzzleError(
-            f"{path} has the columns {', '.join(names)}, and none of them holds boards: name that "
-            "column board, or for Minesweeper give mines and first_click"
-        )
-    return [
-        _given(f"row {number}", to_text, row, _given_cost(row, cost_column, game))
-        for number, row in enumerate(table.to_pylist())
-    ]
+    boards: list[BoardText] = []
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for number, values in enumerate(rows):
+        # Of several columns with one meaning, ours counts, else the first.
+        found = reversed(values.items())
+        row = {_OTHER_NAMES.get(name, name): value for name, value in found} | values
+        place, cost = f"row {number}", _given_cost(row, tier)
+        try:
+            boards.append(BoardText(place=place, text=_board_text(row, game, tier), cost=cost))
+        except PuzzleError as error:
+            boards.append(BoardText(place=place, fault=str(error), cost=cost))
+    return boards
 
 
-def _given(
-    place: str,
-    to_text: Callable[[Mapping[str, Any]], str],
-    row: Mapping[str, Any],
-    cost: float | None,
-) -> BoardText:
-    try:
-        return BoardText(place=place, text=to_text(row), cost=cost)
-    except PuzzleError as error:
-        return BoardText(place=place, fault=str(error), cost=cost)
-
-
-def _given_cost(row: Mapping[str, Any], column: str | None, game: str) -> float | None:
+def _given_cost(row: Mapping[str, Any], tier: Tier) -> float | None:
     """Return the cost of a row; None if the file gives none."""
-    if column is None:
+    if "cost_to_go" not in row:
         return None
-    cost = row[column]
+    cost = row["cost_to_go"]
     if "cost_status" in row and isinstance(cost, int | None):  # a file of ours
         return cost_as_float(cost, row["cost_status"])
     if isinstance(cost, int | float) and not math.isnan(cost):
         return float(cost)
-    # The reference writes null for Minesweeper boards that its solver loses.
-    return math.inf if game == "minesweeper" else None
+    # The reference writes null for boards that its solver loses.
+    return math.inf if tier.cost_may_be_infinite else None
 
 
-def _board_text(row: Mapping[str, Any], *, column: str) -> str:
-    if not isinstance(row[column], str):
-        raise PuzzleError(f"{column} is {row[column]!r} and not text: give the board's rows")
-    return row[column]
+def _board_text(row: Mapping[str, Any], game: Game[Any], tier: Tier) -> str:
+    if "board" not in row:
+        described = {key: _as_json(row[key]) for key in game.json_keys if key in row}
+        return game.encode(game.from_json({"rows": tier.rows, "cols": tier.cols} | described))
+    if not isinstance(row["board"], str):
+        raise PuzzleError(f"board is {row['board']!r} and not text: give the board's rows")
+    return row["board"]
 
 
-def _mine_text(row: Mapping[str, Any], *, column: str, tier: Tier) -> str:
-    return _opened_board(
-        row.get("rows", tier.rows),
-        row.get("cols", tier.cols),
-        mines=_pairs(row[column], column),
-        first_click=_pair(_plain(row["first_click"], "first_click"), "first_click"),
-    )
+def _as_json(value: Any) -> Any:
+    """Return a value as JSON has it: text that holds a list as that list, a record as its values.
 
-
-def _text_boards(text: str, game: str) -> Iterator[BoardText]:
-    """Yield the blocks of lines between separators."""
-    block: list[str] = []
-    for number, line in enumerate([*text.splitlines(), ""], start=1):
-        if line.strip() and not line.startswith(";"):
-            block.append(line)
-            continue
-        if block:
-            first = number - len(block)
-            board = _from_xsb(block) if game == "sokoban" else block
-            yield BoardText(place=f"line {first}", text="\n".join(board))
-        block = []
-
-
-def _rush_hour_lines(text: str, game: str) -> Iterator[BoardText]:
-    """Yield one board a line: ``[moves] board [states]``, as public lists have it."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
-        if not words or line.startswith((";", "#")):
-            continue
-        place = f"line {number}"
-        cost = float(words.pop(0)) if len(words) > 1 and words[0].isdecimal() else None
-        if len(words) == 2 and words[1].isdecimal():
-            words.pop()  # the number of states in reach
-        if len(words) == 1:
-            yield BoardText(place=place, text=words[0], cost=cost)
-        else:
-            fault = f"{len(words)} words at column {len(line) - len(line.lstrip())}: give one board"
-            yield BoardText(place=place, fault=fault, cost=cost)
-
-
-def _from_xsb(lines: list[str]) -> list[str]:
-    """Return Sokoban lines in our symbols, with wall for what is outside of the room.
-
-    A space may be floor or no part of the room, and lines may end early: what the player could not
-    walk to if there were no boxes becomes wall. Floor written as ``_`` stays what it is.
+    Any: what a file holds; ``Game.from_json`` checks it.
     """
-    cols = max(len(line) for line in lines)
-    given = [line.ljust(cols) for line in lines]
-    board = [line.translate(_FROM_XSB) for line in given]
-    inside = {
-        (r, c) for r, line in enumerate(board) for c, symbol in enumerate(line) if symbol in "PS"
-    }
-    if not inside:
-        return board  # has a fault of its own, to be named with these rows and columns
-    unvisited = list(inside)
-    while unvisited:
-        row, col = unvisited.pop()
-        for r, c in ((row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)):
-            is_on_board = 0 <= r < len(board) and 0 <= c < cols
-            if is_on_board and board[r][c] != "#" and (r, c) not in inside:
-                inside.add((r, c))
-                unvisited.append((r, c))
-    return [
-        "".join(
-            "#" if given[r][c] in " -" and (r, c) not in inside else symbol
-            for c, symbol in enumerate(line)
-        )
-        for r, line in enumerate(board)
-    ]
-
-
-def _opened_board(
-    rows: object, cols: object, *, mines: Iterable[tuple[int, int]], first_click: tuple[int, int]
-) -> str:
-    """Return a Minesweeper board as text, its first click opened by the rules of the game."""
-    if not (isinstance(rows, int) and isinstance(cols, int) and rows > 0 and cols > 0):
-        raise PuzzleError(f"rows and cols must be positive numbers, got {rows!r} and {cols!r}")
-    state = start_state(rows, cols, mines=mines, first_click=first_click)
-    return get_game("minesweeper").encode(state)
-
-
-def _plain(value: object, column: str) -> Any:  # Any: lists of somebody's file, checked by _pair
-    """Return a list, also one that is written as JSON text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):  # no JSON, thousands of digits, thousands of brackets
-        raise PuzzleError(
-            f"{column} is {value[:_SHOWN_CHARACTERS]!r}, which is no list: give [row, column]"
-        ) from None
-
-
-def _pairs(value: object, column: str) -> list[tuple[int, int]]:
-    entries = _plain(value, column)
-    if not isinstance(entries, list):
-        raise PuzzleError(f"{column} is {entries!r}: give a list of [row, column]")
-    return [_pair(entry, column) for entry in entries]
-
-
-def _pair(value: object, column: str) -> tuple[int, int]:
-    entries = list(value.values()) if isinstance(value, dict) else value
-    if isinstance(entries, list | tuple) and len(entries) == 2:
-        row, col = entries
-        if isinstance(row, int) and isinstance(col, int):
-            return row, col
-    raise PuzzleError(f"{column} holds {value!r}: give [row, column]")
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):  # no JSON, thousands of digits, thousands of brackets
+            return value
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [_as_json(entry) for entry in value] if isinstance(value, list) else value

@@ -1,1 +1,1 @@
-"""What is played in text or in arrays: games and benchmarks behind one protocol."""
+"""Games and benchmarks behind one protocol, played through text or arrays."""

@@ -1,7 +1,7 @@
-"""What is played in texts, one answer a turn: a game with a solver, or a benchmark without one.
+"""What is played through texts, one answer per turn: a game, or a benchmark without a solver.
 
-An ``Environment`` is one episode. Whoever plays it (a policy by tokens, an endpoint by messages, a
-built-in player) sees texts alone and never learns what is behind them.
+An ``Environment`` is one episode. Its player (a policy by tokens, an endpoint by messages, a
+built-in player) sees only texts, whatever is played.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Protocol
 
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.games.wording import GameWording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,26 +23,26 @@ class EnvironmentTurn:
     """Canonical spelling; empty where none could be read."""
     effect: Effect
     state: str
-    """Text of the state after the turn: of a game what ``Game.encode`` writes, of a benchmark what
-    its page or room says."""
+    """Text of the state after the turn: of a game from ``Game.encode``, of a benchmark its page or
+    room."""
     feedback: str
     """One sentence about an action without effect; empty when the state changed."""
     message: str
     """The next user message; empty when the episode has ended."""
     end_reason: str
-    """``solved``, ``lost``, ``deadlock`` or ``turn_budget``; empty while the episode goes on."""
+    """``solved``, ``lost``, ``deadlock`` or ``turn_budget``; empty while the episode continues."""
     reward: float
-    """In [0, 1], of the whole episode; 0 while it goes on. 1 exactly where it is solved."""
+    """In [0, 1], of the episode; 0 while it continues. 1 exactly if it is solved."""
 
 
 class Environment(Protocol):
-    """One episode. Calls come one after the other, but maybe from several threads."""
+    """One episode. Calls do not overlap, but may come from several threads."""
 
     rules: str
     """The system prompt."""
     is_slow: bool
-    """Whether ``start`` and ``step`` may take more than some milliseconds: who plays many episodes
-    in one event loop then calls them on a thread."""
+    """Whether ``start`` and ``step`` may take more than a few milliseconds: an event loop with many
+    episodes then calls them on a thread."""
 
     def start(self) -> str:
         """Begin the episode and return its first user message."""
@@ -52,16 +53,16 @@ class Environment(Protocol):
         ...
 
     def step(self, answer: str) -> EnvironmentTurn:
-        """Carry out the action of an answer, whatever the answer is. Never raises for an answer."""
+        """Carry out the action of an answer. Never raises, whatever the answer is."""
         ...
 
     def choices(self) -> tuple[str, ...]:
-        """Return actions that would do something now, in a stable order, never empty while the
-        episode goes on."""
+        """Return actions that would have an effect now, in a stable order; never empty while the
+        episode continues."""
         ...
 
     def close(self) -> None:
-        """Give back what the episode holds; also before its end, and twice."""
+        """Release what the episode holds; may be called before its end, and twice."""
         ...
 
 
@@ -74,16 +75,18 @@ class BenchmarkTier:
 
 
 class Benchmark(Protocol):
-    """Tasks of one kind that are played in texts, with a reward and without a solver."""
+    """Tasks of one kind that are played through texts, with a reward and without a solver."""
 
     name: str
     tiers: Mapping[str, BenchmarkTier]
+    wording: GameWording
 
     def puzzles(self, tier: str) -> list[Puzzle]:
         """Return all tasks of a tier, in the benchmark's own order; their cost is unknown.
 
         Raises:
-            EnvironmentSetupError: its package or its data are not here; says how to get them.
+            EnvironmentSetupError: its package or data are missing; the message says how to get
+                them.
             PuzzleError: a data file is broken.
         """
         ...

@@ -30,7 +30,7 @@ class GameEnvironment(Generic[StateT]):
         turn_budget: int,
         is_dead: Callable[[StateT], bool] | None,
     ) -> None:
-        """Set up an episode that begins with ``start``; arguments as for ``TextEnv``."""
+        """Prepare an episode that begins with ``start``; arguments as for ``TextEnv``."""
         self.rules = game.rules
         self._game = game
         self._env = TextEnv(game, turn_budget=turn_budget, is_dead=is_dead)
@@ -73,12 +73,12 @@ def make_environment(
 
     Args:
         puzzle: of a game or a benchmark.
-        turn_budget: turns an episode, >= 1.
-        is_dead: says which states of a game end it as lost; None plays on.
+        turn_budget: turns per episode, >= 1.
+        is_dead: returns whether a state of a game is lost, which ends the episode; None = play on.
 
     Raises:
         ConfigError: there is no such game or benchmark.
-        PuzzleError, EnvironmentSetupError: the puzzle is broken, or what it needs is not here.
+        PuzzleError, EnvironmentSetupError: as ``Benchmark.environment``.
     """
     if puzzle.game in BENCHMARKS:
         return BENCHMARKS[puzzle.game].environment(puzzle.board, turn_budget=turn_budget)

@@ -1,6 +1,6 @@
-"""The text environment: one puzzle, one policy, a turn budget, and the words between them.
+"""The text environment: one puzzle, one policy, a turn budget, and the messages between them.
 
-It knows no tokens and no solver; what a dead state is, it is told by a function.
+It knows no tokens and no solver; a function says which states are dead.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class TurnResult(Generic[StateT]):
     message: str
     """The next user message; empty when the episode has ended."""
     end_reason: str
-    """``SOLVED``, ``LOST``, ``DEADLOCK`` or ``TURN_BUDGET``; empty while the episode goes on."""
+    """``SOLVED``, ``LOST``, ``DEADLOCK`` or ``TURN_BUDGET``; empty while the episode continues."""
 
 
 def refuse_decided(game: Game[StateT], state: StateT) -> None:
-    """Let an open state pass as the start of an episode.
+    """Check that an episode may begin in a state.
 
     Raises:
-        PuzzleError: the game is already decided in this state.
+        PuzzleError: the game is already decided in it.
     """
     status = game.status(state)
     if status is not Status.PLAYING:
@@ -53,13 +53,13 @@ class TextEnv(Generic[StateT]):
         turn_budget: int,
         is_dead: Callable[[StateT], bool] | None = None,
     ) -> None:
-        """Set up an environment that waits for ``reset``.
+        """Prepare an environment; call ``reset`` next.
 
         Args:
             game: the rules.
-            turn_budget: turns an episode, >= 1.
-            is_dead: says whether a state can no longer be won, which ends the episode; None plays
-                on in such states.
+            turn_budget: turns per episode, >= 1.
+            is_dead: returns whether a state can no longer be won, which ends the episode; None =
+                play on.
         """
         if turn_budget < 1:
             raise ValueError(f"turn_budget must be >= 1, got {turn_budget}")
@@ -73,7 +73,7 @@ class TextEnv(Generic[StateT]):
         """Begin an episode and return its first user message.
 
         Raises:
-            PuzzleError: the game is already decided in this state.
+            PuzzleError: the game is already decided in it.
         """
         refuse_decided(self.game, state)
         self._state = state
@@ -110,7 +110,7 @@ class TextEnv(Generic[StateT]):
         return action, self.game.apply(state, action)
 
     def _end_reason(self, state: StateT) -> str:
-        """Return why the episode ends in this state; empty if it goes on."""
+        """Return why the episode ends in this state; empty if it continues."""
         status = self.game.status(state)
         if status is Status.WON:
             return SOLVED

@@ -1,7 +1,7 @@
-"""Evaluated attempts as data: one row an attempt at a puzzle, whoever made it.
+"""Evaluated attempts as data: one row per attempt at a puzzle.
 
-Models behind an engine, closed models behind an endpoint and built-in players fill the same
-columns, so that one table holds them side by side. Letter: ``T`` turns.
+Models behind an engine or an endpoint and built-in players fill the same columns, so that one table
+holds all of them. Letter: ``T`` turns.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ ATTEMPT_SCHEMA = pa.schema(
         _column("seconds", pa.float64()),
     ]
 )
-"""``run``: number of the model's run directory, from 0, where several are averaged. ``group``:
-number of the puzzle in its set. ``states``, ``cost_to_go``, ``cost_status``: ``[T + 1]``, the cost
-null where the status is not ``exact``. ``excess_risks``, ``safe_reveals``: ``[T]``, Minesweeper's,
-null for what is no reveal. ``answer_tokens``: ``[T]``, null where nobody counts them;
-``prompt_tokens``: of all requests together, likewise; ``price_usd``: null where no
-price was given."""
+"""``run``: number of the model's run directory, from 0, if several are averaged. ``group``: number
+of the puzzle in its set. ``states``, ``cost_to_go``, ``cost_status``: ``[T + 1]``, the cost is null
+unless the status is ``exact``. ``excess_risks``, ``safe_reveals``: ``[T]``, Minesweeper only, null
+for actions other than reveals. ``answer_tokens``: ``[T]``, null if not counted; ``prompt_tokens``:
+of all requests together, null if not counted; ``price_usd``: null without prices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,7 @@ class Attempt:
     answers: tuple[str, ...]
     """``[T]``."""
     actions: tuple[str, ...]
-    """``[T]`` canonical spelling, empty where none could be read."""
+    """``[T]`` canonical spelling, empty if the answer has no action."""
     effects: tuple[str, ...]
     """``[T]`` values of ``Effect``."""
     states: tuple[str, ...]
@@ -91,15 +90,15 @@ class Attempt:
     costs: tuple[float, ...]
     """``[T + 1]`` N (Minesweeper: K); inf = infinite, NaN = unknown."""
     excess_risks: tuple[float | None, ...]
-    """``[T]`` how much likelier a mine was in the revealed cell than in the safest one."""
+    """``[T]`` probability of a mine in the revealed cell minus that of the safest cell."""
     safe_reveals: tuple[bool | None, ...]
     """``[T]`` whether the revealed cell was provably safe."""
     answer_tokens: tuple[int | None, ...]
-    """``[T]``; None where nobody counts them."""
+    """``[T]``; None if not counted."""
     prompt_tokens: int | None
     price_usd: float | None
     num_retries: int
-    """Requests that had to be asked again."""
+    """Number of repeated requests."""
     seconds: float
 
 
@@ -128,16 +127,16 @@ def attempts_of(table: pa.Table) -> list[Attempt]:
 
 
 def write_attempts(path: Path, attempts: Iterable[Attempt]) -> None:
-    """Write a file of attempts that is whole or absent."""
+    """Write a file of attempts atomically."""
     with written_aside(path, durable=True) as aside:
         pq.write_table(to_attempt_table(attempts), aside)
 
 
 def read_attempts(path: Path) -> list[Attempt]:
-    """Return the attempts of a file.
+    """Read the attempts of a file.
 
     Raises:
-        TrajectoryError: there is none, it is damaged, or it was written by another version.
+        TrajectoryError: it is missing, damaged, or has other columns.
     """
     try:
         table = pq.read_table(path)

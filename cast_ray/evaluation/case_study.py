@@ -1,7 +1,4 @@
-"""The case study: the same puzzles as two models played them, side by side, in one file.
-
-Which puzzles, and which attempts at them, a case study of two models shows.
-"""
+"""The case study, an HTML page with two models side by side on the same puzzles."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from cast_ray.runs.report.wording import words_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What all attempts of one model at one puzzle came to."""
+    """The results of all attempts of one model at one puzzle."""
 
     num_solved: int
     num_attempts: int
@@ -41,13 +38,13 @@ class Tally:
 
     @property
     def standing(self) -> tuple[float, float]:
-        """Share solved, then mean reward: what two models are compared by."""
+        """Share solved, then mean reward; two models are compared by this."""
         return self.num_solved / self.num_attempts, self.mean_reward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One puzzle, and one attempt of either model at it."""
+    """One puzzle, with one attempt of each model."""
 
     first: Attempt
     second: Attempt
@@ -56,17 +53,17 @@ class Case:
 
     @property
     def difference(self) -> tuple[float, float]:
-        """The first model's ``standing`` less the second's."""
+        """The first model's ``standing`` minus the second's."""
         return _difference(self.first_tally, self.second_tally)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
-    """Those that are shown, and what they were taken from."""
+    """The cases that the page shows, and counts over all puzzles."""
 
     shown: tuple[Case, ...]
     num_first_better: int
-    """Puzzles on which the first model stands better; by ``Tally.standing``."""
+    """Puzzles on which the first model is better by ``Tally.standing``."""
     num_equal: int
     num_second_better: int
 
@@ -77,19 +74,19 @@ class Cases:
 
 
 _Puzzle = tuple[str, str, str, str]
-"""Game, tier, id and board: one and the same start for both models."""
+"""Game, tier, id and board."""
 
 
 def choose_cases(first: Sequence[Attempt], second: Sequence[Attempt], *, limit: int) -> Cases:
     """Return the puzzles whose outcomes differ most.
 
-    Of each game and tier in turn the puzzle comes whose share of solved attempts differs most
-    (then: whose mean reward does; then: the earlier one). Puzzles without any difference come
-    after all others. Of a puzzle that one model does better on, its first attempt of best outcome
-    is shown beside the other's first of worst; where they stand equal, the first attempts.
+    The games and tiers take turns, each with its puzzle whose share of solved attempts differs most
+    (ties: whose mean reward differs most; then the earlier one). Puzzles without a difference come
+    last. The model that is better on a puzzle is shown with its best attempt, the other one with
+    its worst; if they are equal, with their first attempts.
 
     Args:
-        first: all attempts of one model; their order is that of equal puzzles.
+        first: all attempts of one model; their order breaks ties.
         second: all attempts of another.
         limit: most puzzles to show, >= 1.
 
@@ -112,7 +109,7 @@ def choose_cases(first: Sequence[Attempt], second: Sequence[Attempt], *, limit: 
 
 
 def _by_puzzle(attempts: Sequence[Attempt]) -> dict[_Puzzle, list[Attempt]]:
-    """Return the attempts at each puzzle by run and number, puzzles as they come."""
+    """Return the attempts at each puzzle by run and number; puzzles in their order."""
     found: dict[_Puzzle, list[Attempt]] = {}
     for attempt in attempts:
         puzzle = (attempt.game, attempt.tier, attempt.puzzle_id, attempt.puzzle)
@@ -177,10 +174,10 @@ _LONGEST_NAME = 20
 def write_case_study(
     path: Path, first: Sequence[Attempt], second: Sequence[Attempt], *, limit: int = 20
 ) -> None:
-    """Write a page of the puzzles whose outcomes differ most; ``choose_cases`` says which.
+    """Write a page of the puzzles that ``choose_cases`` returns.
 
-    The page is one file that asks no other host for anything, and runs no script but its own:
-    whatever a model wrote stays text.
+    The page is one file that loads nothing from other hosts and runs only its own script: whatever
+    a model wrote stays text.
 
     Args:
         path: of the page.
@@ -215,7 +212,7 @@ def _render(cases: Cases) -> str:
 
 
 def _script(environment: Environment) -> str:
-    """Return the page's script, which its policy names by its hash."""
+    """Return the page's script; the page's security policy allows it by its hash."""
     assert environment.loader is not None
     sources = [environment.loader.get_source(environment, name)[0] for name in _SCRIPTS]
     return "\n" + "".join(sources)
@@ -236,7 +233,7 @@ def _view(case: Case) -> dict[str, Any]:  # Any: what the template reads by name
 
 
 def _cost_chart(shown: Sequence[ShownAttempt]) -> Markup:
-    """Return the cost-to-go of both attempts along their turns."""
+    """Return a chart of the cost-to-go of both attempts."""
     words = words_of(shown[0].attempt.game)
     lines = [
         Line(label=name, style=style, points=tuple(enumerate(one.attempt.costs)))
@@ -253,7 +250,7 @@ def _cost_chart(shown: Sequence[ShownAttempt]) -> Markup:
 
 
 def _short_names(shown: Sequence[ShownAttempt]) -> list[str]:
-    """Return the models' names as they fit beside a line; those that begin alike lose the start."""
+    """Return names short enough for the chart; equal beginnings are cut, else the ends."""
     names = [one.attempt.model for one in shown]
     cut = [
         name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in names
@@ -266,7 +263,7 @@ def _short_names(shown: Sequence[ShownAttempt]) -> list[str]:
 
 
 def _rules(game: str) -> str:
-    """Return the system prompt of a game; empty for a benchmark, and for one not installed here."""
+    """Return the system prompt of a game; empty for a benchmark or a game that is not installed."""
     try:
         return get_game(game).rules
     except ConfigError:

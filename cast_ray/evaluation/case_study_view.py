@@ -1,4 +1,4 @@
-"""An evaluated attempt as a page shows it: turn by turn, with what the solver says of each."""
+"""An attempt prepared for the case study: its turns with the solver's verdicts, and its facts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cast_ray.games.turn_quality import first_fatal_turn, has_regret, optimal_tu
 from cast_ray.runs.report.wording import count, duration, percent
 
 _LINE = 32
-"""Letters in a line of an answer on a phone."""
+"""Characters per line of an answer on a phone."""
 _MANY_LINES = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the solver says of a turn, in a word or two."""
+    """The solver's verdict on a turn, in a few words."""
 
     text: str
     style: str
@@ -31,25 +31,25 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTurn:
-    """One answer and what it did."""
+    """One answer and its effect."""
 
     state: str
-    """Before the turn."""
+    """State before the turn."""
     cost_before: float
     """inf = infinite, NaN = unknown."""
     cost_after: float
     text_before: str
-    """Of the answer, up to the chosen action; all of it where there is none."""
+    """The answer up to the chosen action; all of it if there is none."""
     chosen: str
-    """The fenced block that was read as the action; empty where there is none."""
+    """The fenced block with the action; empty if there is none."""
     text_after: str
     is_long: bool
-    """Whether the answer needs a scroll bar of its own."""
+    """Whether the answer needs a scroll bar."""
     action: str
-    """Canonical spelling; empty where none could be read."""
+    """Canonical spelling; empty if the answer has no action."""
     effect: str
     feedback: str
-    """What the model was told about an action without effect; empty where nobody can tell."""
+    """The feedback for an action without effect; empty if unknown."""
     verdict: Verdict | None
     num_tokens: int | None
 
@@ -61,7 +61,7 @@ class ShownAttempt:
     attempt: Attempt
     turns: tuple[ShownTurn, ...]
     facts: tuple[str, ...]
-    """In words: how well it was played, and what it took."""
+    """Short texts on the quality of play and on effort."""
 
     @property
     def last_state(self) -> str:
@@ -70,7 +70,7 @@ class ShownAttempt:
 
     @property
     def has_costs(self) -> bool:
-        """Whether a cost is known of any state."""
+        """Whether the cost of any state is known."""
         return any(not math.isnan(cost) for cost in self.attempt.costs)
 
 
@@ -83,7 +83,7 @@ def show_attempt(attempt: Attempt) -> ShownAttempt:
 
 def _turn(attempt: Attempt, turn: int, verdict: Verdict | None) -> ShownTurn:
     answer, effect = attempt.answers[turn], attempt.effects[turn]
-    # An answer that was cut off was not read, whatever stands in it.
+    # An answer that was cut off was not parsed.
     parts = None if effect == Effect.TRUNCATED else split_at_last_block(answer)
     before, chosen, after = parts or (answer, "", "")
     return ShownTurn(
@@ -103,9 +103,9 @@ def _turn(attempt: Attempt, turn: int, verdict: Verdict | None) -> ShownTurn:
 
 
 def _feedback(attempt: Attempt, turn: int) -> str:
-    """Return what the rules say about an action without effect; they say it again at any time.
+    """Return the feedback of the rules on an action without effect.
 
-    Empty for a benchmark, and for a game that is not installed here.
+    Empty for a benchmark, and for a game that is not installed.
     """
     if attempt.effects[turn] not in (Effect.INEFFECTIVE, Effect.ILLEGAL, Effect.INVALID):
         return ""
@@ -154,7 +154,7 @@ def _by_risk(excess: float | None, is_safe: bool | None) -> Verdict | None:
 
 
 def _quality(attempt: Attempt) -> list[str]:
-    """Return how well the attempt was played, as far as it is known."""
+    """Return the known facts on the quality of play."""
     facts: list[str] = []
     optimal = _known(optimal_turns(attempt.costs, game=attempt.game))
     if optimal:
@@ -173,7 +173,7 @@ def _quality(attempt: Attempt) -> list[str]:
 
 
 def _price(attempt: Attempt) -> list[str]:
-    """Return what the attempt took, as far as it was counted."""
+    """Return the known facts on effort."""
     facts: list[str] = []
     tokens = [number for number in attempt.answer_tokens if number is not None]
     if tokens and len(tokens) == len(attempt.answers):
@@ -183,7 +183,7 @@ def _price(attempt: Attempt) -> list[str]:
     if attempt.price_usd is not None:
         facts.append(f"${attempt.price_usd:.4f}")
     if attempt.num_retries:
-        facts.append(count(attempt.num_retries, "request") + " asked again")
+        facts.append(count(attempt.num_retries, "request") + " repeated")
     return [*facts, duration(attempt.seconds)]
 
 

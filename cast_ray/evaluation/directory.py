@@ -1,7 +1,7 @@
-"""The directory of an evaluation: what it is of, what has been played, and what came out.
+"""The directory of an evaluation: its description, what was played, and the results.
 
-It can be gone on with after any interruption, by the same command, and by no other: what it is of
-is written down before anything is played.
+The same command resumes an interrupted evaluation. Any other is refused, because the description is
+written before anything is played.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import lock_directory, refusals_named, written_aside
-
-_FORMAT = 1
+from cast_ray.files import hold_lock, refusals_named, written_aside
 
 
 class EvaluationDirectory:
-    """Paths of one evaluation. Made by ``open``, which keeps other processes out."""
+    """Paths of one evaluation. ``open`` creates it and locks out other processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,66 +28,62 @@ class EvaluationDirectory:
 
     @classmethod
     def open(cls, path: Path, description: dict[str, Any]) -> EvaluationDirectory:
-        """Make a new directory, or go on with the one that is of the same evaluation.
+        """Create a directory, or reopen that of the same evaluation.
 
         Args:
-            path: of it.
-            description: all that decides what comes out, as JSON values.
+            path: where it is.
+            description: everything that determines the results, as JSON values.
 
         Raises:
-            RunDirectoryError: it holds something else, or another process evaluates there.
+            RunDirectoryError: it holds something else, or another process uses it.
             EnvironmentSetupError: it cannot be written.
         """
         directory = cls(path)
-        wanted = json.loads(json.dumps({"format": _FORMAT, **description}))
+        wanted = json.loads(json.dumps(description))
         if directory.description.is_file():
             directory._check_is_of(wanted)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunDirectoryError(
-                f"{path} exists and holds no evaluation: give another --out, nothing was changed"
+                f"{path} exists and holds no evaluation: give another --out; nothing was changed"
             )
-        with refusals_named(path):
-            path.mkdir(parents=True, exist_ok=True)
-        directory._keep_others_out()
+        directory._lock = hold_lock(
+            _made(path) / ".lock",
+            f"another process uses {path}: wait until it ends, or give another --out",
+        )
         if not directory.description.is_file():
             with written_aside(directory.description, durable=True) as aside:
                 aside.write_text(json.dumps(wanted, indent=2) + "\n")
         return directory
 
     def groups(self, model: int, run: int, tier: str) -> Path:
-        """Return the folder of the trajectories that a model's run played of a tier."""
-        folder = self.path / "trajectories" / f"model-{model}-run-{run}" / tier
-        with refusals_named(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        """Return the folder of the trajectories of a model's run on a tier."""
+        return _made(self.path / "trajectories" / f"model-{model}-run-{run}" / tier)
 
     def journal(self, model: int, tier: str) -> Path:
-        """Return the folder of the answers that an endpoint gave."""
-        folder = self.path / "journal" / f"model-{model}" / tier
-        with refusals_named(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        """Return the folder of an endpoint's answers."""
+        return _made(self.path / "journal" / f"model-{model}" / tier)
 
     def _check_is_of(self, wanted: dict[str, Any]) -> None:
         try:
             stored = json.loads(self.description.read_text())
         except ValueError:
             raise RunDirectoryError(
-                f"{self.description} is damaged: give another --out, nothing was changed"
+                f"{self.description} is damaged: give another --out; nothing was changed"
             ) from None
         differing = [key for key in wanted if stored.get(key) != wanted[key]]
         if differing:
             key = differing[0]
             raise RunDirectoryError(
-                f"{self.path} holds another evaluation: its {key} was {_brief(stored.get(key))} "
-                f"and is {_brief(wanted[key])} now; give another --out, nothing was changed"
+                f"{self.path} holds another evaluation, with {key} {_brief(stored.get(key))} "
+                f"instead of {_brief(wanted[key])}; give another --out; nothing was changed"
             )
 
-    def _keep_others_out(self) -> None:
-        self._lock = lock_directory(
-            self.path,
-            f"another process evaluates in {self.path}: wait for its end, or give another --out",
-        )
+
+def _made(folder: Path) -> Path:
+    """Create a folder and return it."""
+    with refusals_named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _brief(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""``cast-ray eval``: Avg@k of models on held-out puzzles, and how they played."""
+"""``cast-ray eval``: plays held-out puzzles with several models, and writes all results."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from cast_ray.evaluation.tables import markdown_tables, results_document
 from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles, seen_in_training
 from cast_ray.evaluation.with_players import play_with_player
 from cast_ray.files import refusals_named, written_aside
+from cast_ray.games import get_game, hides_state
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.runs.uris import PathOrUri
 from solver_actors.oracle import Oracle
 from solver_actors.players import is_privileged
 from solver_actors.scoring import Scorer
@@ -34,30 +35,30 @@ _CASES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What is evaluated on what."""
+    """The models and puzzles of an evaluation."""
 
     models: tuple[EvaluatedModel, ...]
     games: tuple[GameTier, ...]
     attempts: int
-    """At each puzzle (Avg@k)."""
+    """Number at each puzzle (k of Avg@k)."""
     limit: int | None
-    """Puzzles of each game or benchmark and tier; None = 200 of a game, all of a benchmark."""
+    """Puzzles per game or benchmark and tier; None = 200 of a game, all of a benchmark."""
     patience: Patience
-    """With endpoints."""
+    """Retries and time-outs of endpoints."""
     prices: Prices
 
 
 def evaluate(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
-    """Play what is left to play, write all results, and return them as Markdown tables.
+    """Play what is missing, write all results, and return them as Markdown tables.
 
     Args:
         plan: what is evaluated.
-        out: new directory, or one of the same evaluation, which is gone on with.
+        out: new directory, or one of the same evaluation, which is resumed.
         progress: shown to the user.
 
     Raises:
-        CastRayError: bad input, a directory of another evaluation, or a part that failed. What has
-            been played stays, and the same command goes on.
+        CastRayError: invalid input, a directory of another evaluation, or a failure while playing;
+            the same command then resumes.
     """
     puzzles = _puzzles(plan)
     directory = EvaluationDirectory.open(out, _description(plan, puzzles))
@@ -72,7 +73,7 @@ def evaluate(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
 
 
 def write_results(plan: Evaluation, directory: EvaluationDirectory) -> str:
-    """Write tables and pages of attempts that are stored; return the tables."""
+    """Write tables and pages of the stored attempts; return the tables."""
     attempts = read_attempts(directory.attempts)
     labels = [model.label for model in plan.models]
     seed = plan.models[0].configs[0].seed
@@ -80,16 +81,22 @@ def write_results(plan: Evaluation, directory: EvaluationDirectory) -> str:
         attempts, labels=labels, games=[str(which) for which in plan.games], seed=seed
     )
     document["sources"] = {model.label: list(model.sources) for model in plan.models}
-    peeking = [
+    privileged = [
         model.label
         for model in plan.models
         if model.kind is Kind.PLAYER
         and any(is_privileged(model.name, which.game) for which in plan.games)
     ]
-    document["privileged"] = peeking
+    document["privileged"] = privileged
     text = markdown_tables(document)
-    if peeking:
-        text += f"\n\nPrivileged in Minesweeper, where it sees the mines: {', '.join(peeking)}."
+    if privileged:
+        hiding = {
+            which.game: get_game(which.game) for which in plan.games if hides_state(which.game)
+        }
+        where = " and ".join(
+            f"in {game.title}, where it sees {game.wording.hidden}" for game in hiding.values()
+        )
+        text += f"\n\nPrivileged {where}: {', '.join(privileged)}."
     with refusals_named(directory.path):
         with written_aside(directory.results) as aside:
             aside.write_text(json.dumps(document, indent=2) + "\n")
@@ -155,7 +162,7 @@ def _play_with_engines(
     model = plan.models[number]
     scorer = Scorer(Oracle(max_bytes=_ORACLE_BYTES))
     found: list[Attempt] = []
-    for run, (place, config) in enumerate(zip(model.places, model.configs, strict=True)):
+    for run, (location, config) in enumerate(zip(model.locations, model.configs, strict=True)):
         plays = [
             Play.of(
                 which,
@@ -168,7 +175,7 @@ def _play_with_engines(
         ]
         label = model.label if len(model.sources) == 1 else f"{model.label}, run {run + 1}"
         tables = play_with_engines(
-            model_directory(place), plays, config, label=label, progress=progress
+            model_directory(location), plays, config, label=label, progress=progress
         )
         for table in tables.values():
             found += attempts_of_trajectories(table, scorer, model=model.label, run=run)
@@ -176,10 +183,10 @@ def _play_with_engines(
 
 
 def _puzzles(plan: Evaluation) -> dict[GameTier, list[Puzzle]]:
-    """Return the same puzzles for all models, none of which any of them was trained on."""
+    """Return the puzzles for all models; none of the models was trained on any of them."""
     trained = [model for model in plan.models if model.kind is Kind.ENGINE]
     seen = {
-        puzzle for model in trained for place in model.places for puzzle in seen_in_training(place)
+        puzzle for model in trained for at in model.locations for puzzle in seen_in_training(at)
     }
     config = (trained or plan.models)[0].configs[0]
     found = {
@@ -188,22 +195,22 @@ def _puzzles(plan: Evaluation) -> dict[GameTier, list[Puzzle]]:
     }
     for which, puzzles in found.items():
         num_seen = sum(puzzle.puzzle_id in seen for puzzle in puzzles)
-        if num_seen:  # a data set of one run may hold what another was trained on
+        if num_seen:  # one run's file may hold what another was trained on
             raise ConfigError(
-                f"{num_seen} held-out puzzles of {which} were trained on by one of the models: "
-                "evaluate them one by one, or give puzzles.file= to generate others"
+                f"one of the models was trained on {num_seen} of the puzzles of {which}: evaluate "
+                "the models one by one, or give puzzles.file= (empty) to generate puzzles"
             )
     return found
 
 
 def _description(plan: Evaluation, puzzles: Mapping[GameTier, list[Puzzle]]) -> dict[str, Any]:
-    """Return all that decides what comes out."""
+    """Return everything that determines the results."""
     return {
         "models": [
             {
                 "label": model.label,
                 "sources": list(model.sources),
-                "weights": [_digest_of_weights(place) for place in model.places]
+                "weights": [_digest_of_weights(location) for location in model.locations]
                 if model.kind is Kind.ENGINE
                 else [],
                 "values": [_values(config) for config in model.configs],
@@ -222,7 +229,7 @@ def _description(plan: Evaluation, puzzles: Mapping[GameTier, list[Puzzle]]) -> 
 
 
 def _values(config: TrainConfig) -> dict[str, Any]:
-    """Return the values of a configuration that change what a model answers."""
+    """Return the configuration values that affect a model's answers."""
     return {
         "seed": config.seed,
         "temperature": config.evaluation.temperature,
@@ -236,11 +243,11 @@ def _values(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def _digest_of_weights(place: PathOrUri) -> str:
-    """Return by what a local model's weights are told from others; empty for one at a URI."""
-    directory = model_directory(place)
+def _digest_of_weights(location: PathOrUri) -> str:
+    """Return what identifies the weights of a local model; empty for one at a URI."""
+    directory = model_directory(location)
     if not isinstance(directory, Path):
         return ""
     files = sorted(directory.glob("*.safetensors"))
-    told = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

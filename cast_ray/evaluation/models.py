@@ -1,4 +1,4 @@
-"""Who is evaluated: trained models, models behind an endpoint, built-in players."""
+"""Parses what ``--model`` names: trained models, models behind an endpoint, built-in players."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pathlib import Path
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
-from cast_ray.runs.remote_directories import PathOrUri, below, has_file, is_whole, localized
+from cast_ray.rollout.chat import read_chat_pieces
+from cast_ray.runs.remote_directories import has_file, is_whole, localized
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
-from cast_ray.runs.uris import is_uri, name_of
+from cast_ray.runs.uris import PathOrUri, path_or_uri
+from serve.engine.vllm_args import check_vllm_options
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player, is_player
 
@@ -23,21 +25,21 @@ logger = logging.getLogger(__name__)
 
 _ENDPOINT = "openai:"
 _PROMPT_TOKENS, _RESPONSE_TOKENS = 2048, 16384
-"""Of models that bring no configuration of a run (paper, tab:eval_open and tab:eval_closed)."""
+"""For models without a run's configuration (paper, tab:eval_open and tab:eval_closed)."""
 _MOST_TURNS = 40
-"""Of an episode of any tier."""
+"""The largest turn budget of any tier."""
 _CLOSED_SAMPLING = ("evaluation.temperature=1.0", "evaluation.top_p=1.0")
 
 
 class Kind(StrEnum):
-    """How a model is asked."""
+    """How a model is run."""
 
     ENGINE = "engine"
     """A directory whose weights our engines load."""
     ENDPOINT = "endpoint"
-    """A name behind an OpenAI-compatible interface."""
+    """A model behind an OpenAI-compatible API."""
     PLAYER = "player"
-    """Built in, no language model."""
+    """A built-in player, not a language model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,56 +49,55 @@ class EvaluatedModel:
     label: str
     kind: Kind
     sources: tuple[str, ...]
-    """As given. Several run directories are averaged; else there is one."""
+    """As given: one, or several run directories that are averaged."""
     configs: tuple[TrainConfig, ...]
     """Sampling, budgets and engine, one for each source."""
 
     @property
     def name(self) -> str:
-        """Of an endpoint's model, or of a player."""
+        """Name of an endpoint's model or of a player."""
         return self.sources[0].removeprefix(_ENDPOINT)
 
     @property
-    def places(self) -> tuple[PathOrUri, ...]:
+    def locations(self) -> tuple[PathOrUri, ...]:
         """Run or model directories, if our engines load it."""
-        return tuple(source if is_uri(source) else Path(source) for source in self.sources)
+        return tuple(map(path_or_uri, self.sources))
 
 
 def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> EvaluatedModel:
-    """Read a model as the command line names it.
+    """Parse a model of the command line.
 
     Args:
-        text: model or run directory or its URI, several run directories with commas between (they
+        text: model or run directory or its URI, several run directories separated by commas (they
             are averaged), ``openai:NAME``, or a built-in player.
-        overrides: configuration values as key=value, above the model's own.
-        label: for tables; empty = its name.
+        overrides: configuration values as key=value, which replace the model's own.
+        label: name in tables; empty = the model's name.
 
     Raises:
-        ConfigError, ModelError, RunDirectoryError: there is no such model, or a value is wrong.
+        ConfigError, ModelError, RunDirectoryError: there is no such model, or a value is invalid.
     """
     if text.startswith(_ENDPOINT):
         kind, sources = Kind.ENDPOINT, (text,)
         if text == _ENDPOINT:
-            raise ConfigError("openai: needs the model's name at the endpoint, as openai:NAME")
+            raise ConfigError("openai: needs the model's name at the endpoint: give openai:NAME")
         base = (*_limits(_PROMPT_TOKENS + _RESPONSE_TOKENS), *_CLOSED_SAMPLING)
     elif is_player(text):
-        Player(text, Oracle(max_bytes=0))  # says what is wrong with it
+        Player(text, Oracle(max_bytes=0))  # raises if it is invalid
         kind, sources, base = Kind.PLAYER, (text,), ()
     else:
-        from cast_ray.learner.small_policy import read_chat_pieces  # transformers
-
         kind = Kind.ENGINE
         sources = tuple(word.strip() for word in text.split(",") if word.strip())
         for source in sources:
-            read_chat_pieces(_files_of(source))  # says now if it cannot hold a conversation
+            read_chat_pieces(_files_of(source))  # raises now if it has no chat template
         base = ()
     configs = []
     for source in sources:
-        stored = stored_config(source) if kind is Kind.ENGINE else None
+        stored = stored_config(path_or_uri(source)) if kind is Kind.ENGINE else None
         if kind is Kind.ENGINE and stored is None:
             base = _limits(_longest_conversation(source))
         config = load_config(stored, [*(() if stored else base), *overrides])
-        # Whatever taught the model, exact solvers say how well it plays.
+        check_vllm_options(config.engine.vllm)
+        # Exact solvers score the play, whatever oracle trained the model.
         config = replace(
             config,
             oracle="exact",
@@ -115,22 +116,26 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
 def parse_models(
     texts: Sequence[str], overrides: Sequence[str], *, labels: Sequence[str]
 ) -> list[EvaluatedModel]:
-    """Read all models of an evaluation; see ``parse_model``.
+    """Parse all models of an evaluation; see ``parse_model``.
 
     Raises:
-        ConfigError: two have one label, or there are more labels than models.
+        ConfigError: two have the same label, or there are more labels than models.
     """
     if not texts:
-        raise ConfigError("give --model: a run or model directory, openai:NAME or a player")
+        raise ConfigError(
+            "give --model: a run or model directory, openai:NAME or a built-in player"
+        )
     if len(labels) > len(texts):
-        raise ConfigError(f"{len(labels)} --name for {len(texts)} --model: at most one for each")
+        raise ConfigError(
+            f"{len(labels)} --name for {len(texts)} --model: give at most one per model"
+        )
     padded = [*labels, *[""] * (len(texts) - len(labels))]
     models = [
         parse_model(text, overrides, label=label) for text, label in zip(texts, padded, strict=True)
     ]
-    for place, model in enumerate(models):
-        if model.label in [other.label for other in models[:place]]:
-            raise ConfigError(f"two models are called {model.label}: give each a --name")
+    for number, model in enumerate(models):
+        if model.label in [other.label for other in models[:number]]:
+            raise ConfigError(f"two models have the name {model.label}: give each a --name")
     return models
 
 
@@ -141,7 +146,7 @@ def model_directory(model: PathOrUri) -> PathOrUri:
         ModelError: there is none.
     """
     if is_run(model):
-        trained = below(model, "model")
+        trained = model / "model"
         if not is_whole(trained):
             raise ModelError(f"{model} has no trained model yet; finish it with cast-ray train")
         return trained
@@ -153,7 +158,7 @@ def model_directory(model: PathOrUri) -> PathOrUri:
 
 
 def _limits(longest: int) -> tuple[str, ...]:
-    """Return the paper's budgets, the episode's cut to what a model can hold."""
+    """Return the paper's token budgets, at most the model's ``longest`` conversation."""
     response = min(_RESPONSE_TOKENS, max(longest - _PROMPT_TOKENS, 1))
     return (
         f"rollout.prompt_tokens={min(_PROMPT_TOKENS, longest)}",
@@ -163,7 +168,7 @@ def _limits(longest: int) -> tuple[str, ...]:
 
 
 def _with_tokens_per_turn(config: TrainConfig, kind: Kind, source: str) -> TrainConfig:
-    """Return the budgets of an episode whose every turn may use what else is the episode's."""
+    """Return a configuration in which every turn may use the budget of an episode."""
     rollout = config.rollout
     if not config.evaluation.tokens_per_turn:
         return config
@@ -177,19 +182,18 @@ def _with_tokens_per_turn(config: TrainConfig, kind: Kind, source: str) -> Train
 
 
 def _most_positions(source: str) -> int | None:
-    """Return the longest conversation of a model, as its own files say it."""
+    """Return the longest conversation of a model according to its config.json."""
     text = (_files_of(source) / "config.json").read_text(encoding="utf-8")
     return json.loads(text).get("max_position_embeddings")
 
 
 def _files_of(source: str) -> Path:
-    """Return a local directory with all of a model but its weights."""
-    place = model_directory(source if is_uri(source) else Path(source))
-    return localized(place, with_weights=False)
+    """Return a local directory with a model's files except its weights."""
+    return localized(model_directory(path_or_uri(source)), with_weights=False)
 
 
 def _longest_conversation(source: str) -> int:
-    """Return the most tokens that a model directory's own configuration allows."""
+    """Return the most tokens of a conversation, at most the paper's."""
     wanted = _PROMPT_TOKENS + _RESPONSE_TOKENS
     longest = _most_positions(source) or wanted
     if longest < wanted:
@@ -204,4 +208,4 @@ def _longest_conversation(source: str) -> int:
 
 
 def _short(source: str) -> str:
-    return source if source.startswith(_ENDPOINT) or is_player(source) else name_of(source)
+    return source if source.startswith(_ENDPOINT) or is_player(source) else path_or_uri(source).name

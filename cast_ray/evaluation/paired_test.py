@@ -1,4 +1,4 @@
-"""Two models on the same puzzles: is one better, or was it chance? Letter: ``n`` puzzles."""
+"""Paired comparison of two models on the same puzzles. Letter: ``n`` puzzles."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class PairedTest:
     """Model a against model b on one game and tier."""
 
     difference: float
-    """Mean over puzzles of success of a less that of b, in [-1, 1]."""
+    """Mean over puzzles of a's success minus b's, in [-1, 1]."""
     low: float
-    """Of its 95% bootstrap interval over puzzles."""
+    """Low end of its 95% bootstrap interval over puzzles."""
     high: float
     p_value: float
-    """Two-sided, of the paired permutation test: under its null hypothesis either model could have
-    had either result at every puzzle."""
+    """Two-sided, of the paired permutation test; under its null hypothesis the two results can
+    be swapped at every puzzle."""
     num_puzzles: int
     only_a: int
     """Puzzles that a solved in some attempt and b in none."""
@@ -40,20 +40,20 @@ class PairedTest:
 
 
 def paired_test(a: Sequence[Attempt], b: Sequence[Attempt], *, seed: int) -> PairedTest:
-    """Compare two models, attempts and runs at one puzzle averaged.
+    """Compare two models by their success at each puzzle, the mean over attempts and runs.
 
     Args:
         a: attempts of one model at the puzzles of one game and tier.
-        b: of the other, at the same puzzles; their numbers may differ.
-        seed: of what is drawn.
+        b: attempts of the other at the same puzzles; the number of attempts may differ.
+        seed: for the resampling.
 
     Raises:
-        ConfigError: they are not of one game and tier, or not at the same puzzles.
+        ConfigError: they are of several games or tiers, or not at the same puzzles.
     """
     solved, played = zip(*(_counts(attempts) for attempts in (a, b)), strict=True)
     _check_pairs(a, b)
     puzzles = sorted(played[0])
-    # Whole numbers: sums are exact then, and patterns that tie with what was seen do tie.
+    # Integers, so that sums are exact, and patterns that tie with the observed one do tie.
     unit = math.lcm(*played[0].values(), *played[1].values())
     scaled = np.array(
         [
@@ -78,16 +78,16 @@ def paired_test(a: Sequence[Attempt], b: Sequence[Attempt], *, seed: int) -> Pai
 
 
 def sign_flip_p_value(differences: np.ndarray, *, seed: int) -> float:
-    """Return the two-sided p-value of a mean difference, had every sign been a toss of a coin.
+    """Return the two-sided p-value of a mean difference if every sign were random.
 
-    Exact up to 13 differences that are not 0, else from 9,999 patterns drawn.
+    Exact up to 13 differences that are not 0, else from 9,999 random patterns.
 
     Args:
-        differences: ``[n]`` whole numbers.
-        seed: of the patterns.
+        differences: ``[n]`` integers.
+        seed: for the patterns.
     """
-    moved = differences[differences != 0].astype(np.float64)  # the sign of a 0 changes nothing
-    if len(moved) < 2:  # scipy wants two; both signs of a single one are as large
+    moved = differences[differences != 0].astype(np.float64)  # the sign of 0 has no effect
+    if len(moved) < 2:  # scipy needs two; with one, both signs are equally extreme
         return 1.0
     # Any: scipy has no types.
     result: Any = stats.permutation_test(
@@ -102,7 +102,7 @@ def sign_flip_p_value(differences: np.ndarray, *, seed: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number by Holm's step-down rule, in the given order.
+    """Return p-values corrected by Holm's step-down rule, in the given order.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -118,7 +118,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _counts(
     attempts: Sequence[Attempt],
 ) -> tuple[dict[tuple[str, str, str], int], dict[tuple[str, str, str], int]]:
-    """Return by puzzle how many attempts solved it, and how many there are."""
+    """Return the number of solved attempts and of all attempts by puzzle."""
     check_runs(attempts)
     solved: dict[tuple[str, str, str], int] = {}
     played: dict[tuple[str, str, str], int] = {}
@@ -133,12 +133,10 @@ def _check_pairs(a: Sequence[Attempt], b: Sequence[Attempt]) -> None:
     names = f"{a[0].model!r} and {b[0].model!r}"
     tiers = sorted({f"{attempt.game}:{attempt.tier}" for attempt in (*a, *b)})
     if len(tiers) > 1:
-        raise ConfigError(
-            f"{names} can be compared on one game and tier at a time; got {', '.join(tiers)}"
-        )
+        raise ConfigError(f"compare {names} on one game and tier at a time, got {', '.join(tiers)}")
     missing = {puzzle_key(attempt) for attempt in a} ^ {puzzle_key(attempt) for attempt in b}
     if missing:
         raise ConfigError(
             f"{names} were not evaluated on the same puzzles of {tiers[0]}: {len(missing)} were "
-            f"played by one of them alone, e.g. {min(missing)[2]}; evaluate both together"
+            f"played by only one of them, e.g. {min(missing)[2]}; evaluate both together"
         )

@@ -1,9 +1,7 @@
-"""How often evaluated models solve: Avg@k, pass@k, and why the other attempts failed.
+"""Scores of evaluated models: Avg@k, pass@k, reasons of failure, and quality of play.
 
-A model may have several runs (training seeds). Its figures are means over the runs, as in the
-paper; runs must hold the same attempts at the same puzzles, so that every run weighs the same.
-
-How evaluated models play, by the solver, and what it takes: means over attempts and turns.
+A model may have several runs (training seeds). Its scores are means over the runs, as in the paper;
+the runs must hold the same attempts at the same puzzles, so that they have equal weight.
 
 Letter: ``T`` turns of an attempt.
 """
@@ -20,15 +18,14 @@ from cast_ray.envs.text_env import DEADLOCK, LOST, TURN_BUDGET
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.games.game import Effect
-from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.turn_quality import first_fatal_turn, has_regret, optimal_turns, turn_regrets
+from cast_ray.runs.report.wording import words_of
 from cast_ray.statistics import Success, success_rate
 
 FAILURES = ("deadlock", "mine", "wrong_purchase", "budget", "invalid", "truncated", "other")
-"""Why an attempt failed. ``budget``: no turn was left; ``invalid``: likewise, and more than half
-of the turns held no legal action. ``truncated``: no token was left."""
+"""Why an attempt failed. ``budget``: it used all turns; ``invalid``: likewise, and more than half
+of them had no legal action. ``truncated``: it used all tokens."""
 
-_LOSSES = {Minesweeper.name: "mine", "webshop": "wrong_purchase"}
 _CUT_OFF = ("truncated", "token_budget")
 _NOT_LEGAL = (Effect.INVALID, Effect.ILLEGAL)
 
@@ -36,15 +33,15 @@ _NOT_LEGAL = (Effect.INVALID, Effect.ILLEGAL)
 def success_of(attempts: Sequence[Attempt], *, seed: int) -> Success:
     """Return the share of solved attempts (Avg@k), the mean over runs, with its 95% interval.
 
-    The bootstrap draws puzzles; all attempts and runs at one puzzle are drawn together. The order
-    of ``attempts`` does not matter.
+    The bootstrap resamples puzzles, with all attempts and runs at each. The order of ``attempts``
+    does not matter.
 
     Args:
         attempts: of one model.
         seed: of the bootstrap.
 
     Raises:
-        ConfigError: there are none, they are of several models, or runs differ in what was played.
+        ConfigError: there are none, they are of several models, or the runs differ in puzzles.
     """
     check_runs(attempts)
     ordered = sorted(attempts, key=puzzle_key)
@@ -56,10 +53,10 @@ def success_of(attempts: Sequence[Attempt], *, seed: int) -> Success:
 
 
 def pass_at_k(attempts: Sequence[Attempt]) -> tuple[float, ...]:
-    """Return ``[K]`` the chance that one of k attempts at a puzzle solves it, k = 1 .. K.
+    """Return ``[K]`` the probability that one of k attempts at a puzzle solves it, k = 1 .. K.
 
-    Unbiased, without drawing: with c of n attempts solved it is ``1 - C(n - c, k) / C(n, k)``. The
-    mean over puzzles in each run, then over runs. K is the least number of attempts at a puzzle.
+    The unbiased estimate: ``1 - C(n - c, k) / C(n, k)`` if c of n attempts solved it; the mean over
+    puzzles and runs. K is the smallest number of attempts at a puzzle.
 
     Args:
         attempts: of one model.
@@ -70,7 +67,7 @@ def pass_at_k(attempts: Sequence[Attempt]) -> tuple[float, ...]:
     check_runs(attempts)
     played = Counter((attempt.run, puzzle_key(attempt)) for attempt in attempts)
     solved = Counter((one.run, puzzle_key(one)) for one in attempts if one.is_success)
-    # Runs hold the same puzzles, so the mean over all is the mean over runs.
+    # All runs have the same puzzles, so this is also the mean over runs.
     return tuple(
         math.fsum(
             1 - math.comb(total - solved[which], k) / math.comb(total, k)
@@ -82,40 +79,40 @@ def pass_at_k(attempts: Sequence[Attempt]) -> tuple[float, ...]:
 
 
 def failure_reasons(attempts: Sequence[Attempt]) -> dict[str, int]:
-    """Return how many attempts failed for which of ``FAILURES``; each failed one counts once."""
+    """Count the failed attempts by reason, one of ``FAILURES`` each."""
     counts = Counter(_failure(attempt) for attempt in attempts if not attempt.is_success)
     return {reason: counts[reason] for reason in FAILURES}
 
 
-def attempts_a_puzzle(attempts: Sequence[Attempt]) -> int:
-    """Return k of Avg@k: attempts at each puzzle in each run.
+def attempts_per_puzzle(attempts: Sequence[Attempt]) -> int:
+    """Return k of Avg@k: the number of attempts at each puzzle in each run.
 
     Raises:
-        ConfigError: puzzles have different numbers of them, or there are none.
+        ConfigError: the number differs between puzzles, or there are no attempts.
     """
-    played = Counter((one.model, one.run, puzzle_key(one)) for one in attempts)
-    if len(set(played.values())) != 1:
-        (which, fewest), (_, most) = _extremes(played)
+    _require_some(attempts)
+    played = Counter((one.model, one.run, puzzle_key(one)) for one in attempts).most_common()
+    (_, most), ((model, _, puzzle), fewest) = played[0], played[-1]
+    if fewest < most:
         raise ConfigError(
-            f"{which[0]!r} played puzzle {which[2][2]} of {which[2][0]}:{which[2][1]} {fewest} "
-            f"times and others {most} times: evaluate into a new directory"
+            f"{model!r} played puzzle {puzzle[2]} of {puzzle[0]}:{puzzle[1]} {fewest} times and "
+            f"others {most} times: evaluate into a new directory"
         )
-    return next(iter(played.values()))
+    return most
 
 
 def puzzle_key(attempt: Attempt) -> tuple[str, str, str]:
-    """Return what names a puzzle across models and runs: game, tier and id."""
+    """Return what identifies a puzzle across models and runs: game, tier and id."""
     return attempt.game, attempt.tier, attempt.puzzle_id
 
 
 def check_runs(attempts: Sequence[Attempt]) -> None:
-    """Raise ConfigError unless these are one model's, and its runs played the same."""
+    """Raise ConfigError unless these are of one model whose runs played the same puzzles."""
+    _require_some(attempts)
     models = sorted({attempt.model for attempt in attempts})
-    if not models:
-        raise ConfigError("there are no attempts to take figures of: evaluate at least one puzzle")
     if len(models) > 1:
         raise ConfigError(
-            f"attempts of {' and '.join(map(repr, models))} are mixed: take figures of one model"
+            f"attempts of {' and '.join(map(repr, models))} are mixed: score one model at a time"
         )
     runs: dict[int, Counter[tuple[str, str, str]]] = {}
     for attempt in attempts:
@@ -130,13 +127,9 @@ def check_runs(attempts: Sequence[Attempt]) -> None:
             )
 
 
-def _extremes(
-    played: Counter[tuple[str, int, tuple[str, str, str]]],
-) -> list[tuple[tuple[str, int, tuple[str, str, str]], int]]:
-    if not played:
-        raise ConfigError("there are no attempts to take figures of: evaluate at least one puzzle")
-    ordered = played.most_common()
-    return [ordered[-1], ordered[0]]
+def _require_some(attempts: Sequence[Attempt]) -> None:
+    if not attempts:
+        raise ConfigError("there are no attempts to score: evaluate at least one puzzle")
 
 
 def _failure(attempt: Attempt) -> str:
@@ -144,7 +137,7 @@ def _failure(attempt: Attempt) -> str:
     if reason == DEADLOCK:
         return "deadlock"
     if reason == LOST:
-        return _LOSSES.get(attempt.game, "other")
+        return words_of(attempt.game).failure
     if reason in _CUT_OFF:
         return "truncated"
     if reason != TURN_BUDGET:
@@ -155,40 +148,40 @@ def _failure(attempt: Attempt) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayQuality:
-    """None where a figure is not defined (a benchmark's regret) or unknown (an unset price)."""
+    """Quality and effort of play; None = undefined (a benchmark's regret) or unknown (a price)."""
 
     mean_regret: float | None
-    """Moves wasted against the best action, over the turns that have a regret."""
+    """Moves lost compared with the best action, over the turns that have a regret."""
     optimal_share: float | None
-    """In [0, 1], of the turns before which something could be won."""
+    """In [0, 1], of the turns at which the puzzle could still be solved."""
     fatal_share: float | None
-    """In [0, 1], of attempts: with a move after which nothing could be won."""
+    """In [0, 1], of attempts: those with a move that made the puzzle unsolvable."""
     median_fatal_turn: float | None
     """Number of the first such turn, from 1, over the attempts that have one."""
     excess_turns: float | None
-    """Turns used on solved puzzles, less what the solver needs; a mean."""
+    """Turns of solved attempts minus those that the solver needs; a mean."""
     excess_risk: float | None
-    """Minesweeper: how much likelier a mine was in the revealed cell than in the safest one; mean
+    """Minesweeper: probability of a mine in the revealed cell minus that of the safest cell; mean
     over reveals."""
     safe_share: float | None
-    """In [0, 1], of reveals: into a provably safe cell."""
+    """In [0, 1], of reveals: those of a provably safe cell."""
     turns: float | None
-    """Of an attempt; a mean, as the next four."""
+    """Per attempt, as are the next four; means."""
     answer_tokens: float | None
-    """Of an attempt."""
-    answer_tokens_a_turn: float | None
+    """Per attempt."""
+    answer_tokens_per_turn: float | None
     prompt_tokens: float | None
-    """Of an attempt, all its requests together."""
+    """Per attempt, of all its requests."""
     seconds: float | None
-    """Of an attempt."""
+    """Per attempt."""
     price_usd: float | None
-    """Of all attempts together."""
+    """Total of all attempts."""
     num_retries: int
-    """Likewise."""
+    """Total of all attempts."""
 
 
 def play_quality(attempts: Sequence[Attempt]) -> PlayQuality:
-    """Return how well and how dearly was played; order of ``attempts`` does not matter."""
+    """Return quality and effort of play; the order of ``attempts`` does not matter."""
     fatal_turns = [turn for one in attempts for turn in _fatal_turn(one)]
     first_turns = [turn for turn in fatal_turns if turn is not None]
     num_turns = sum(len(one.effects) for one in attempts)
@@ -207,7 +200,7 @@ def play_quality(attempts: Sequence[Attempt]) -> PlayQuality:
         safe_share=_mean(safe),
         turns=_ratio(num_turns, len(attempts)),
         answer_tokens=_ratio(tokens, len(attempts)),
-        answer_tokens_a_turn=_ratio(tokens, num_turns),
+        answer_tokens_per_turn=_ratio(tokens, num_turns),
         prompt_tokens=_ratio(_total(one.prompt_tokens for one in attempts), len(attempts)),
         seconds=_mean(one.seconds for one in attempts),
         price_usd=_total(one.price_usd for one in attempts),
@@ -220,9 +213,9 @@ def _regrets(attempt: Attempt) -> list[int | None]:
 
 
 def _fatal_turn(attempt: Attempt) -> list[int | None]:
-    """Return [number of the first fatal turn, from 1], [None] without one, [] where it is unknown.
+    """Return [number of the first fatal turn, from 1], [None] if there is none, [] if unknown.
 
-    In Minesweeper K is that of the true board, so an infinite one says nothing of the player.
+    In Minesweeper K is that of the true board, so an infinite K says nothing about the player.
     """
     if not has_regret(attempt.game):
         return []
@@ -240,13 +233,13 @@ def _excess_turns(attempt: Attempt) -> float | None:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of what is defined; None where nothing is."""
+    """Return the mean of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 
 
 def _total(values: Iterable[float | None]) -> float | None:
-    """Return the sum; None where one is unknown, or there is none."""
+    """Return the sum; None if a value is unknown, or there are none."""
     found = list(values)
     known = [value for value in found if value is not None]
     return math.fsum(known) if known and len(known) == len(found) else None

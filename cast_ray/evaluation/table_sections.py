@@ -1,6 +1,6 @@
-"""The tables of an evaluation below the main one: how it was played, failures, pass@k, pairs.
+"""Markdown tables that are easy to read in a terminal, and the minor tables of an evaluation.
 
-Tables in Markdown that are also easy to read in a terminal.
+``tables`` has the main table and the transfer table, and puts the sections together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from cast_ray.evaluation.scores import FAILURES
 
 ABSENT = "—"
-"""The cell of what is not defined or not known."""
+"""Cell of a value that is undefined or unknown."""
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
@@ -24,8 +24,8 @@ def markdown_table(
 
     Args:
         header: names of the columns.
-        rows: cells, as many as columns; any text is shown as it is.
-        num_texts: leading columns that hold texts and stand left; the others stand right.
+        rows: cells, as many as columns, with any text.
+        num_texts: number of leading columns of text, aligned left; the others are aligned right.
     """
     lines = [[_cell(text) for text in row] for row in (header, *rows)]
     widths = [max(3, *(len(cell) for cell in column)) for column in zip(*lines, strict=True)]
@@ -43,44 +43,43 @@ def markdown_table(
     return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
 
 
-def with_best_bold(values: Sequence[float | None], cells: Sequence[str]) -> list[str]:
-    """Return a column's cells with the largest value in bold, ties too; not where it is alone.
+def percents(values: Sequence[float | None]) -> list[str]:
+    """Return a column of shares in percent, with the largest in bold if there are others.
 
-    Values that look the same in percent with one decimal tie.
+    Values with the same rounded percentage tie, and are all bold.
     """
     shown = [None if value is None else round(100 * value, 1) for value in values]
     known = [value for value in shown if value is not None]
-    if len(known) < 2:
-        return list(cells)
-    best = max(known)
+    best = max(known) if len(known) > 1 else None
     return [
-        f"**{cell}**" if value == best else cell for value, cell in zip(shown, cells, strict=True)
+        f"**{percent(value)}**" if best is not None and rounded == best else percent(value)
+        for rounded, value in zip(shown, values, strict=True)
     ]
 
 
 def percent(value: float | None) -> str:
-    """Return a share in percent with one decimal, without a sign for it."""
+    """Return a share in percent with one decimal, without the percent sign."""
     return ABSENT if value is None else f"{100 * value:.1f}"
 
 
 def _cell(text: str) -> str:
-    """Return a text that neither ends its cell nor its line, nor is read as HTML."""
+    """Return a text that ends neither its cell nor its line, and is not read as HTML."""
     one_line = " ".join(text.split()).replace("|", "\\|")
     return _TAG.sub("&lt;", one_line)
 
 
 _TITLES = {"alfworld": "ALFWorld", "webshop": "WebShop", "id": "ID"}
 _FEW = 8
-"""pass@k is shown for every k up to this one, then for powers of two and the last."""
+"""pass@k is shown for every k up to this, then for powers of two and the last."""
 
 
 def title_of(name: str) -> str:
-    """Return how a game, benchmark or tier is called in tables."""
+    """Return the title of a game, benchmark or tier in tables."""
     return _TITLES.get(name, name.replace("_", " ").title())
 
 
 def column_title(game: str) -> str:
-    """Return how ``GAME:TIER`` is called in tables."""
+    """Return the title of ``GAME:TIER`` in tables."""
     name, _, tier = game.partition(":")
     return f"{title_of(name)} {title_of(tier)}"
 
@@ -90,13 +89,13 @@ def _decimals(number: int) -> Callable[[float | None], str]:
 
 
 Columns = tuple[tuple[str, str, Callable[[float | None], str]], ...]
-"""Heading, name in ``PlayQuality``, how it is written."""
+"""Heading, name in ``PlayQuality``, format."""
 MOVES: Columns = (
-    ("regret a turn", "mean_regret", _decimals(2)),
+    ("regret per turn", "mean_regret", _decimals(2)),
     ("optimal moves %", "optimal_share", percent),
     ("fatal attempts %", "fatal_share", percent),
     ("fatal turn (median)", "median_fatal_turn", _decimals(1)),
-    ("turns too many, solved", "excess_turns", _decimals(1)),
+    ("excess turns, solved", "excess_turns", _decimals(1)),
 )
 REVEALS: Columns = (
     ("risk above the safest cell, points", "excess_risk", percent),
@@ -105,11 +104,11 @@ REVEALS: Columns = (
 COSTS: Columns = (
     ("turns", "turns", _decimals(1)),
     ("answer tokens", "answer_tokens", _decimals(0)),
-    ("tokens a turn", "answer_tokens_a_turn", _decimals(0)),
+    ("tokens per turn", "answer_tokens_per_turn", _decimals(0)),
     ("prompt tokens", "prompt_tokens", _decimals(0)),
     ("seconds", "seconds", _decimals(1)),
-    ("requests again, in all", "num_retries", _decimals(0)),
-    ("US dollars, in all", "price_usd", _decimals(2)),
+    ("retries, total", "num_retries", _decimals(0)),
+    ("US dollars, total", "price_usd", _decimals(2)),
 )
 
 

@@ -1,6 +1,6 @@
 """The results of an evaluation as one JSON document, and its tables in the paper's layout.
 
-Tables are written from the document alone, so that a stored ``results.json`` gives them again.
+The tables depend on the document only, so a stored ``results.json`` gives the same tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.evaluation.paired_test import holm, paired_test
 from cast_ray.evaluation.scores import (
-    attempts_a_puzzle,
+    attempts_per_puzzle,
     failure_reasons,
     pass_at_k,
     play_quality,
@@ -32,9 +32,9 @@ from cast_ray.evaluation.table_sections import (
     markdown_table,
     pass_table,
     percent,
+    percents,
     quality_table,
     title_of,
-    with_best_bold,
 )
 from cast_ray.statistics import Success
 
@@ -46,26 +46,26 @@ _SHORT = {"sokoban": "Sok.", "minesweeper": "Mine.", "rush_hour": "Rush"}
 def results_document(
     attempts: Sequence[Attempt], *, labels: Sequence[str], games: Sequence[str], seed: int
 ) -> dict[str, Any]:
-    """Return all figures of an evaluation, JSON-able; None = not defined or not known.
+    """Return all figures of an evaluation as JSON values; None = undefined or unknown.
 
-    ``model`` and ``results`` are the first model's; ``models`` holds every one's ``results``,
-    ``pass_at_k``, ``failures`` and ``quality`` by ``GAME:TIER``; ``comparisons`` every two models
-    on every game.
+    ``model`` and ``results`` are the first model's. ``models`` has the ``results``, ``pass_at_k``,
+    ``failures`` and ``quality`` of every model by ``GAME:TIER``, ``comparisons`` every pair of
+    models on every game.
 
     Args:
-        attempts: of all models at all games.
+        attempts: of all models on all games.
         labels: the models, in the order of the tables.
-        games: ``GAME:TIER``, likewise.
+        games: ``GAME:TIER``, in the order of the tables.
         seed: of bootstraps and permutations.
 
     Raises:
-        ConfigError: a model has not played a game, or attempts or puzzles are missing.
+        ConfigError: a model did not play a game, or attempts or puzzles are missing.
     """
     played = {label: {game: _chosen(attempts, label, game) for game in games} for label in labels}
     models = {label: _figures(of_games, seed=seed) for label, of_games in played.items()}
     return {
         "model": labels[0],
-        "attempts": attempts_a_puzzle(
+        "attempts": attempts_per_puzzle(
             [one for of_games in played.values() for chosen in of_games.values() for one in chosen]
         ),
         "results": models[labels[0]]["results"],
@@ -81,7 +81,9 @@ def results_document(
 def _chosen(attempts: Sequence[Attempt], label: str, game: str) -> list[Attempt]:
     chosen = [one for one in attempts if one.model == label and f"{one.game}:{one.tier}" == game]
     if not chosen:
-        raise ConfigError(f"there are no attempts of {label!r} at {game}: evaluate it on that too")
+        raise ConfigError(
+            f"there are no attempts of {label!r} at {game}: evaluate it on that game too"
+        )
     return chosen
 
 
@@ -110,11 +112,11 @@ def _comparisons(
 
 
 def markdown_tables(document: Mapping[str, Any]) -> str:
-    """Return the tables of what ``results_document`` returned, each below a heading.
+    """Return the tables of a ``results_document``, each with a heading.
 
-    Success first, a row a model, as in the paper (tab:main_results); then how they played, what it
-    took, why attempts failed, pass@k, and every two models compared. One of which nothing is
-    defined is left out.
+    The first has the success rates, one row per model as in the paper (tab:main_results). Then come
+    quality of play, effort, reasons of failures, pass@k and comparisons of models. Empty tables are
+    left out.
     """
     k = document["attempts"]
     sections = [
@@ -123,13 +125,13 @@ def markdown_tables(document: Mapping[str, Any]) -> str:
             f"({_number_of_puzzles(document)})",
             _main_table(document),
         ),
-        ("How they played, against the exact solver", quality_table(document, MOVES)),
-        ("How they revealed, by what was open", quality_table(document, REVEALS)),
-        ("What it took, a mean over attempts", quality_table(document, COSTS)),
-        ("Why attempts failed", failure_table(document)),
+        ("Quality of play, compared with the exact solver", quality_table(document, MOVES)),
+        ("Quality of reveals, given what was visible", quality_table(document, REVEALS)),
+        ("Effort, mean over attempts", quality_table(document, COSTS)),
+        ("Failures by reason", failure_table(document)),
         ("pass@k in percent", pass_table(document) if k > 1 else ""),
         (
-            "Paired permutation tests over puzzles; p by Holm over all of this table",
+            "Paired permutation tests over puzzles; Holm's correction over this table",
             comparison_table(document),
         ),
     ]
@@ -156,29 +158,22 @@ def _main_table(document: Mapping[str, Any]) -> str:
                 fmean(model["results"][game]["success"] for game in averaged)
                 for model in models.values()
             ]
-            cells = with_best_bold(means, [percent(mean) for mean in means])
-            columns[f"Average {title_of(tier)}"] = cells
+            columns[f"Average {title_of(tier)}"] = percents(means)
     names = [_with_runs(label, model) for label, model in models.items()]
     rows = [list(row) for row in zip(names, *columns.values(), strict=True)]
     return markdown_table(["model", *columns], rows)
 
 
 def _column(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = percents([result["success"] for result in results])
     return [
         f"{cell} [{percent(result['low'])}, {percent(result['high'])}]"
-        for cell, result in zip(
-            with_best_bold(
-                [result["success"] for result in results],
-                [percent(result["success"]) for result in results],
-            ),
-            results,
-            strict=True,
-        )
+        for cell, result in zip(cells, results, strict=True)
     ]
 
 
 def _by_game(games: Sequence[str]) -> list[str]:
-    """Return ``GAME:TIER`` with the tiers of a game side by side, games in their order."""
+    """Return ``GAME:TIER`` with the tiers of a game next to each other, games in their order."""
     names = [game.partition(":")[0] for game in games]
     return sorted(games, key=lambda game: names.index(game.partition(":")[0]))
 
@@ -190,15 +185,16 @@ def _with_runs(label: str, model: Mapping[str, Any]) -> str:
 def transfer_table(found: Mapping[tuple[str, str | None], Mapping[str, Success]]) -> str:
     """Return the paper's transfer table (tab:ood_domain) in percent, without its column of types.
 
-    A row a method. Under each benchmark stand the agents trained on each game and their average,
-    then the mean of the averages. A method that is not trained has averages alone. One trained on
-    some of the table's games has the average of those, marked with an asterisk and never bold.
+    One row per method. Each benchmark has a column per game the agents were trained on, and their
+    average; the last column is the mean of the averages. A method without training has averages
+    only. A method trained on some of the games has the average of those, with an asterisk and never
+    in bold.
 
     Args:
         found: by (method, game it was trained on; None = not trained), then by benchmark.
 
     Raises:
-        ConfigError: a method is there both trained and not.
+        ConfigError: a method is given both with and without a game.
     """
     check_agents(list(found))
     methods = list(dict.fromkeys(method for method, _ in found))
@@ -211,8 +207,7 @@ def transfer_table(found: Mapping[tuple[str, str | None], Mapping[str, Success]]
         name = title_of(benchmark)
         for game in games:
             values = [_success(found, (method, game), benchmark) for method in methods]
-            cells = with_best_bold(values, [percent(value) for value in values])
-            columns[f"{name}: {_SHORT.get(game, title_of(game))}"] = cells
+            columns[f"{name}: {_SHORT.get(game, title_of(game))}"] = percents(values)
         averages.append([_average(found, method, benchmark) for method in methods])
         columns[f"{name}: Average"] = _average_column(averages[-1], partial)
     if len(benchmarks) > 1:
@@ -221,17 +216,17 @@ def transfer_table(found: Mapping[tuple[str, str | None], Mapping[str, Success]]
     rows = [list(row) for row in zip(methods, *columns.values(), strict=True)]
     table = markdown_table(["Method", *columns], rows)
     if any(partial):
-        table += f"\n\n{_PARTIAL} of fewer agents than the table has games"
+        table += f"\n\n{_PARTIAL} average over some of the games only"
     return table
 
 
 def check_agents(agents: Sequence[tuple[str, str | None]]) -> None:
-    """Raise ConfigError where a method stands both with a game and without one."""
+    """Raise ConfigError if a method is given both with and without a game."""
     for method, _ in agents:
         if (method, None) in agents and sum(one == method for one, _ in agents) > 1:
             raise ConfigError(
-                f"{method!r} stands both with and without a game: give METHOD=MODEL for a model "
-                "that is not trained, or METHOD/GAME=MODEL for every game"
+                f"{method!r} is given both with and without a game: give METHOD=MODEL for a model "
+                "without training, or METHOD/GAME=MODEL for every game"
             )
 
 
@@ -249,7 +244,7 @@ def _success(found: _Found, agent: tuple[str, str | None], benchmark: str) -> fl
 
 
 def _average(found: _Found, method: str, benchmark: str) -> float | None:
-    """Return the mean over a method's agents; None where one was not evaluated."""
+    """Return the mean over a method's agents; None if one was not evaluated."""
     return _mean_of_all([_success(found, one, benchmark) for one in found if one[0] == method])
 
 
@@ -259,11 +254,10 @@ def _mean_of_all(values: Sequence[float | None]) -> float | None:
 
 
 def _average_column(values: Sequence[float | None], partial: Sequence[bool]) -> list[str]:
-    pairs = list(zip(values, partial, strict=True))
-    return with_best_bold(
-        [None if is_partial else value for value, is_partial in pairs],
-        [
-            percent(value) + _PARTIAL * (is_partial and value is not None)
-            for value, is_partial in pairs
-        ],
+    cells = percents(
+        [None if is_partial else value for value, is_partial in zip(values, partial, strict=True)]
     )
+    return [
+        cell if value is None or not is_partial else percent(value) + _PARTIAL
+        for cell, value, is_partial in zip(cells, values, partial, strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""What an evaluation plays: held-out puzzles of games, and the tasks of benchmarks."""
+"""What an evaluation plays: held-out puzzles of games and the tasks of benchmarks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from dataclasses import dataclass, replace
 
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import make_boards, read_boards
-from cast_ray.envs.registry import BENCHMARKS, tiers_of
+from cast_ray.envs.environment import Environment
+from cast_ray.envs.registry import BENCHMARKS, make_environment, tiers_of
 from cast_ray.errors import ConfigError
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.runs.remote_directories import PathOrUri
+from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.runs.remote_run import is_run, readable_copy
 from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.runs.uris import PathOrUri
+from solver_actors.oracle import Oracle
 from solver_actors.registry import StartSolver
 
 DEFAULT_TIER = "id"
 _NUM_BOARDS = 200
-"""Of each game and tier."""
+"""Default number of puzzles per game and tier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +29,12 @@ class GameTier:
     """One column of the result table."""
 
     game: str
-    """Or a benchmark."""
+    """A game or a benchmark."""
     tier: str
 
     @classmethod
     def parse(cls, text: str) -> GameTier:
-        """Read ``GAME`` or ``GAME:TIER``; without a tier it is ``id``, or the first there is.
+        """Parse ``GAME`` or ``GAME:TIER``; the default tier is ``id``, or the game's first.
 
         Raises:
             ConfigError: there is no such game or tier.
@@ -45,12 +48,12 @@ class GameTier:
 
     @property
     def turn_budget(self) -> int:
-        """Turns an episode."""
+        """Turns per episode."""
         return tiers_of(self.game)[self.tier].turn_budget
 
     @property
     def file_name(self) -> str:
-        """For files about it."""
+        """Name for files and folders."""
         return f"{self.game}-{self.tier}"
 
     def __str__(self) -> str:
@@ -58,7 +61,7 @@ class GameTier:
 
 
 def parse_games(text: str) -> list[GameTier]:
-    """Read ``GAME[:TIER],…``.
+    """Parse ``GAME[:TIER],…``.
 
     Raises:
         ConfigError: one of them does not exist, or is named twice.
@@ -75,11 +78,16 @@ def parse_games(text: str) -> list[GameTier]:
 def evaluation_puzzles(
     which: GameTier, config: TrainConfig, *, limit: int | None, seen: Set[str]
 ) -> list[Puzzle]:
-    """Return what is played: of a game ``limit`` puzzles, 200 for None; of a benchmark at most so
-    many, all for None.
+    """Return the puzzles to play.
+
+    Args:
+        which: game or benchmark, and tier.
+        config: of the evaluated model.
+        limit: number of puzzles; None = 200 of a game, all of a benchmark.
+        seen: ids of puzzles to leave out.
 
     Raises:
-        PuzzleError, EnvironmentSetupError: they cannot be made or read.
+        PuzzleError, EnvironmentSetupError: they cannot be generated or read.
     """
     if which.game in BENCHMARKS:
         return BENCHMARKS[which.game].puzzles(which.tier)[:limit]
@@ -89,9 +97,9 @@ def evaluation_puzzles(
 def evaluation_boards(
     which: GameTier, config: TrainConfig, *, limit: int, seen: Set[str]
 ) -> list[Puzzle]:
-    """Return puzzles of a game and tier, none of them seen in training up to symmetry."""
+    """Return puzzles of a game and tier that were not seen in training, up to symmetry."""
     is_own = (which.game, which.tier) == (config.game, config.tier)
-    if is_own and config.puzzles.file:  # which has the run's own tier alone
+    if is_own and config.puzzles.file:  # the file has this tier only
         settings = replace(config.puzzles, num_held_out=limit, num_validation=1, num_train=1)
         return make_boards(which.game, which.tier, settings, exclude=seen).held_out
     return build_puzzles(
@@ -104,9 +112,25 @@ def evaluation_boards(
     )
 
 
+def environment_of(
+    spec: EpisodeSpec, oracle: Oracle, *, deadlock_ends_episode: bool
+) -> Environment:
+    """Return the environment of an episode.
+
+    Args:
+        spec: the episode.
+        oracle: has the solver that proves deadlocks.
+        deadlock_ends_episode: whether a state that the solver proves lost ends the episode.
+    """
+    puzzle = spec.puzzle
+    prover = oracle.prover(puzzle.game, puzzle.board) if deadlock_ends_episode else None
+    is_dead = None if prover is None else prover.is_dead
+    return make_environment(puzzle, turn_budget=spec.turn_budget, is_dead=is_dead)
+
+
 def seen_in_training(model: PathOrUri) -> set[str]:
-    """Return the ids of the puzzles that a run trained and validated on; none for a mere model."""
+    """Return the ids of a run's training and validation puzzles; none for a model directory."""
     if not is_run(model):
         return set()
-    boards = read_boards(RunDirectory.existing(readable_copy(model, rooms=["puzzles"])).puzzles)
+    boards = read_boards(RunDirectory.existing(readable_copy(model, folders=["puzzles"])).puzzles)
     return {puzzle.puzzle_id for puzzle in (*boards.train, *boards.validation)}

@@ -1,4 +1,4 @@
-"""``cast-ray transfer``: the paper's transfer table (tab:ood_domain), by one command."""
+"""``cast-ray transfer``: evaluates models for the paper's transfer table (tab:ood_domain)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import read_attempts
-from cast_ray.evaluation.endpoint.config import Patience, Prices
 from cast_ray.evaluation.evaluate import Evaluation, evaluate
-from cast_ray.evaluation.models import parse_models
+from cast_ray.evaluation.models import EvaluatedModel, parse_models
 from cast_ray.evaluation.scores import success_of
 from cast_ray.evaluation.tables import check_agents, transfer_table
-from cast_ray.evaluation.tasks import parse_games
+from cast_ray.evaluation.tasks import GameTier, parse_games
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import check_game_name
 from cast_ray.runs.report.terminal import TrainProgress
@@ -20,19 +19,12 @@ from cast_ray.statistics import Success
 
 
 def parse_transfer(
-    texts: Sequence[str],
-    overrides: Sequence[str],
-    *,
-    benchmarks: str,
-    attempts: int,
-    limit: int | None,
-    patience: Patience,
-    prices: Prices,
-) -> Evaluation:
-    """Read what ``METHOD[/GAME]=MODEL`` name; labels are what stands in front.
+    texts: Sequence[str], overrides: Sequence[str], *, benchmarks: str
+) -> tuple[list[EvaluatedModel], list[GameTier]]:
+    """Parse ``METHOD[/GAME]=MODEL`` arguments; labels are the parts before the equals sign.
 
     Raises:
-        CastRayError: one of them is of another form, or no such model, game or benchmark exists.
+        CastRayError: one has another form, or there is no such model, game or benchmark.
     """
     labels, models = [], []
     for text in texts:
@@ -48,19 +40,12 @@ def parse_transfer(
     tiers = parse_games(benchmarks)
     names = [which.game for which in tiers]
     if len(set(names)) < len(names):
-        raise ConfigError(f"--benchmarks {benchmarks}: give one tier of each, the table has one")
-    return Evaluation(
-        models=tuple(parse_models(models, overrides, labels=labels)),
-        games=tuple(tiers),
-        attempts=attempts,
-        limit=limit,
-        patience=patience,
-        prices=prices,
-    )
+        raise ConfigError(f"--benchmarks {benchmarks}: give one tier of each; the table has one")
+    return parse_models(models, overrides, labels=labels), tiers
 
 
 def source_of(label: str) -> tuple[str, str | None]:
-    """Return method and game of a label; the game is None where it names none.
+    """Return method and game of a label; the game is None if the label has none.
 
     Raises:
         ConfigError: there is no such game.
@@ -73,7 +58,7 @@ def source_of(label: str) -> tuple[str, str | None]:
 
 
 def evaluate_transfer(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
-    """Evaluate, and return the transfer table above all others; it is in ``transfer.md`` too."""
+    """Evaluate, write ``transfer.md``, and return the transfer table followed by all others."""
     tables = evaluate(plan, out=out, progress=progress)
     attempts = read_attempts(out / "attempts.parquet")
     found: dict[tuple[str, str | None], dict[str, Success]] = {}

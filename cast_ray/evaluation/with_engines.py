@@ -1,6 +1,6 @@
-"""Trained models on the puzzles of an evaluation: our engines and env runners, on Ray.
+"""Trained models on the puzzles of an evaluation, with our engines and env runners on Ray.
 
-Every group is on disk before it counts, so a second start plays what is missing and no more.
+Every group is on disk before it counts, so a second start plays only what is missing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.rollout.specs import episode_groups, evaluation_sampling
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
-from cast_ray.runs.remote_directories import PathOrUri
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import read_table
+from cast_ray.runs.uris import PathOrUri
 from cast_ray.training.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """The puzzles of one game and tier, and where their trajectories are kept."""
+    """The episodes of one game and tier, and the folder of their trajectories."""
 
     which: GameTier
     groups: tuple[list[EpisodeSpec], ...]
@@ -44,21 +44,21 @@ class Play:
         seed: int,
         folder: Path,
     ) -> Play:
-        """Return what is to be played; equal seeds, equal episodes."""
+        """Return the episodes to play; equal seeds give equal episodes."""
         groups = episode_groups(puzzles, attempts=attempts, step=0, seed=seed, purpose="evaluation")
         return cls(which=which, groups=tuple(groups), folder=folder)
 
     def file(self, group: list[EpisodeSpec]) -> Path:
-        """Return where a group is kept once it is played."""
+        """Return the file of a played group."""
         return self.folder / f"group-{group[0].group:05d}.parquet"
 
     @property
     def is_played(self) -> bool:
-        """Whether nothing is left to play."""
+        """Whether all groups are played."""
         return all(self.file(group).is_file() for group in self.groups)
 
     def stored(self) -> pa.Table:
-        """Return the trajectories of a tier that is played, by group and episode."""
+        """Return the trajectories of a played tier, by group and episode."""
         tables = [read_table(self.file(group), SCORED_SCHEMA) for group in self.groups]
         return pa.concat_tables(tables)
 
@@ -71,17 +71,17 @@ def play_with_engines(
     label: str,
     progress: TrainProgress,
 ) -> Mapping[GameTier, pa.Table]:
-    """Return the trajectories of all plays; engines start only if something is left to play.
+    """Return the trajectories of all plays; engines start only if something is missing.
 
     Args:
-        model_dir: whose weights the engines load.
-        plays: what is played.
+        model_dir: directory of the weights.
+        plays: what to play.
         config: engine, sampling and budgets.
-        label: of the model, for the terminal.
+        label: the model's name for the terminal.
         progress: shown to the user.
 
     Raises:
-        EngineError, RemoteTimeout, ActorLostError: it could not be played.
+        EngineError, RemoteTimeout, ActorLostError: playing failed.
     """
     left = [play for play in plays if not play.is_played]
     if left:

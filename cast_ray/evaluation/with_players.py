@@ -1,21 +1,23 @@
-"""Built-in players on an evaluation's puzzles, one attempt after the other, in this process."""
+"""Built-in players on the puzzles of an evaluation, one attempt at a time, in this process."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cast_ray.envs.environment import Environment, EnvironmentTurn
-from cast_ray.envs.registry import make_environment
 from cast_ray.evaluation.attempts import Attempt
-from cast_ray.evaluation.build_attempts import AttemptName, judged
+from cast_ray.evaluation.build_attempts import scored_attempt
+from cast_ray.evaluation.tasks import environment_of
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.text import FENCE
 from cast_ray.rollout.chat_episode import ChatEpisode
+from cast_ray.rollout.episode import EpisodeSpec
+from cast_ray.rollout.specs import episode_groups
 from cast_ray.seeds import derive_seed
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player
-from solver_actors.registry import has_deadlocks
 from solver_actors.scoring import Scorer
 
 _ORACLE_BYTES = 2**30
@@ -35,55 +37,45 @@ def play_with_player(
     """Return a player's attempts, ordered by puzzle and attempt; equal seeds, equal attempts.
 
     Args:
-        name: of the player, as ``Player`` takes it.
+        name: the player, as ``Player`` takes it.
         puzzles: of one game and tier.
-        label: of the player in tables.
-        turn_budget: turns an episode.
-        attempts: at each puzzle.
-        seed: of the evaluation.
-        deadlock_ends_episode: whether an episode ends in a state that the solver proves lost.
-        on_puzzle: is told how many puzzles are done, of how many.
+        label: the player's name in tables.
+        turn_budget: turns per episode.
+        attempts: number at each puzzle.
+        seed: the evaluation's.
+        deadlock_ends_episode: whether a state that the solver proves lost ends the episode.
+        on_puzzle: called with ``(done, total)`` after each puzzle.
 
     Raises:
-        ConfigError: there is no such player, or it cannot play this.
+        ConfigError: there is no such player, or it cannot play this game.
     """
     oracle = Oracle(max_bytes=_ORACLE_BYTES)
     player, scorer = Player(name, oracle), Scorer(oracle)
+    groups = episode_groups(puzzles, attempts=attempts, step=0, seed=seed, purpose="evaluation")
     found: list[Attempt] = []
-    for group, puzzle in enumerate(puzzles):
-        player.check_plays(puzzle.game)
-        is_dead = None
-        if deadlock_ends_episode and has_deadlocks(puzzle.game):
-            is_dead = oracle.solver(puzzle.game, puzzle.board).is_dead
-        for attempt in range(attempts):
-            environment = make_environment(puzzle, turn_budget=turn_budget, is_dead=is_dead)
-            episode_seed = derive_seed(seed, "evaluation", 0, group, attempt)
+    for num_done, group in enumerate(groups, start=1):
+        player.check_plays(group[0].puzzle.game)
+        for spec in group:
+            spec = replace(spec, turn_budget=turn_budget)
+            environment = environment_of(spec, oracle, deadlock_ends_episode=deadlock_ends_episode)
             try:
-                played = _play(player, puzzle.game, environment, seed=episode_seed)
+                played = _play(player, spec, environment)
             finally:
                 environment.close()
-            found.append(
-                judged(
-                    played,
-                    scorer,
-                    AttemptName(
-                        model=label, run=0, puzzle=puzzle, group=group, attempt=attempt,
-                        seed=episode_seed, turn_budget=turn_budget,
-                    ),
-                )
-            )  # fmt: skip
-        on_puzzle(group + 1, len(puzzles))
+            found.append(scored_attempt(played, spec, scorer, model=label))
+        on_puzzle(num_done, len(puzzles))
     return found
 
 
-def _play(player: Player, game: str, environment: Environment, *, seed: int) -> ChatEpisode:
+def _play(player: Player, spec: EpisodeSpec, environment: Environment) -> ChatEpisode:
     started = time.perf_counter()
     environment.start()
     states = [environment.state()]
     answers: list[str] = []
     turns: list[EnvironmentTurn] = []
     while not turns or not turns[-1].end_reason:
-        action = player.action(game, environment, seed=derive_seed(seed, "turn", len(turns)))
+        turn_seed = derive_seed(spec.seed, "turn", len(turns))
+        action = player.action(spec.puzzle.game, environment, seed=turn_seed)
         answers.append(f"{FENCE}{action}{FENCE}")
         turns.append(environment.step(answers[-1]))
         states.append(turns[-1].state)

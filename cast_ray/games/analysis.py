@@ -1,8 +1,6 @@
-"""What exact solvers say about boards, as values, and who can be asked for it.
+"""What exact solvers say about boards, who can be asked for it, and what a player may see.
 
-Whoever serves boards asks an ``Analyst`` and never learns where its solvers run.
-
-A board as a player may see it: rows of symbols for a drawing, and the policy's own text.
+The service asks an ``Analyst`` and does not know where its solvers run.
 """
 
 from __future__ import annotations
@@ -11,44 +9,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cast_ray.games.game import Game
-from cast_ray.games.minesweeper import Minesweeper, MinesweeperState
-from cast_ray.games.rush_hour import RushHour
-from cast_ray.games.rush_hour_board import SIDE
-from cast_ray.games.sokoban import Sokoban
-from cast_ray.games.text import members
-
-MineProbabilities = tuple[tuple[float | None, ...], ...]
-"""``[rows][columns]`` exact chance of a mine in each hidden cell; None where a cell is open."""
+from cast_ray.games.game import CellRisks, Game
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """What a solver says about one board.
 
-    In Minesweeper ``cost``, ``action_costs``, ``line`` and ``teacher`` are of the true board and
-    so privileged: they are told of finished games alone. None of them = not told, or not asked for.
+    Where a game hides part of its state, ``cost``, ``action_costs``, ``line`` and ``teacher`` are
+    of the true state and so privileged: only finished episodes get them. None = withheld, or not
+    asked for.
     """
 
     cost: float | None
-    """In the game's moves; ``inf`` = infinite, NaN = unknown, None = not told."""
+    """In the game's moves; ``inf`` = infinite, NaN = unknown, None = withheld."""
     action_costs: Mapping[str, float] | None
-    """Cost after each scored action, in the game's canonical order; None = not told, or the board
-    is too large for the solver."""
+    """Cost after each scored action, in the game's canonical order; None = withheld, or the
+    board is too large for the solver."""
     best: str | None
-    """The first action of least cost; None at cost 0, infinite or unknown. In Minesweeper the next
-    action of the peek-free solver: where nothing privileged is told, whatever the cost, so that
-    its absence says nothing; None out of budget."""
+    """The first action of least cost; None at cost 0, infinite or unknown. Where a game hides part
+    of its state and costs are withheld, what ``SolverEntry.next_action`` does, whatever the
+    cost, so that a missing action reveals nothing."""
     line: tuple[str, ...] | None
-    """One way to the goal, by best actions: in unit moves an optimal one. In Minesweeper what the
-    peek-free solver does to the end. None where the cost is infinite or unknown, where following
-    it took too long, or nobody asked."""
+    """One way to the goal, as ``SolverEntry.next_action`` goes: an optimal one where each move
+    costs one. None where the cost is infinite or unknown, where following it took too long, or if
+    not asked for."""
     teacher: Mapping[str, float] | None
     """Soft-optimal probability of each scored action; None in a decided game, where a cost is
-    unknown, or nobody asked."""
-    mine_probabilities: MineProbabilities | None
-    """Minesweeper, from what is open and the number of mines alone; None in other games, in a lost
-    one, on boards above the solver's 64 cells, and where its search ran out of budget."""
+    unknown, or if not asked for."""
+    cell_risks: CellRisks | None
+    """What a player can know about hidden cells (``SolverEntry.cell_risks``); None in games without
+    risk, in lost episodes, on boards too large for the solver, and out of its budget."""
 
 
 class Analyst(Protocol):
@@ -63,33 +54,35 @@ class Analyst(Protocol):
         temperature: float | None = None,
         with_line: bool = False,
     ) -> Sequence[Analysis]:
-        """Return one analysis a board, in their order.
+        """Return one analysis per board, in their order.
 
         Args:
             game: name of the game.
             boards: texts of ``Game.encode``, at least one, all of one layout.
-            privileged: whether Minesweeper's true board may be looked at; other games have nothing
-                to hide, and it changes nothing there.
-            temperature: of the soft-optimal teacher, in the game's moves, > 0; None = not asked.
+            privileged: whether the true state may be used; changes nothing in a game that hides
+                nothing.
+            temperature: of the soft-optimal teacher, in the game's moves, > 0; None = no teacher.
             with_line: whether to follow the best actions to the goal.
 
         Raises:
             PuzzleError: a board is broken, or of another layout than the first.
             ConfigError: there is no such game.
             RemoteTimeout: no answer in time.
-            ActorLostError: whoever answers is gone for good.
+            ActorLostError: the process that answers does not come back.
         """
         ...
 
-    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
-        """Return what a Minesweeper board says by what is seen of it alone: nothing privileged.
+    async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
+        """Return what can be said from what a player sees alone: nothing privileged.
 
         Args:
-            rows: ``.`` hidden, ``F`` flag, ``0`` to ``8`` open; flags are no evidence.
-            num_mines: mines of the whole board.
+            game: name of a game that hides part of its state.
+            rows: as ``Game.visible_rows`` returns them.
+            num_hidden: how many ``Game.hidden_cells`` the board has.
 
         Raises:
-            PuzzleError: the rows are no board, or no layout agrees with them.
+            PuzzleError: the rows are no board, or no state looks like this.
+            ConfigError: the game has no solver that reads such rows.
             RemoteTimeout, ActorLostError: as in ``analyse``.
         """
         ...
@@ -105,21 +98,17 @@ class Analyst(Protocol):
         ...
 
 
-_WITHOUT_MINES = str.maketrans("+f", ".F")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleBoard:
     """One state, without what is hidden from the player."""
 
     rows: tuple[str, ...]
-    """One text a row: Sokoban's and Rush Hour's symbols; Minesweeper's ``. F 0-8 *``, never the
-    layout; of any other game the lines of ``text``."""
+    """One text per row (``Game.visible_rows``)."""
     text: str
     """What the policy sees (``Game.observe``)."""
     mines: tuple[tuple[int, int], ...] | None
-    """Minesweeper: (row, column) of every mine, once the game is over; None before, and in other
-    games."""
+    """What was hidden (``Game.hidden_cells``), once the episode is over; None before, and in games
+    that hide nothing."""
 
 
 def visible_board(game: Game[Any], state: Any, *, is_over: bool) -> VisibleBoard:
@@ -130,21 +119,8 @@ def visible_board(game: Game[Any], state: Any, *, is_over: bool) -> VisibleBoard
         state: of that game.
         is_over: whether the episode has ended, by the rules or otherwise: nothing is hidden then.
     """
-    text = game.observe(state)
-    mines = None
-    if game.name == Minesweeper.name:
-        rows = game.encode(state).translate(_WITHOUT_MINES).split("\n")
-        mines = _mines(state) if is_over else None
-    elif game.name == RushHour.name:
-        line = game.encode(state)
-        rows = [line[start : start + SIDE] for start in range(0, len(line), SIDE)]
-    elif game.name == Sokoban.name:
-        rows = game.encode(state).split("\n")
-    else:
-        rows = text.split("\n")
-    return VisibleBoard(rows=tuple(rows), text=text, mines=mines)
-
-
-def _mines(state: MinesweeperState) -> tuple[tuple[int, int], ...]:
-    layout = state.layout
-    return tuple(divmod(cell, layout.cols) for cell in members(layout.mines))
+    return VisibleBoard(
+        rows=game.visible_rows(state),
+        text=game.observe(state),
+        mines=game.hidden_cells(state) if is_over else None,
+    )

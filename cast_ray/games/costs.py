@@ -1,7 +1,7 @@
 """What a cost-to-go can be: exact, infinite or unknown, and how each is stored.
 
-Stored, a cost is an integer beside its status, null where the status is not ``exact``. In
-calculations it is one float: ``inf`` = infinite, NaN = unknown.
+A file holds an integer and a status; the integer is null unless the status is ``exact``.
+Calculations use one float: ``inf`` = infinite, NaN = unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def status_of(cost: float) -> str:
 
 
 def stored_cost(cost: float) -> int | None:
-    """Return a cost as it is stored beside its status: None where it is not exact."""
+    """Return the integer that is stored for a cost: None unless it is exact."""
     return int(cost) if math.isfinite(cost) else None
 
 
@@ -31,11 +31,11 @@ def cost_as_float(stored: int | None, status: str) -> float:
     return math.inf if status == INFINITE else math.nan
 
 
-ToldCost = int | Literal["dead", "unknown"]
-"""A cost as people and JSON are told it."""
+JsonCost = int | Literal["dead", "unknown"]
+"""A cost as JSON has it."""
 
 
-def told_cost(cost: float) -> ToldCost:
+def json_cost(cost: float) -> JsonCost:
     """Return a number of moves, ``dead`` or ``unknown`` for a cost as a float."""
     if math.isnan(cost):
         return "unknown"

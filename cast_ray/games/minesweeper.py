@@ -1,34 +1,49 @@
-"""Minesweeper: rules and text. A set of cells is one number, bit ``row * cols + column``.
+"""Minesweeper: rules, texts, and the facts about a game that hides its mines.
 
 The first click is opened before the policy acts. A state holds the true mines; ``observe`` never
 shows them. Flags are marks and nothing more, but flood fill leaves flagged cells closed.
-
-Minesweeper boards from coordinates instead of text: a layout, and its start.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.game import Effect, ParseFailure, Status, Tier, Transition
+from cast_ray.games.game import (
+    ActionRisk,
+    CellRisks,
+    Effect,
+    Game,
+    ParseFailure,
+    Status,
+    Tier,
+    Transition,
+)
+from cast_ray.games.minesweeper_board import (
+    MinesweeperLayout,
+    MinesweeperState,
+    check_size,
+    opened_by,
+)
+from cast_ray.games.minesweeper_json import MINEFIELD_KEYS, read_minefield
 from cast_ray.games.text import (
     cell_set,
     check_grid,
+    grid_rows,
     last_fenced_block,
     members,
     neighbors,
+    place_of,
     smallest_form,
 )
+from cast_ray.games.wording import GameWording
 
 SYMBOLS = ".+fF012345678*"
 """Hidden safe cell, hidden mine, flag on a safe cell, flag on a mine, counts, the mine hit."""
-
-MAX_CELLS = 1024
-"""A larger board is refused: sets of its cells would be numbers too long to work with."""
 
 _HIDDEN = (".+", "fF")
 """What a closed cell is written as, by whether it carries a flag and whether it holds a mine."""
@@ -36,34 +51,16 @@ _ACTION = re.compile(r"\b(reveal|flag)\s+([0-9]+)\s+([0-9]+)\b", re.IGNORECASE)
 _CANONICAL = re.compile(r"(reveal|flag) (0|[1-9][0-9]*) (0|[1-9][0-9]*)")
 _MAX_DIGITS = 9
 """A longer number is beyond every board; Python refuses to read one of thousands of digits."""
+_WITHOUT_MINES = str.maketrans("+f", ".F")
 _EXPECTED = "End with ```reveal R C``` or ```flag R C```, R the row and C the column."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MinesweeperLayout:
-    """What never changes."""
-
-    rows: int
-    cols: int
-    mines: int
-    """Set of cells."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MinesweeperState:
-    """One position of a board. ``revealed`` and ``flags`` have no cell in common."""
-
-    layout: MinesweeperLayout
-    revealed: int
-    """Set of open cells; a mine among them is the one that was hit."""
-    flags: int
-    """Set of cells."""
-
-
-class Minesweeper:
+class Minesweeper(Game[MinesweeperState]):
     """The rules of Minesweeper as a ``Game``."""
 
     name = "minesweeper"
+    has_hidden_state = True
+    json_keys = MINEFIELD_KEYS
     rules = (
         "You play Minesweeper. Reveal every cell without a mine. Symbols: . hidden, F your flag, "
         "0 to 8 number of mines in the up to 8 cells around, * a mine that you hit, which loses. "
@@ -90,6 +87,38 @@ class Minesweeper:
             ("mini-unseen", 5, 5, 14),
         )
     }
+    wording = GameWording(
+        letter="K",
+        unit="reveal",
+        infinite="solver loses",
+        infinite_style="loses",
+        lost="hit a mine",
+        failure="mine",
+        hidden="the mines",
+        meaning=(
+            "the number of reveals that the peek-free solver would still need on this board, and "
+            "1 more for each flag on a safe cell"
+        ),
+        along_game=(
+            "the reveals that the peek-free solver would still need. “Solver loses” means that it "
+            "would hit a mine from there: no proof, because another guess may win."
+        ),
+        of_start=(
+            "the reveals that the peek-free solver needs. Boards on which it loses are left out."
+        ),
+        one_away="a flag on a safe cell",
+        to_infinite="; a turn to a mine, or to a board on which the solver loses, costs all of K",
+        from_infinite=(
+            "; a guess that comes out well where the solver loses earns the K it leads to, and "
+            "if it wins the number of safe cells"
+        ),
+        harmful=(
+            "it put a flag on a safe cell, or led from where the solver wins to a mine or to where "
+            "it loses"
+        ),
+        mean_advantage="Reveals gained by a turn; the solver’s own play gains 1.",
+        failures="Ended because a mine was hit.",
+    )
 
     def decode(self, text: str) -> MinesweeperState:
         """Read a board: rows of ``SYMBOLS`` joined by newlines (one more at the end is allowed).
@@ -115,14 +144,11 @@ class Minesweeper:
         return "\n".join(_lines(state))
 
     def observe(self, state: MinesweeperState) -> str:
-        """Return the board as the policy may see it, under and beside the numbers of its cells."""
+        """Return the board as the policy may see it, with the numbers of its rows and columns."""
         layout = state.layout
-        visible = str.maketrans("+f", ".F")
         width = max(len(str(layout.rows - 1)), len(str(layout.cols - 1)))
         header = ["", *map(str, range(layout.cols))]
-        table = [header] + [
-            [str(row), *line.translate(visible)] for row, line in enumerate(_lines(state))
-        ]
+        table = [header] + [[str(row), *line] for row, line in enumerate(self.visible_rows(state))]
         return "\n".join(" ".join(entry.rjust(width) for entry in line) for line in table)
 
     def parse(self, answer: str) -> str | ParseFailure:
@@ -166,7 +192,7 @@ class Minesweeper:
             return _illegal(
                 state, f"{action}: that cell carries your flag, which {lifting} takes away."
             )
-        return _changed(replace(state, revealed=state.revealed | _opened_by(state, cell)))
+        return _changed(replace(state, revealed=state.revealed | opened_by(state, cell)))
 
     def status(self, state: MinesweeperState) -> Status:
         """Return LOST when a mine is open, WON when every other cell is."""
@@ -195,21 +221,46 @@ class Minesweeper:
         """Return the smallest text over the 8 symmetries of the mines and the open cells."""
         return smallest_form(_lines(replace(state, flags=0)))
 
+    def visible_rows(self, state: MinesweeperState) -> tuple[str, ...]:
+        """Return the rows without the mines: ``. F 0-8``, and ``*`` for the one that was hit."""
+        return tuple(line.translate(_WITHOUT_MINES) for line in _lines(state))
 
-def check_size(rows: int, cols: int) -> None:
-    """Raise PuzzleError if a board of this size has no cell, or more than ``MAX_CELLS``."""
-    if rows < 1 or cols < 1:
-        raise PuzzleError(f"a board of {rows} rows and {cols} columns has no cell: use at least 1")
-    if rows * cols > MAX_CELLS:
-        raise PuzzleError(
-            f"a Minesweeper board of {rows} rows and {cols} columns has {rows * cols} cells, and "
-            f"the game takes at most {MAX_CELLS}: use a smaller one"
-        )
+    def hidden_cells(self, state: MinesweeperState) -> tuple[tuple[int, int], ...]:
+        """Return (row, column) of every mine."""
+        return tuple(divmod(cell, state.layout.cols) for cell in members(state.layout.mines))
 
+    def rescue_value(self, board: str) -> float:
+        """Return the number of safe cells: the most reveals that a win can take."""
+        return sum(symbol not in "+F*\n" for symbol in board)
 
-def num_safe_cells(board: str) -> int:
-    """Return how many cells of a board, as ``encode`` writes it, hold no mine."""
-    return sum(symbol not in "+F*\n" for symbol in board)
+    def risk_of(self, risks: CellRisks, action: str) -> ActionRisk | None:
+        """Return the risk of a reveal; None for a flag, and for a cell that is not hidden."""
+        match = _CANONICAL.fullmatch(action)
+        if match is None or match[1] != "reveal":
+            return None
+        row, col = int(match[2]), int(match[3])
+        if row >= len(risks) or col >= len(risks[0]) or (loss := risks[row][col]) is None:
+            return None
+        safest = min(risk for line in risks for risk in line if risk is not None)
+        return ActionRisk(loss=loss, excess=loss - safest)
+
+    def is_mark(self, action: str) -> bool:
+        """Return whether an action sets or lifts a flag."""
+        return action.startswith("flag")
+
+    def dimensions(self, state: MinesweeperState) -> tuple[int, int, int]:
+        """Return rows, columns and mines."""
+        return state.layout.rows, state.layout.cols, state.layout.mines.bit_count()
+
+    def start_fault(self, state: MinesweeperState) -> str:
+        """Return what is wrong unless the first click is open and no flag is set."""
+        if state.flags or not state.revealed:
+            return "a start has its first click open and no flag: open a cell, take flags away"
+        return ""
+
+    def from_json(self, request: Mapping[str, Any]) -> MinesweeperState:
+        """Return the state that ``MINEFIELD_KEYS`` describe; see ``read_minefield``."""
+        return read_minefield(request)
 
 
 def action_on(layout: MinesweeperLayout, verb: str, cell: int) -> str:
@@ -226,22 +277,6 @@ def _on_every_cell(layout: MinesweeperLayout, verb: str) -> tuple[str, ...]:
     return tuple(action_on(layout, verb, cell) for cell in range(layout.rows * layout.cols))
 
 
-def _opened_by(state: MinesweeperState, cell: int) -> int:
-    """Return the set of cells that a reveal opens: from a 0 on, all closed ones without a flag."""
-    layout = state.layout
-    around = neighbors(layout.rows, layout.cols)
-    opened = 1 << cell
-    unvisited = [] if layout.mines & opened else [cell]
-    while unvisited:
-        neighborhood = around[unvisited.pop()]
-        if neighborhood & layout.mines:
-            continue
-        fresh = neighborhood & ~(state.revealed | state.flags | opened)
-        opened |= fresh
-        unvisited += members(fresh)
-    return opened
-
-
 def _check_cells(grid: str, layout: MinesweeperLayout) -> None:
     """Raise PuzzleError unless open cells show the truth, one mine at most, and a cell is safe."""
     num_hit = 0
@@ -249,13 +284,13 @@ def _check_cells(grid: str, layout: MinesweeperLayout) -> None:
         num_hit += symbol == "*"
         if num_hit > 1:
             raise PuzzleError(
-                f"a second mine that was hit (*) at {_place(cell, layout.cols)}: the first ends "
+                f"a second mine that was hit (*) at {place_of(cell, layout.cols)}: the first ends "
                 "the game, so keep one"
             )
         if symbol.isdigit() and symbol != truth:
             raise PuzzleError(
-                f"the count {symbol} at {_place(cell, layout.cols)} is wrong: the number of mines "
-                f"around it is {truth}"
+                f"the count {symbol} at {place_of(cell, layout.cols)} is wrong: {truth} mines "
+                "are around it"
             )
     if layout.mines.bit_count() == len(grid):
         raise PuzzleError(
@@ -280,11 +315,7 @@ def _lines(state: MinesweeperState) -> list[str]:
         symbol if revealed >> cell & 1 else _HIDDEN[flags >> cell & 1][layout.mines >> cell & 1]
         for cell, symbol in enumerate(_open_symbols(layout))
     )
-    return [text[start : start + layout.cols] for start in range(0, len(text), layout.cols)]
-
-
-def _place(cell: int, cols: int) -> str:
-    return f"row {cell // cols}, column {cell % cols}"
+    return grid_rows(text, layout.cols)
 
 
 def _changed(state: MinesweeperState) -> Transition[MinesweeperState]:
@@ -293,64 +324,3 @@ def _changed(state: MinesweeperState) -> Transition[MinesweeperState]:
 
 def _illegal(state: MinesweeperState, feedback: str) -> Transition[MinesweeperState]:
     return Transition(state=state, effect=Effect.ILLEGAL, feedback=feedback)
-
-
-_MINESWEEPER = Minesweeper()
-
-
-def mined_layout(rows: int, cols: int, mines: Iterable[tuple[int, int]]) -> MinesweeperLayout:
-    """Return a layout with mines at these places.
-
-    Args:
-        rows: number of rows.
-        cols: number of columns.
-        mines: (row, column) of each mine.
-
-    Raises:
-        PuzzleError: the board has no cell or too many, a mine is outside of it or given twice;
-            row and column are named.
-    """
-    check_size(rows, cols)
-    mine_set = 0
-    for row, col in mines:
-        _check_place(row, col, rows=rows, cols=cols)
-        mine = 1 << row * cols + col
-        if mine_set & mine:
-            raise PuzzleError(f"the mine at row {row}, column {col} is given twice: keep one")
-        mine_set |= mine
-    return MinesweeperLayout(rows=rows, cols=cols, mines=mine_set)
-
-
-def start_state(
-    rows: int, cols: int, *, mines: Iterable[tuple[int, int]], first_click: tuple[int, int]
-) -> MinesweeperState:
-    """Return a board on which the first click has been opened.
-
-    Args:
-        rows: number of rows.
-        cols: number of columns.
-        mines: (row, column) of each mine.
-        first_click: (row, column) of a cell without a mine.
-
-    Raises:
-        PuzzleError: as for ``mined_layout``, or the click is outside of the board or hits a mine.
-    """
-    layout = mined_layout(rows, cols, mines)
-    row, col = first_click
-    _check_place(row, col, rows=rows, cols=cols)
-    click = row * cols + col
-    if layout.mines >> click & 1:
-        raise PuzzleError(
-            f"the first click at row {row}, column {col} hits a mine: click a safe cell"
-        )
-    closed = MinesweeperState(layout=layout, revealed=0, flags=0)
-    return _MINESWEEPER.apply(closed, action_on(layout, "reveal", click)).state
-
-
-def _check_place(row: int, col: int, *, rows: int, cols: int) -> None:
-    """Raise PuzzleError unless the cell is on the board."""
-    if not (0 <= row < rows and 0 <= col < cols):
-        raise PuzzleError(
-            f"row {row}, column {col} is not on the board: rows are 0 to {rows - 1}, "
-            f"columns 0 to {cols - 1}"
-        )

@@ -1,7 +1,7 @@
-"""Games that other installed packages add, found by their entry points and by nothing else.
+"""Games that other installed packages add, found by their entry points alone.
 
-A name from a trajectory or a JSON line is only ever looked up among these entry points: no module
-is imported because a file names it.
+A name from a trajectory or a JSON line is only looked up among these entry points: a file that
+names a module cannot get it imported.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from cast_ray.errors import ConfigError
 from cast_ray.games.game import Game, Tier
 
 GROUP = "cast_ray.games"
-"""``[project.entry-points."cast_ray.games"]`` in the pyproject.toml of the package that adds."""
+"""``[project.entry-points."cast_ray.games"]`` in the pyproject.toml of the package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GamePlugin:
-    """One added game whole. Any: each game has a state type of its own."""
+    """All that a package brings with its game. Any: each game has a state type of its own."""
 
     game: Game[Any]
     generate: Callable[[Tier, np.random.Generator], Any]
-    """Return the start state of a random puzzle of a tier; the generator decides all of it."""
+    """Return the start state of a random puzzle of a tier; the random numbers decide all of it."""
     solver: Any = None
-    """A ``solver_actors.registry.SolverEntry``; Any because games know no solvers. None = nobody
-    solves the game: costs are unknown, and a value network has to say how far the goal is."""
+    """A ``solver_actors.registry.SolverEntry``; Any because games know no solvers. None = the game
+    has no exact solver: costs are unknown, and a value network has to estimate them."""
     numeric: Any = None
     """A ``cast_ray.envs.gym.numeric.NumericRules``, for value networks: of kernels, or made by
     ``cast_ray.envs.gym.numeric.plain_rules``; None = the game has no boards of numbers."""
+    drawing: Any = None
+    """A ``cast_ray.runs.report.boards.BoardDrawing``, for reports; None = boards are shown as
+    text."""
 
 
 def plugin_names(builtin: Collection[str]) -> tuple[str, ...]:
@@ -67,7 +70,7 @@ def load_plugin(name: str) -> GamePlugin:
 
 
 def forget_plugins() -> None:
-    """Look anew at what is installed: for tests that install a game while they run."""
+    """Read again what is installed: for tests that install a game while they run."""
     _entry_points.cache_clear()
     _load.cache_clear()
 
@@ -90,15 +93,20 @@ def _entry_points() -> dict[str, EntryPoint]:
 def _load(point: EntryPoint) -> GamePlugin:
     try:
         plugin = point.load()
-    except Exception as error:  # somebody else's module: it may raise whatever there is
-        reason = " ".join([f"{type(error).__name__}{_place_of(error)}:", *str(error).split()])
+    except Exception as error:  # a module that is not ours may raise anything
+        reason = " ".join([f"{type(error).__name__}{_location_of(error)}:", *str(error).split()])
         raise ConfigError(
-            f"{_described(point)} cannot be imported: {reason}; mend or uninstall its package"
+            f"{_described(point)} cannot be imported: {reason}; fix or uninstall its package"
         ) from error
     if not isinstance(plugin, GamePlugin):
         raise ConfigError(
             f"{_described(point)} is of type {type(plugin).__name__}: let it name a "
             "cast_ray.games.plugins.GamePlugin"
+        )
+    if not isinstance(plugin.game, Game):
+        raise ConfigError(
+            f"{_described(point)} holds a game of type {type(plugin.game).__name__}: derive it "
+            "from cast_ray.games.game.Game"
         )
     if plugin.game.name != point.name:
         raise ConfigError(
@@ -108,8 +116,8 @@ def _load(point: EntryPoint) -> GamePlugin:
     return plugin
 
 
-def _place_of(error: Exception) -> str:
-    """Return where the added module failed; nothing where Python itself gave up on importing it."""
+def _location_of(error: Exception) -> str:
+    """Return where the added module failed; empty if Python could not even load it."""
     frame = extract_tb(error.__traceback__)[-1]
     is_own = not frame.filename.startswith("<") and "importlib" not in frame.filename
     return f" at {frame.filename}, line {frame.lineno}" if is_own else ""

@@ -1,4 +1,4 @@
-"""Puzzles as data: one row a puzzle in a Parquet file that is checked whole when it is read."""
+"""Puzzles as data: one row per puzzle in a Parquet file, every row checked when it is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Puzzle:
     game: str
     tier: str
     puzzle_id: str
-    """``puzzle_id_of`` the start state: equal for puzzles that are equal up to symmetry."""
+    """``puzzle_id_of`` the start state: the same for puzzles that are equal up to symmetry."""
     board: str
     """The start state as ``Game.encode`` writes it."""
     cost_to_go: int | None
@@ -50,7 +50,7 @@ class Puzzle:
     seed: int
     """Seed of the NumPy generator that made this board, 0 for an imported one."""
     measures: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """How difficult the board is beside its cost, by the game's own measures; may be empty."""
+    """How difficult the board is besides its cost, by the game's own measures; may be empty."""
 
     @property
     def cost(self) -> float:
@@ -97,7 +97,7 @@ def puzzle_id_of(game: Game[Any], state: Any) -> str:
 def write_puzzles(
     path: Path, puzzles: Iterable[Puzzle], *, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a puzzle file that is whole or absent, with metadata of the whole file beside it."""
+    """Write a puzzle file, with metadata of the file; after a crash it is complete or absent."""
     rows = [
         {column.name: getattr(puzzle, column.name) for column in fields(Puzzle)}
         # Arrow takes a map as pairs; sorted, so that equal puzzles give equal bytes.
@@ -110,7 +110,7 @@ def write_puzzles(
 
 
 def read_puzzle_metadata(path: Path) -> dict[str, str]:
-    """Return what ``write_puzzles`` stored about the whole file.
+    """Return the metadata that ``write_puzzles`` stored.
 
     Raises:
         PuzzleError: no such file, or no Parquet.

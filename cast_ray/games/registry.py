@@ -34,15 +34,32 @@ def get_game(name: str) -> Game[Any]:
     return GAMES[name] if name in GAMES else load_plugin(name).game
 
 
+def find_game(name: str) -> Game[Any] | None:
+    """Return the game of that name; None if it is a benchmark, not installed, or broken.
+
+    For stored files, which may name any game.
+    """
+    try:
+        return get_game(name)
+    except ConfigError:
+        return None
+
+
+def hides_state(name: str) -> bool:
+    """Return whether a game hides part of its state; a benchmark has no state to hide."""
+    game = find_game(name)
+    return game is not None and game.has_hidden_state
+
+
 def get_plugin(name: str) -> GamePlugin:
-    """Return the added game of that name, with its generator and its solver.
+    """Return the added game of that name, with all that its package brings.
 
     Raises:
         ConfigError: there is none, it is a built-in one, or it is broken.
     """
     check_game_name(name)
     if name in GAMES:
-        raise ConfigError(f"{name} is built in, and something of it is missing here")
+        raise ConfigError(f"{name} is a built-in game, no plug-in")
     return load_plugin(name)
 
 

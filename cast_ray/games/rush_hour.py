@@ -1,17 +1,17 @@
 """Rush Hour on 6 x 6 cells: rules and text. A cell is ``row * 6 + column``, counted from zero.
 
-A vehicle keeps its line, a row or a column, for ever: where it stands is one number, the offset
-of its first cell along that line. The exit is the right edge of row 2, where the red car drives.
+A vehicle keeps its line, a row or a column, for the whole game: where it stands is one number, the
+offset of its first cell along that line. The exit is the right edge of row 2, the red car's row.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
-from cast_ray.games.game import Effect, ParseFailure, Status, Tier, Transition
+from cast_ray.games.game import Effect, Game, ParseFailure, Status, Tier, Transition
 from cast_ray.games.rush_hour_board import (
     EMPTY,
     EXIT_ROW,
@@ -22,7 +22,8 @@ from cast_ray.games.rush_hour_board import (
     WALL,
     read_board,
 )
-from cast_ray.games.text import last_fenced_block
+from cast_ray.games.text import BoardText, grid_rows, last_fenced_block
+from cast_ray.games.wording import GameWording
 
 MAX_SLIDE = SIDE - min(LENGTHS)
 
@@ -67,7 +68,7 @@ class RushHourState:
     """``[V]`` row of the first cell of a vertical vehicle, column of that of a horizontal one."""
 
 
-class RushHour:
+class RushHour(Game[RushHourState]):
     """The rules of Rush Hour as a ``Game``."""
 
     name = "rush_hour"
@@ -96,12 +97,27 @@ class RushHour:
             ("mini-unseen", 5, 4, 5, 10),
         )
     }
+    wording = GameWording(
+        unit="slide",
+        along_game="the slides that the best player would still need.",
+        of_start="the slides that the best player needs.",
+        one_away="one slide away",
+        to_infinite="",
+        harmful="it led away from it",
+        mean_advantage="Slides gained by a turn; 1 would be optimal play.",
+        failures="",
+    )
+
+    @property
+    def title(self) -> str:
+        """Return the name for people."""
+        return "Rush Hour"
 
     def decode(self, text: str) -> RushHourState:
         """Read 36 symbols, in one line or in 6 lines of 6; one newline at the end is allowed.
 
         ``.`` and ``o`` are empty, ``x`` is a wall, ``A`` the red car, ``B`` to ``Z`` are vehicles
-        of 2 or 3 cells. Letters may be left out. A solved board is no fault, nor an unsolvable one.
+        of 2 or 3 cells. Letters may be left out. A solved or unsolvable board is allowed.
 
         Raises:
             PuzzleError: the board has another size or an unknown symbol, a vehicle is split, bent,
@@ -124,8 +140,7 @@ class RushHour:
 
     def observe(self, state: RushHourState) -> str:
         """Return the board, ``>`` behind the exit's row, then each vehicle and its cells."""
-        text = self.encode(state)
-        rows = [text[start : start + SIDE] for start in range(0, NUM_CELLS, SIDE)]
+        rows = list(self.visible_rows(state))
         rows[EXIT_ROW] += ">"
         return "\n".join(["Board:", *rows, "Vehicles:", *_listing(state)])
 
@@ -219,6 +234,31 @@ class RushHour:
         for letter, vehicle in zip(ascii_uppercase[1:], by_first_cell, strict=False):
             letters[vehicle] = letter
         return "".join(_grid(state, "".join(letters)))
+
+    def visible_rows(self, state: RushHourState) -> tuple[str, ...]:
+        """Return the 6 rows of the board."""
+        return tuple(grid_rows(self.encode(state), SIDE))
+
+    def dimensions(self, state: RushHourState) -> tuple[int, int, int]:
+        """Return rows, columns and vehicles."""
+        return SIDE, SIDE, len(state.layout.letters)
+
+    def read_boards(self, text: str) -> Iterator[BoardText]:
+        """Yield one board per line: ``[moves] board [states]``, as public lists have it."""
+        for number, line in enumerate(text.splitlines(), start=1):
+            words = line.split()
+            if not words or line.startswith((";", "#")):
+                continue
+            place = f"line {number}"
+            cost = float(words.pop(0)) if len(words) > 1 and words[0].isdecimal() else None
+            if len(words) == 2 and words[1].isdecimal():
+                words.pop()  # the number of states in reach
+            if len(words) == 1:
+                yield BoardText(place=place, text=words[0], cost=cost)
+            else:
+                start = len(line) - len(line.lstrip())
+                fault = f"{len(words)} words at column {start}: give one board"
+                yield BoardText(place=place, fault=fault, cost=cost)
 
 
 def _grid(state: RushHourState, letters: str) -> list[str]:

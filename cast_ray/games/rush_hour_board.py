@@ -1,4 +1,4 @@
-"""A Rush Hour board as text, read and checked: what stands where, and what is wrong with it."""
+"""Read a Rush Hour board from text: where each vehicle stands, or what is wrong."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _vehicle_fault(letter: str, cells: list[int]) -> str:
         apart = next(cell for cell in cells if cell not in together)
         return (
             f"vehicle {letter} is split, a second part of it stands at {_place(apart)}: "
-            "give each vehicle a letter of its own"
+            "give each vehicle its own letter"
         )
     if len(cells) == 1:
         return f"vehicle {letter} has a single cell, at {_place(cells[0])}: give it 2 or 3"
@@ -125,7 +125,7 @@ def _vehicle_fault(letter: str, cells: list[int]) -> str:
 
 
 def _connected(cells: list[int]) -> set[int]:
-    """Return those cells that hang together with the first one."""
+    """Return those cells that are connected with the first one."""
     together = {cells[0]}
     reached = [cells[0]]
     for cell in reached:  # grows while it is walked

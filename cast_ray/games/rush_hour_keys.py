@@ -39,7 +39,7 @@ class Geometry(NamedTuple):
 
 @lru_cache(maxsize=256)
 def geometry_of(layout: RushHourLayout) -> Geometry:
-    """Return the geometry of a layout; whoever asks gets the same arrays, so nobody writes."""
+    """Return the geometry of a layout; its arrays are shared and must not be written to."""
     return make_geometry(
         np.array(layout.are_vertical),
         np.array(layout.lengths),

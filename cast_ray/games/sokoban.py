@@ -5,12 +5,20 @@ The edge of the board counts as wall, so a room need not be closed. Boxes are pu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.game import Effect, ParseFailure, Status, Tier, Transition
-from cast_ray.games.text import check_grid, last_fenced_block, smallest_form
+from cast_ray.games.game import Effect, Game, ParseFailure, Status, Tier, Transition
+from cast_ray.games.text import (
+    BoardText,
+    check_grid,
+    grid_rows,
+    last_fenced_block,
+    place_of,
+    smallest_form,
+    text_blocks,
+)
 
 ACTIONS = ("Up", "Down", "Left", "Right")
 SYMBOLS = "#_OX*PS"
@@ -20,6 +28,8 @@ _STEPS = {"Up": (-1, 0), "Down": (1, 0), "Left": (0, -1), "Right": (0, 1)}
 _SPELLINGS = {name.lower(): name for name in ACTIONS} | {
     str(number): name for number, name in enumerate(ACTIONS, start=1)
 }
+_FROM_XSB = str.maketrans("@+$. -", "PSXO__")
+"""The usual symbols in ours; ``#`` and ``*`` mean the same in both, no other is in both."""
 _EXPECTED = "End with ```Up```, ```Down```, ```Left``` or ```Right```."
 
 
@@ -46,7 +56,7 @@ class SokobanState:
     """``[num_boxes]`` cells, ascending."""
 
 
-class Sokoban:
+class Sokoban(Game[SokobanState]):
     """The rules of Sokoban as a ``Game``."""
 
     name = "sokoban"
@@ -81,7 +91,7 @@ class Sokoban:
     def decode(self, text: str) -> SokobanState:
         """Read a board: rows of ``SYMBOLS`` joined by newlines (one more at the end is allowed).
 
-        An open border is no fault, because the edge counts as wall; a solved board neither.
+        An open border is allowed, because the edge counts as wall; so is a solved board.
 
         Raises:
             PuzzleError: the board is empty or ragged, holds an unknown symbol, not exactly one
@@ -108,7 +118,7 @@ class Sokoban:
         return "\n".join(_lines(state))
 
     def observe(self, state: SokobanState) -> str:
-        """Return the listing of all coordinates, then the board, one row a line."""
+        """Return the listing of all coordinates, then the board, one row per line."""
         layout = state.layout
         off_target = [cell for cell in state.boxes if cell not in layout.targets]
         on_target = [cell for cell in state.boxes if cell in layout.targets]
@@ -142,12 +152,12 @@ class Sokoban:
         """
         if action not in _STEPS:
             raise ValueError(f"action must be one of {', '.join(ACTIONS)}, got {action!r}")
-        ahead = _beside(state.layout, state.player, action)
+        ahead = _neighbor(state.layout, state.player, action)
         if ahead is None:
             return _blocked(state, f"{action}: a wall is in the way.")
         if ahead not in state.boxes:
             return _changed(replace(state, player=ahead))
-        behind = _beside(state.layout, ahead, action)
+        behind = _neighbor(state.layout, ahead, action)
         if behind is None:
             return _blocked(state, f"{action}: a wall is behind the box.")
         if behind in state.boxes:
@@ -173,6 +183,18 @@ class Sokoban:
         """Return the smallest board text over the 8 symmetries of the square."""
         return smallest_form(_lines(state))
 
+    def visible_rows(self, state: SokobanState) -> tuple[str, ...]:
+        """Return the rows of the board."""
+        return tuple(_lines(state))
+
+    def dimensions(self, state: SokobanState) -> tuple[int, int, int]:
+        """Return rows, columns and boxes."""
+        return state.layout.rows, state.layout.cols, len(state.boxes)
+
+    def read_boards(self, text: str) -> Iterator[BoardText]:
+        """Yield the blocks of lines, in our symbols or the usual ones (XSB)."""
+        return (replace(block, text=_from_xsb(block.text)) for block in text_blocks(text))
+
 
 def _check_pieces(
     players: tuple[int, ...],
@@ -188,7 +210,7 @@ def _check_pieces(
         raise PuzzleError(f"the board has no player (P or S) {extent}: add one")
     if len(players) > 1:
         raise PuzzleError(
-            f"the board has {len(players)} players, the second at {_place(players[1], cols)}: "
+            f"the board has {len(players)} players, the second at {place_of(players[1], cols)}: "
             "keep one"
         )
     if not boxes:
@@ -197,16 +219,12 @@ def _check_pieces(
         surplus = max(boxes, targets, key=len)[min(len(boxes), len(targets))]
         raise PuzzleError(
             f"the board has {len(boxes)} boxes and {len(targets)} targets, the first without a "
-            f"partner at {_place(surplus, cols)}: give each box one target"
+            f"partner at {place_of(surplus, cols)}: give each box one target"
         )
 
 
 def _cells_of(grid: str, symbols: str) -> tuple[int, ...]:
     return tuple(cell for cell, symbol in enumerate(grid) if symbol in symbols)
-
-
-def _place(cell: int, cols: int) -> str:
-    return f"row {cell // cols}, column {cell % cols}"
 
 
 def _listing(cells: tuple[int, ...] | list[int], cols: int) -> str:
@@ -223,17 +241,49 @@ def _lines(state: SokobanState) -> list[str]:
         grid[cell] = "*" if grid[cell] == "O" else "X"
     grid[state.player] = "S" if grid[state.player] == "O" else "P"
     text = "".join(grid)
-    return [text[start : start + layout.cols] for start in range(0, len(text), layout.cols)]
+    return grid_rows(text, layout.cols)
 
 
-def _beside(layout: SokobanLayout, cell: int, action: str) -> int | None:
+def _from_xsb(text: str) -> str:
+    """Return a board in our symbols, with wall for what is outside of the room.
+
+    A space may be floor or no part of the room, and lines may end early: what the player could not
+    walk to if there were no boxes becomes wall. Floor written as ``_`` stays floor.
+    """
+    lines = text.split("\n")
+    cols = max(map(len, lines))
+    given = [line.ljust(cols) for line in lines]
+    board = [line.translate(_FROM_XSB) for line in given]
+    inside = {
+        (r, c) for r, line in enumerate(board) for c, symbol in enumerate(line) if symbol in "PS"
+    }
+    if not inside:
+        return "\n".join(board)  # ``decode`` names the fault in these rows and columns
+    unvisited = list(inside)
+    while unvisited:
+        row, col = unvisited.pop()
+        for r, c in ((row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)):
+            is_on_board = 0 <= r < len(board) and 0 <= c < cols
+            if is_on_board and board[r][c] != "#" and (r, c) not in inside:
+                inside.add((r, c))
+                unvisited.append((r, c))
+    return "\n".join(
+        "".join(
+            "#" if given[r][c] in " -" and (r, c) not in inside else symbol
+            for c, symbol in enumerate(line)
+        )
+        for r, line in enumerate(board)
+    )
+
+
+def _neighbor(layout: SokobanLayout, cell: int, action: str) -> int | None:
     """Return the cell next to ``cell``, or None if that is a wall or beyond the edge."""
     row_step, col_step = _STEPS[action]
     row, col = cell // layout.cols + row_step, cell % layout.cols + col_step
     if not (0 <= row < layout.rows and 0 <= col < layout.cols):
         return None
-    beside = row * layout.cols + col
-    return None if layout.walls[beside] else beside
+    neighbor = row * layout.cols + col
+    return None if layout.walls[neighbor] else neighbor
 
 
 def _changed(state: SokobanState) -> Transition[SokobanState]:

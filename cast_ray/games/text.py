@@ -1,22 +1,73 @@
-"""Boards written as rows of symbols, and sets of their cells as numbers.
+"""What games share when they read and write texts: grids, sets of cells, fences, board files.
 
-A cell is ``row * cols + column``; a set of cells is the number with these bits set.
-
-Where an action stands in an answer: the fence rule that all games share.
+A cell is ``row * cols + column``; a set of cells is the number with these bits set. An action
+stands in the last pair of fences of an answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from cast_ray.errors import PuzzleError
+
+_SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardText:
+    """One board of a file; a fault is a value, so that all faults of a file are shown together."""
+
+    place: str
+    """Where it stands: ``row 3`` of a table, from zero, or ``line 17`` of a text, from one."""
+    text: str = ""
+    """For ``Game.decode``."""
+    fault: str = ""
+    """Why there is no text; empty if there is one."""
+    cost: float | None = None
+    """The cost that the file gives; ``inf`` = infinite, NaN = unknown, None = no cost given."""
+
+
+def text_blocks(text: str) -> Iterator[BoardText]:
+    """Yield the blocks of lines that empty lines, or lines that begin with ``;``, separate."""
+    block: list[str] = []
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        if line.strip() and not line.startswith(";"):
+            block.append(line)
+            continue
+        if block:
+            yield BoardText(place=f"line {number - len(block)}", text="\n".join(block))
+        block = []
+
+
+def shown(value: object) -> str:
+    """Return a JSON value for a message, in a few characters."""
+    if value is None:
+        return "missing or null"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def grid_rows(text: str, cols: int) -> list[str]:
+    """Return the rows of a grid whose cells are written without line breaks."""
+    return [text[start : start + cols] for start in range(0, len(text), cols)]
+
+
+def place_of(cell: int, cols: int) -> str:
+    """Return row and column of a cell for a message."""
+    return f"row {cell // cols}, column {cell % cols}"
 
 
 def check_grid(lines: list[str], symbols: str) -> None:
     """Raise PuzzleError unless the lines are a filled rectangle of known symbols."""
     cols = len(lines[0])
     if cols == 0:
-        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols a row")
+        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols per row")
     for row, line in enumerate(lines):
         if len(line) != cols:
             raise PuzzleError(
@@ -79,7 +130,7 @@ def last_fenced_block(answer: str) -> str | None:
     """Return the content of the last pair of fences, stripped, or None where there is none.
 
     Fences are paired from the left without overlap, so an odd fence at the end is ignored. A
-    language tag in front (any case, a word of its own) is dropped if something remains. Linear in
+    language tag in front (any case, followed by space) is dropped if something remains. Linear in
     the length of the answer, and never raises.
 
     Args:
@@ -99,10 +150,10 @@ def last_fenced_block(answer: str) -> str | None:
 
 
 def split_at_last_block(answer: str) -> tuple[str, str, str] | None:
-    """Return what stands before, inside and after the last pair of fences; None without a pair.
+    """Return the text before, inside and after the last pair of fences; None without a pair.
 
-    The fences are left where they are, at the end of the first part and the start of the last: the
-    three together are the answer.
+    The fences stay at the end of the first part and the start of the last: the three parts together
+    are the answer.
     """
     pieces = answer.split(FENCE)
     num_pairs = (len(pieces) - 1) // 2

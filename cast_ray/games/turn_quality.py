@@ -1,28 +1,26 @@
-"""How good turns were, by the solver: regret, optimal and fatal turns; in Minesweeper the risk.
+"""How good turns were, by the solver: regret, optimal and fatal turns.
 
-Letters: ``T`` turns. In Minesweeper K after a reveal is that of the true board, so regret is not
-defined there; how likely a mine was, from what was open, is.
+Letters: ``T`` turns. Where a game hides part of its state, the cost after a turn is that of the
+true state, so regret is not defined; ``Game.risk_of`` is the measure there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
-from cast_ray.games.analysis import MineProbabilities
 from cast_ray.games.game import Effect
-from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games.registry import hides_state
 
 
 def has_regret(game: str) -> bool:
-    """Return whether regret is defined in a game: not where a cost knows what is hidden."""
-    return game != Minesweeper.name
+    """Return whether regret is defined in a game or benchmark: no cost knows what is hidden."""
+    return not hides_state(game)
 
 
 def turn_regrets(costs: Sequence[float], effects: Sequence[str], *, game: str) -> list[int | None]:
-    """Return ``[T]`` moves that each turn wasted, told from the stored costs alone.
+    """Return ``[T]`` moves that each turn wasted, from the stored costs alone.
 
     In a game of unit moves the best action lowers a finite cost by exactly one, so the cost after
     the action taken, less that after the best one, is ``after - before + 1``.
@@ -34,7 +32,7 @@ def turn_regrets(costs: Sequence[float], effects: Sequence[str], *, game: str) -
 
     Returns:
         None for a turn that changed nothing (what it named is no scored action), where a cost is
-        infinite or unknown, and in Minesweeper.
+        infinite or unknown, and where regret is not defined.
     """
     if not has_regret(game):
         return [None] * len(effects)
@@ -53,9 +51,9 @@ def max_regret(costs: Sequence[float], effects: Sequence[str], *, game: str) -> 
 
 
 def optimal_turns(costs: Sequence[float], *, game: str) -> list[bool | None]:
-    """Return ``[T]`` whether each turn came a move nearer to the goal.
+    """Return ``[T]`` whether each turn came one move closer to the goal.
 
-    A turn without effect was not optimal, and one after which nothing can be won neither.
+    A turn without effect was not optimal, nor was one after which no win is left.
 
     Args:
         costs: ``[T + 1]``; inf = infinite, NaN = unknown.
@@ -63,7 +61,7 @@ def optimal_turns(costs: Sequence[float], *, game: str) -> list[bool | None]:
 
     Returns:
         None where there was nothing to gain (an infinite cost before) or it is unknown on either
-        side, and in Minesweeper.
+        side, and where regret is not defined.
     """
     if not has_regret(game):
         return [None] * (len(costs) - 1)
@@ -88,33 +86,3 @@ def first_fatal_turn(costs: Sequence[float]) -> int | None:
         if math.isfinite(before) and math.isinf(after):
             return turn
     return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevealRisk:
-    """How dangerous it was to reveal a cell."""
-
-    mine: float
-    """Chance of a mine in it, in [0, 1]; exactly 0 where the cell was provably safe."""
-    excess: float
-    """The same, less that of the safest hidden cell."""
-
-
-def reveal_risk(mines: MineProbabilities, action: str) -> RevealRisk | None:
-    """Return the risk of a reveal; None for any other action, and for a cell that is open or away.
-
-    Args:
-        mines: before the action.
-        action: in canonical spelling.
-    """
-    words = action.split()
-    if len(words) != 3 or words[0] != "reveal":
-        return None
-    row, col = int(words[1]), int(words[2])
-    if row >= len(mines) or col >= len(mines[0]):
-        return None
-    taken = mines[row][col]
-    if taken is None:
-        return None
-    safest = min(chance for line in mines for chance in line if chance is not None)
-    return RevealRisk(mine=taken, excess=taken - safest)

@@ -1,4 +1,4 @@
-"""One rank of the learner as a Ray process; ``learner_group`` calls all of them together."""
+"""One rank of the learner as a Ray process; ``group`` calls all ranks together."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import numpy as np
 import pyarrow as pa
 import ray
 
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.errors import WeightSyncError
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import PathOrUri, localized
+from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.uris import PathOrUri
 from cast_ray.weights.broadcast import WeightSender
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest, publish_weights
 
 _HEALTH = "health"
-"""Methods that have a thread of their own, beside the one that computes."""
+"""Concurrency group of the methods that answer while another one computes."""
 
 
 class LearnerActor:
-    """A process that holds one rank. Made first, started when the first rank's address is known."""
+    """A process that holds one rank. It is started once the first rank's address is known."""
 
     def __init__(self, settings: LearnerSettings, *, rank: int, world_size: int) -> None:
         self._settings, self._rank, self._world_size = settings, rank, world_size
@@ -50,8 +51,8 @@ class LearnerActor:
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
     def start(self, master_addr: str, master_port: int) -> None:
-        """Load the policy, brought from its URI if it has one, and join the other ranks."""
-        # Imported here because only a rank needs DeepSpeed, not the driver that names this class.
+        """Load the policy, downloaded first if it is at a URI, and join the other ranks."""
+        # Imported here because only a rank needs DeepSpeed, not the driver that imports this class.
         from cast_ray.learner.learner import Learner
 
         settings = self._settings
@@ -79,7 +80,7 @@ class LearnerActor:
         self,
         table: pa.Table,
         rows: np.ndarray,
-        objective: Objective,
+        objective: ObjectiveConfig,
         start_logprobs: np.ndarray,
         reference_logprobs: np.ndarray | None = None,
     ) -> UpdateStats:
@@ -95,11 +96,11 @@ class LearnerActor:
         state = self._learner.state_for_sync()
         if not state:
             return None
-        # Rounded here, once: what is sent is then exactly what an engine holds.
+        # Rounded here, once, so that what is sent is exactly what an engine holds.
         return publish_weights(state, directory=directory, version=version, dtype=dtype)
 
     def open_broadcast(self, manifest: WeightManifest, world_size: int) -> Meeting:
-        """Prove a version that was published here, and open the place where its receivers come."""
+        """Check a version that was published here, and open the address for its receivers."""
         self._sender = WeightSender(
             manifest,
             address=ray.util.get_node_ip_address(),
@@ -109,9 +110,9 @@ class LearnerActor:
         return self._sender.meeting
 
     def send_broadcast(self, timeout_s: float) -> WeightSyncError | None:
-        """Send what was opened, once; return what went wrong.
+        """Send the opened version once; return the error, if any.
 
-        Not raised: a failed call ends all ranks, and nothing is wrong with these.
+        It is not raised because a failed call ends all ranks, and nothing is wrong with these.
         """
         try:
             self._sender.send(timeout_s=timeout_s)

@@ -1,12 +1,12 @@
-"""Attention over sequences packed behind each other: no padding, and none crosses a boundary.
+"""Attention over packed sequences: no padding, and none across their boundaries.
 
-Registered with transformers as the attention implementation ``ATTENTION``; a model that was loaded
-with it takes ``sequence_lengths`` beside its ``[1, N]`` token ids. Letters: ``N`` tokens of all
+Registered with transformers as the attention implementation ``ATTENTION``; a model loaded with it
+takes ``sequence_lengths`` in addition to its ``[1, N]`` token ids. Letters: ``N`` tokens of all
 sequences, ``H`` heads, ``K`` heads of keys and values, ``D`` size of a head, ``W`` window.
 
-Whole causal attention runs one fused kernel a sequence. A window runs in blocks of its own size
-over the packed row, each query block looking at its own keys and those of the block before: a
-masked kernel over whole sequences computes what the window throws away.
+Full causal attention runs one fused kernel per sequence. A window runs in blocks of its size over
+the packed row, where each query block sees its own keys and those of the previous block: a masked
+kernel over complete sequences would compute what the window discards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cast_ray.errors import ModelError
 ATTENTION = "cast_ray_packed"
 
 _WITHOUT_EFFECT = {"dropout": 0.0, "is_causal": True}
-"""Options of other attentions at a value that changes nothing."""
+"""Options at the only values that packed attention supports."""
 _NOT_OF_ATTENTION = frozenset(
     {
         "cache_position",
@@ -36,7 +36,7 @@ _NOT_OF_ATTENTION = frozenset(
         "use_cache",
     }
 )
-"""What models pass on to every layer alike."""
+"""Options that models pass to all layers, without a meaning for attention."""
 
 
 def packed_attention(
@@ -103,7 +103,7 @@ def _windowed(
 ) -> Tensor:
     num_tokens = query.shape[2]
     num_blocks = -(-num_tokens // window)
-    # Rounded up to whole blocks, and one block of nothing in front of the first.
+    # Rounded up to full blocks, with one empty block in front of the first.
     queries = _blocks(query, 0, num_blocks, window)
     keys = _with_block_before(_blocks(key, window, num_blocks + 1, window))
     values = _with_block_before(_blocks(value, window, num_blocks + 1, window))
@@ -129,7 +129,7 @@ def _block_mask(sequence_lengths: tuple[int, ...], window: int, device: torch.de
     of_key = torch.cat([padded[:-window].view(num_blocks, 1, window), of_query.mT], dim=2)
     query = torch.arange(window, device=device).view(window, 1)
     back = query - torch.arange(-window, window, device=device)
-    # Every query sees itself, those beyond the end too: a row without any key would be NaN.
+    # Every query sees itself, also beyond the end: a row without any key would be NaN.
     return ((of_query == of_key) & (back >= 0) & (back < window))[:, None]
 
 
@@ -141,12 +141,12 @@ def _blocks(tensor: Tensor, in_front: int, num_blocks: int, window: int) -> Tens
 
 
 def _with_block_before(blocks: Tensor) -> Tensor:
-    """Return each block but the first behind the one before it, ``[num_blocks - 1, …, 2 W, D]``."""
+    """Return each block but the first after the previous one, ``[num_blocks - 1, …, 2 W, D]``."""
     return torch.cat([blocks[:-1], blocks[1:]], dim=2)
 
 
 def _repeated(tensor: Tensor, num_heads: int) -> Tensor:
-    # With a mask, the fused kernels take no grouped heads.
+    # With a mask, the fused kernels do not support grouped heads.
     return tensor.repeat_interleave(num_heads // tensor.shape[1], dim=1)
 
 
@@ -160,7 +160,7 @@ def _for_transformers(
     scaling: float | None = None,
     sliding_window: int | None = None,
     sequence_lengths: tuple[int, ...],
-    **options: Any,  # Any: whatever else a model hands to its attention
+    **options: Any,  # Any: what else a model passes to its attention
 ) -> tuple[Tensor, None]:
     _refuse_options(module, options)
     attended = packed_attention(
@@ -170,30 +170,30 @@ def _for_transformers(
 
 
 def _refuse_options(module: torch.nn.Module, options: dict[str, Any]) -> None:
-    """Raise ModelError if a model asks its attention for more than causal softmax."""
+    """Raise ModelError if a model needs more of its attention than causal softmax."""
     is_causal = getattr(module, "is_causal", True)  # a module may leave it to its arguments
     for name, wanted in {"is_causal": is_causal, **options}.items():
         if wanted is None or name in _NOT_OF_ATTENTION:
             continue
         if name not in _WITHOUT_EFFECT or wanted != _WITHOUT_EFFECT[name]:
             raise ModelError(
-                f"{type(module).__name__} wants attention with {name}, which packed attention does "
-                "not have: give a model without that"
+                f"{type(module).__name__} needs attention with {name}, which packed attention does "
+                "not support: use a model without it"
             )
 
 
 def _no_mask(*, config: PreTrainedConfig, local_size: int | None = None, **_others: Any) -> None:
-    """Return no mask: boundaries are given by their lengths, windows to every layer.
+    """Return no mask: attention gets boundaries as lengths, and each layer its window.
 
     Any: transformers' own arguments.
 
     Raises:
-        ModelError: only the mask would have said what the model's layers see.
+        ModelError: the model attends in chunks, which only the mask would say.
     """
     if local_size is not None and local_size != getattr(config, "sliding_window", None):
         raise ModelError(
             f"{config.model_type} attends in chunks of {local_size} tokens, which packed attention "
-            "does not: give a model with whole or sliding-window attention"
+            "does not support: use a model with full or sliding-window attention"
         )
 
 

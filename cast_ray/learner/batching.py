@@ -1,11 +1,11 @@
-"""Rows of an Arrow table as packed tensors, and who computes which of them.
+"""Rows of an Arrow table as packed tensors, and which rank computes which of them.
 
 Letters: ``R`` rows of a table, ``N`` tokens of all its rows, ``L`` tokens of a micro-batch, ``n``
-of them in the loss. Everything here is a function of its arguments, so that every rank can work
-out the share of every other without asking.
+of them in the loss. Everything here is a function of its arguments, so that every rank can compute
+the share of every other.
 
-Columns with one value a token (advantages, logprobs) stay flat, ``[N]`` in row order, and are
-indexed with ``PackedBatch.token_index``; what comes back from the policy goes back the same way.
+Columns with one value per token (advantages, logprobs) stay flat, ``[N]`` in row order, and are
+indexed with ``PackedBatch.token_index``; the policy's results are written back the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Rows: TypeAlias = pa.Table | pa.RecordBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedBatch:
-    """Whole rows behind each other in one, without padding; where each ends is known."""
+    """Complete rows packed into one sequence, without padding."""
 
     token_ids: Tensor
     """``[1, L]`` int64."""
@@ -36,7 +36,7 @@ class PackedBatch:
     predicts: Tensor
     """``[n]`` int64, positions whose next token is in the loss."""
     token_index: Tensor
-    """``[n]`` int64, where those next tokens stand in a flat column of the table."""
+    """``[n]`` int64, where those next tokens are in a flat column of the table."""
     trajectory: Tensor
     """``[n]`` int64, which row of the batch each belongs to."""
     rows: np.ndarray
@@ -73,14 +73,16 @@ def loss_mask(table: Rows) -> np.ndarray:
     offsets, mask_offsets = row_offsets(table), row_offsets(table, "loss_mask")
     if not np.array_equal(offsets, mask_offsets):
         row = int(np.flatnonzero(offsets != mask_offsets)[0]) - 1
-        raise TrajectoryError(f"row {row} has not as many mask entries as tokens: not a trajectory")
+        raise TrajectoryError(
+            f"row {row} has different numbers of tokens and mask entries: not a trajectory"
+        )
     mask = flat_column(table, "loss_mask").astype(bool)
     mask[offsets[:-1][np.diff(offsets) > 0]] = False
     return mask
 
 
 def rows_in_loss(in_loss: np.ndarray, table: Rows, rows: np.ndarray) -> np.ndarray:
-    """Return ``[N]`` bool: tokens in the loss of some rows alone.
+    """Return ``[N]`` bool: tokens in the loss that belong to some rows.
 
     Raises:
         TrajectoryError: there is none.
@@ -90,7 +92,7 @@ def rows_in_loss(in_loss: np.ndarray, table: Rows, rows: np.ndarray) -> np.ndarr
     chosen[rows] = True
     of_rows = in_loss & np.repeat(chosen, np.diff(offsets))
     if not of_rows.any():
-        raise TrajectoryError(f"none of these {len(rows)} rows has a token that is in the loss")
+        raise TrajectoryError(f"none of these {len(rows)} rows has a token in the loss")
     return of_rows
 
 
@@ -105,7 +107,7 @@ def split_into_mini_batches(
         seed: of the permutation; the same seed gives the same split.
 
     Returns:
-        Row indices, ascending, one array a mini-batch; every row is in exactly one. The numbers
+        Row indices, ascending, one array per mini-batch; every row is in exactly one. The numbers
         of groups differ by at most 1.
 
     Raises:
@@ -115,7 +117,7 @@ def split_into_mini_batches(
     if len(names) < num_mini_batches:
         raise TrajectoryError(
             f"{len(names)} groups cannot fill {num_mini_batches} mini-batches: "
-            "lower the number of mini-batches or play more groups a step"
+            "lower learner.mini_batches or raise rollout.puzzles_per_step"
         )
     shuffled = np.random.default_rng(seed).permutation(names)
     parts = np.array_split(shuffled, num_mini_batches)
@@ -130,7 +132,7 @@ def shard_rows(lengths: np.ndarray, *, world_size: int) -> list[np.ndarray]:
         world_size: number of ranks; ranks beyond the number of rows get none.
 
     Returns:
-        Positions in ``lengths``, ascending, one array a rank.
+        Positions in ``lengths``, ascending, one array per rank.
     """
     shards: list[list[int]] = [[] for _ in range(world_size)]
     loads = np.zeros(world_size, dtype=np.int64)
@@ -145,7 +147,7 @@ def cut_micro_batches(lengths: np.ndarray, *, tokens_per_micro_batch: int) -> li
     """Return the positions of each micro-batch's rows.
 
     Longest rows first, each into the first micro-batch with room for it. A row longer than the
-    budget stands alone. Inside a micro-batch positions ascend.
+    budget is alone in one. Positions within a micro-batch ascend.
     """
     cuts: list[list[int]] = []
     room: list[int] = []
@@ -187,10 +189,10 @@ def rank_micro_batches(
     rank: int,
     world_size: int,
 ) -> list[PackedBatch]:
-    """Return one rank's micro-batches, filled up with empty ones to the same number on every rank.
+    """Return one rank's micro-batches, and empty ones up to the same number on every rank.
 
-    DeepSpeed's collectives need every rank to run as many passes as the others. An empty batch is
-    one token that is in no loss: its gradient is exactly 0.
+    DeepSpeed's collectives need the same number of passes on every rank. An empty batch is one
+    token outside the loss: its gradient is exactly 0.
     """
     lengths = np.diff(row_offsets(table))[rows]
     shards = shard_rows(lengths, world_size=world_size)

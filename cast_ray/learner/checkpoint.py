@@ -1,9 +1,9 @@
-"""A learner's checkpoints: a directory with its state and its caller's, whole or absent.
+"""A learner's checkpoints: a directory with its state and the caller's, complete or absent.
 
-    learner.json                   who wrote it, the count of updates, the caller's part
+    learner.json                   what must match on loading, number of updates, the caller's state
     weight-00001.safetensors, …    float32, under Hugging Face names
     exp_avg-…, exp_avg_sq-…        AdamW's moments, under the same names
-    random_states-00000.safetensors, …   one a rank
+    random_states-00000.safetensors, …   one per rank
     complete.json                  size and checksum of every file
 
 Every rank calls the same function at the same time.
@@ -37,7 +37,6 @@ from cast_ray.runs.directories import (
     save_refusals_named,
 )
 from cast_ray.runs.remote_directories import (
-    PathOrUri,
     forget,
     localized,
     scratch_directory,
@@ -45,7 +44,7 @@ from cast_ray.runs.remote_directories import (
     withdraw,
     write_marker,
 )
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import PathOrUri, Uri
 
 _STATE = "learner.json"
 
@@ -58,7 +57,7 @@ def save_checkpoint(
     settings: LearnerSettings,
     client_state: Mapping[str, Any],
 ) -> None:
-    """Write all that training needs to go on bit for bit, whole or not at all.
+    """Write all that training needs to resume bit for bit, completely or not at all.
 
     Args:
         engine: DeepSpeed's; Any, because it annotates itself with what it is before its set-up.
@@ -66,7 +65,7 @@ def save_checkpoint(
         directory: on a file system that all ranks share, or a URI; an older checkpoint is
             replaced.
         settings: of the learner.
-        client_state: what ``load_checkpoint`` is to return; JSON values only.
+        client_state: what ``load_checkpoint`` returns; JSON values only.
 
     Raises:
         EnvironmentSetupError: it cannot be written.
@@ -80,10 +79,9 @@ def save_checkpoint(
             "num_updates": num_updates(engine),
             "client_state": client_state,
         }
-    if is_uri(directory):
-        _save_at_uri(engine, model, str(directory), state)
+    if isinstance(directory, Uri):
+        _save_at_uri(engine, model, directory, state)
         return
-    directory = Path(directory)
     partial = partial_path(directory)
     with save_refusals_named(directory):
         if is_first:
@@ -98,8 +96,8 @@ def save_checkpoint(
         comm.barrier()
 
 
-def _save_at_uri(engine: Any, model: torch.nn.Module, uri: str, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint on each rank's own host and send it; the marker when all have.
+def _save_at_uri(engine: Any, model: torch.nn.Module, uri: Uri, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint on each rank's host and upload it; the marker comes last.
 
     ``state`` is that of rank 0.
     """
@@ -112,7 +110,7 @@ def _save_at_uri(engine: Any, model: torch.nn.Module, uri: str, state: Mapping[s
             write_random_states(own)
         if is_first:
             withdraw(uri)
-        comm.barrier()  # before anything is replaced, what was there is no checkpoint any more
+        comm.barrier()  # before any file is replaced, the old checkpoint has lost its marker
         shares: list[Any] = [None] * comm.get_world_size()
         comm.all_gather_object(shares, upload_share(own, uri))
     if is_first:
@@ -123,18 +121,18 @@ def _save_at_uri(engine: Any, model: torch.nn.Module, uri: str, state: Mapping[s
 def load_checkpoint(
     engine: Any, model: torch.nn.Module, directory: PathOrUri, *, settings: LearnerSettings
 ) -> dict[str, Any]:
-    """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
+    """Restore what ``save_checkpoint`` wrote; return the caller's part of it.
 
     The number of ranks and the ZeRO stage may differ from those of the learner that wrote it.
 
     Args:
         engine: as above, fresh or not.
         model: as above.
-        directory: that was written; each host brings its own copy from a URI.
+        directory: that was written; from a URI each host downloads its own copy.
         settings: of this learner.
 
     Raises:
-        RunDirectoryError: the checkpoint is missing, half-written or damaged.
+        RunDirectoryError: the checkpoint is missing, incomplete or damaged.
         LearnerError: it is of another model, type, optimizer or kind of adapter.
     """
     copy = localized(directory)
@@ -150,8 +148,8 @@ def load_checkpoint(
     state = _state(copy)
     read_state(engine, model, copy, num_updates=state["num_updates"])
     read_random_states(copy, seed=settings.seed)
-    if is_uri(directory):
-        comm.barrier()  # another rank of this host may still read
+    if isinstance(directory, Uri):
+        comm.barrier()  # another rank of this host may still be reading
         forget(copy)
     return state["client_state"]
 
@@ -161,14 +159,14 @@ def _state(directory: Path) -> dict[str, Any]:
 
 
 def _fingerprint(settings: LearnerSettings) -> dict[str, Any]:
-    """Return what a checkpoint must share with the learner that loads it; JSON values."""
-    found: dict[str, Any] = {"dtype": settings.dtype, "optimizer": settings.optimizer}
-    if settings.lora_rank:
+    """Return the settings that a checkpoint and its learner must share; JSON values."""
+    found: dict[str, Any] = {"dtype": settings.config.dtype, "optimizer": settings.optimizer}
+    if settings.config.lora_rank:
         files = sorted(Path(settings.model_dir).glob("*.safetensors"))
         checksums = file_checksums(files)
         found |= {
-            "lora_rank": settings.lora_rank,
-            "lora_alpha": settings.lora_alpha,
+            "lora_rank": settings.config.lora_rank,
+            "lora_alpha": settings.config.lora_alpha,
             # Only the adapters are in the checkpoint, and they fit no other weights.
             "base": {path.name: crc32 for path, crc32 in zip(files, checksums, strict=True)},
         }

@@ -1,6 +1,6 @@
-"""How DeepSpeed is set up: its operator, its ranks, its engine. With ``learner``, all that uses it.
+"""How DeepSpeed is set up: its operator, its ranks, its engine.
 
-DeepSpeed picks its accelerator when it is imported: a process without a GPU has
+DeepSpeed picks its accelerator when it is imported: a process without a GPU needs
 ``DS_ACCELERATOR=cpu`` in its environment before that.
 """
 
@@ -18,6 +18,7 @@ from deepspeed.accelerator import get_accelerator
 from torch.utils.cpp_extension import get_default_build_root
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from cast_ray.config.learning import LearnerConfig
 from cast_ray.errors import EnvironmentSetupError, LearnerError
 from cast_ray.learner.lora import add_adapters
 from cast_ray.learner.policy import PackedPolicy, load_policy
@@ -25,13 +26,13 @@ from cast_ray.learner.settings import LearnerSettings
 
 
 def join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> None:
-    """Meet the other ranks at ``address``; ``timeout_s`` holds for every later collective too.
+    """Meet the other ranks at ``address``; ``timeout_s`` bounds every later collective too.
 
     Raises:
-        LearnerError: they did not come.
+        LearnerError: they did not arrive in time.
         EnvironmentSetupError: DeepSpeed cannot compile what it needs on a CPU.
     """
-    # DeepSpeed reads its place from the environment. Every rank is a process that sees only its
+    # DeepSpeed reads its rank from the environment. Every rank is a process that sees only its
     # own device, so all are local rank 0.
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK="0")
     os.environ.pop("LOCAL_SIZE", None)
@@ -47,8 +48,8 @@ def join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> No
         )
     except RuntimeError as error:
         raise LearnerError(
-            f"learner rank {rank} met not all of its {world_size} ranks at {address} within "
-            f"{timeout_s} s: see whether they started, and whether the port is free ({error})"
+            f"learner rank {rank} did not meet all {world_size} ranks at {address} within "
+            f"{timeout_s} s: check that they started and that the port is free ({error})"
         ) from error
 
 
@@ -58,11 +59,11 @@ def operators_root() -> Path:
 
 
 def load_cpu_operator() -> None:
-    """Load the operator that DeepSpeed needs on a CPU, compiled before or now (half a minute).
+    """Load the operator that DeepSpeed needs on a CPU; the first time it compiles (half a minute).
 
-    PyTorch guards the compilation with a file that a killed process leaves behind, and every
-    later one then waits for ever. Here the kernel holds the lock, which dies with its owner, and
-    a file that is there all the same is removed.
+    PyTorch guards the compilation with a file that a killed process leaves behind, so that every
+    later one waits forever. Here the kernel holds the lock, which ends with its owner, and a file
+    left behind is removed.
 
     Raises:
         EnvironmentSetupError: it cannot be compiled.
@@ -81,23 +82,24 @@ def load_cpu_operator() -> None:
             builder.load(verbose=False)
         except (RuntimeError, ImportError) as error:
             raise EnvironmentSetupError(
-                f"DeepSpeed cannot compile its CPU operator in {root}: see that g++ and ninja "
-                f"are installed and the directory can be written ({error})"
+                f"DeepSpeed cannot compile its CPU operator in {root}: check that g++ and ninja "
+                f"are installed and that the directory is writable ({error})"
             ) from error
 
 
 def trainable_policy(settings: LearnerSettings) -> PackedPolicy:
-    """Return the policy as it is to be trained, with adapters if they are asked for.
+    """Return the policy as it is trained, with adapters if the configuration asks for them.
 
     Raises:
         ModelError: its directory holds no complete causal language model.
     """
-    model = load_policy(Path(settings.model_dir), dtype=getattr(torch, settings.dtype))
-    if settings.lora_rank:
-        add_adapters(model, rank=settings.lora_rank, alpha=settings.lora_alpha)
-    if settings.gradient_checkpointing:
+    config = settings.config
+    model = load_policy(Path(settings.model_dir), dtype=getattr(torch, config.dtype))
+    if config.lora_rank:
+        add_adapters(model, rank=config.lora_rank, alpha=config.lora_alpha)
+    if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    return PackedPolicy(model, tokens_per_logit_chunk=settings.tokens_per_logit_chunk)
+    return PackedPolicy(model, tokens_per_logit_chunk=config.tokens_per_logit_chunk)
 
 
 def start_engine(policy: PackedPolicy, settings: LearnerSettings) -> Any:
@@ -105,22 +107,23 @@ def start_engine(policy: PackedPolicy, settings: LearnerSettings) -> Any:
 
     Any, because DeepSpeed annotates its engine with what it is before it is set up.
     """
+    config = settings.config
     trained = [weight for weight in policy.parameters() if weight.requires_grad]
     if settings.optimizer == "sgd":
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=settings.lr)
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=config.lr)
     else:
         optimizer = torch.optim.AdamW(
-            trained, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
+            trained, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
         )
-    zero: dict[str, Any] = {"stage": settings.zero_stage}  # Any: DeepSpeed's own keys
-    if settings.offload_optimizer:
+    zero: dict[str, Any] = {"stage": config.zero_stage}  # Any: DeepSpeed's own keys
+    if config.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu"}
-    config = {
-        **_precision(settings),
+    options = {
+        **_precision(config),
         # One "accumulation step" and boundaries set by hand: DeepSpeed then scales nothing, and
         # the number of micro-batches can differ from step to step.
         "gradient_accumulation_steps": 1,
-        "gradient_clipping": settings.max_grad_norm,
+        "gradient_clipping": config.max_grad_norm,
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": settings.optimizer == "sgd",
         # PyTorch's steps on the CPU as well; DeepSpeed's own is one more compilation.
@@ -128,13 +131,13 @@ def start_engine(policy: PackedPolicy, settings: LearnerSettings) -> Any:
         "data_types": {"grad_accum_dtype": "fp32"},
         "communication_data_type": "fp32",
     }
-    engine, *_ = deepspeed.initialize(model=policy, optimizer=optimizer, config=config)
-    # Never in training mode: dropout would move the ratio off 1 without any update. The layers
-    # alone, not what is in them, ask for that mode when they drop their activations.
+    engine, *_ = deepspeed.initialize(model=policy, optimizer=optimizer, config=options)
+    # Never in training mode: dropout would move the ratio off 1 without any update. Only the
+    # layers themselves, not their parts, need that mode to drop their activations.
     engine.eval()
     for module in policy.modules():
         if isinstance(module, GradientCheckpointingLayer):
-            module.training = settings.gradient_checkpointing
+            module.training = config.gradient_checkpointing
     return engine
 
 
@@ -146,22 +149,22 @@ def start_reference(settings: LearnerSettings) -> Any:
     Raises:
         ModelError: its directory holds no complete causal language model.
     """
-    directory = Path(settings.reference_dir or settings.model_dir)
-    model = load_policy(directory, dtype=getattr(torch, settings.dtype)).requires_grad_(False)
-    policy = PackedPolicy(model, tokens_per_logit_chunk=settings.tokens_per_logit_chunk).eval()
-    if settings.zero_stage < 3:
+    directory, config = Path(settings.reference_dir or settings.model_dir), settings.config
+    model = load_policy(directory, dtype=getattr(torch, config.dtype)).requires_grad_(False)
+    policy = PackedPolicy(model, tokens_per_logit_chunk=config.tokens_per_logit_chunk).eval()
+    if config.zero_stage < 3:
         accelerator: Any = get_accelerator()  # Any: annotated as None
         return policy.to(accelerator.current_device_name())
-    config = {**_precision(settings), "zero_optimization": {"stage": 3}}
-    engine, *_ = deepspeed.initialize(model=policy, config=config)
+    options = {**_precision(config), "zero_optimization": {"stage": 3}}
+    engine, *_ = deepspeed.initialize(model=policy, config=options)
     engine.eval()
     return engine
 
 
-def _precision(settings: LearnerSettings) -> dict[str, Any]:
-    """Return what every engine is told; Any: DeepSpeed's own keys."""
+def _precision(config: LearnerConfig) -> dict[str, Any]:
+    """Return the options that every engine has; Any: DeepSpeed's own keys."""
     # At stage 0 DeepSpeed would add up bfloat16 gradients; there adapters stay float32.
-    is_narrow = settings.dtype == "bfloat16" and settings.zero_stage > 0
+    is_narrow = config.dtype == "bfloat16" and config.zero_stage > 0
     return {
         "train_micro_batch_size_per_gpu": 1,
         "steps_per_print": None,

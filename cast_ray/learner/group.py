@@ -1,4 +1,4 @@
-"""All ranks of the learner, placed and called together, and watched while they work."""
+"""All ranks of the learner: placed, called together, and monitored while they work."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import ObjectiveConfig
+from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import CastRayError, LearnerError, LearnerLost, RemoteTimeout, WeightSyncError
 from cast_ray.learner.actor import LearnerActor, as_actor_class
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import PathOrUri
+from cast_ray.runs.uris import PathOrUri
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest
 
 logger = logging.getLogger(__name__)
 
+_MARGIN_S = 60.0
+"""Calls may take this much longer than a collective, so that a rank can report what it missed."""
 _PING_EVERY_S = 10.0
 """With ``health_timeout_s`` the longest that a stopped rank goes unnoticed."""
 RANKS_PLACE_TIMEOUT_S = 90.0
-"""Longest wait for the ranks' place: that a cluster cannot hold them is said in two minutes."""
+"""Longest wait for the ranks' resources: a cluster without room is reported within two minutes."""
 _DEATH_KNOWN_S = 5.0
 """Ray knows of a dead process within a second or two."""
 
@@ -35,20 +38,16 @@ _DEATH_KNOWN_S = 5.0
 class LearnerGroup:
     """All ranks, called together; methods as in ``Learner``, tables as references.
 
-    Whatever goes wrong in a call ends all ranks, because the others wait for the one that failed:
-    make a new group and load the last checkpoint. Tables and logprobs are given as object
-    references, so that they are stored once for all ranks.
+    Any failure in a call ends all ranks, because the others wait for the one that failed: make a
+    new group and load the last checkpoint. Tables and logprobs are given as object references, so
+    that they are stored once for all ranks.
     """
 
     def __init__(
         self,
         settings: LearnerSettings,
+        resources: ResourcesConfig,
         *,
-        num_ranks: int,
-        num_cpus: float,
-        num_gpus: float,
-        timeout_s: float,
-        health_timeout_s: float,
         place: PlacementGroup | None = None,
         place_timeout_s: float = RANKS_PLACE_TIMEOUT_S,
     ) -> None:
@@ -56,39 +55,38 @@ class LearnerGroup:
 
         Args:
             settings: of every rank.
-            num_ranks: processes; each is a DeepSpeed rank.
-            num_cpus: Ray's reservation for each rank.
-            num_gpus: GPUs of each rank; 0 trains on the CPU.
-            timeout_s: longest wait for any call, the start included; longer than the settings'
-                own, so that a rank can still say what it missed.
-            health_timeout_s: a rank that does not answer for so long ends a call before that.
+            resources: how many ranks there are, and what each reserves.
             place: with a bundle for each rank, which outlives this group; None = one is made.
-            place_timeout_s: how long the ranks may wait for a place that others hold.
+            place_timeout_s: longest wait for resources that others hold.
 
         Raises:
-            RemoteTimeout: the ranks did not start in time.
+            RemoteTimeout: the ranks did not start in time; so do all methods.
             LearnerLost: a rank died or hangs; so do all methods.
             LearnerError: a rank failed; so do all methods.
         """
-        self._timeout_s, self._health_timeout_s = timeout_s, health_timeout_s
+        self._timeout_s = settings.config.timeout_s + _MARGIN_S
+        self._health_timeout_s = settings.config.health_timeout_s
         self._is_started = False
         self._ranks: list[Any] = []  # Any: Ray's handles have the actor's methods, and .remote
+        num_ranks = resources.learner_ranks
+        num_cpus, num_gpus = resources.cpus_per_learner_rank, resources.gpus_per_learner_rank
         bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
         self._has_own_place = place is None
         self._place = place or placement_group([bundle] * num_ranks, strategy="PACK")
-        wait_s = min(timeout_s, place_timeout_s)
+        wait_s = min(self._timeout_s, place_timeout_s)
         if not self._place.wait(wait_s):
             self.close()
             raise RemoteTimeout(
-                f"{num_ranks} learner rank(s) of {bundle} found no place within {wait_s:.0f} s; "
-                f"the cluster has {_in_words(ray.cluster_resources())}, free are "
-                f"{_in_words(ray.available_resources())}: lower "
-                "resources.learner_ranks, or add nodes"
+                f"{num_ranks} learner rank(s) of {bundle} found no place within {wait_s:.0f} s: "
+                f"the cluster has {_cpus_and_gpus(ray.cluster_resources())}, of which "
+                f"{_cpus_and_gpus(ray.available_resources())} are free; lower "
+                "resources.learner_ranks or add nodes"
             )
         # Passive: threads that spin at OpenMP's barriers fall to a tenth of their speed as soon as
         # anything else wants a core. Waiting asleep costs 8% of a quiet machine's 15,000 tokens/s
         # and no more than its share of a busy one's.
-        env_vars = {"OMP_NUM_THREADS": str(settings.num_threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        num_threads = str(settings.config.num_threads)
+        env_vars = {"OMP_NUM_THREADS": num_threads, "OMP_WAIT_POLICY": "PASSIVE"}
         if num_gpus == 0:
             env_vars["DS_ACCELERATOR"] = "cpu"
         rank_class = as_actor_class(LearnerActor)
@@ -120,7 +118,7 @@ class LearnerGroup:
         self,
         table: ray.ObjectRef,
         rows: np.ndarray,
-        objective: Objective,
+        objective: ObjectiveConfig,
         start_logprobs: ray.ObjectRef,
         reference_logprobs: ray.ObjectRef | None = None,
     ) -> UpdateStats:
@@ -148,7 +146,7 @@ class LearnerGroup:
         )[0]
 
     def open_broadcast(self, manifest: WeightManifest, *, world_size: int) -> Meeting:
-        """Prove a published version and return where its receivers are to come."""
+        """Check a published version and return the address for its receivers."""
         return self._on_all(
             lambda rank: rank.open_broadcast.remote(manifest, world_size),
             "open_broadcast",
@@ -156,7 +154,7 @@ class LearnerGroup:
         )[0]
 
     def send_broadcast(self, *, timeout_s: float) -> Callable[[], WeightSyncError | None]:
-        """Begin to send; return a wait for the end, which says what went wrong."""
+        """Start to send; return a function that waits for the end and returns the error, if any."""
         sending = self._ranks[0].send_broadcast.remote(timeout_s)
         return lambda: self._wait([sending], "send_broadcast")[0]
 
@@ -165,13 +163,13 @@ class LearnerGroup:
         self._on_all(lambda rank: rank.save_model.remote(directory), "save_model")
 
     def save_checkpoint(self, directory: PathOrUri, client_state: dict[str, Any]) -> None:
-        """Write all that training needs to go on."""
+        """Write all that training needs to resume."""
         self._on_all(
             lambda rank: rank.save_checkpoint.remote(directory, client_state), "save_checkpoint"
         )
 
     def load_checkpoint(self, directory: PathOrUri) -> dict[str, Any]:
-        """Go back to a checkpoint; return the caller's part of its state."""
+        """Restore a checkpoint; return the caller's part of it."""
         return self._on_all(lambda rank: rank.load_checkpoint.remote(directory), "load_checkpoint")[
             0
         ]
@@ -185,7 +183,7 @@ class LearnerGroup:
         return self._on_all(lambda rank: rank.pid.remote(), "pid")
 
     def close(self) -> None:
-        """End all ranks and give their place back; more than once does no harm."""
+        """End all ranks and release their resources; calling it again has no effect."""
         while self._ranks:
             ray.kill(self._ranks.pop())
         if self._has_own_place:
@@ -199,20 +197,17 @@ class LearnerGroup:
         return self._wait([call(rank) for rank in self._ranks[:num_ranks]], name)
 
     def _wait(self, results: list[ray.ObjectRef], name: str) -> list[Any]:
-        """Return the ranks' results; end all ranks and raise if one fails, is late or silent."""
+        """Return the ranks' results; if one fails, is late or hangs, end all ranks and raise."""
         try:
             self._wait_alive(results, name)
             return ray.get(results)
-        except RemoteTimeout:
+        except (RemoteTimeout, LearnerLost):
             self.close()
             raise
-        except LearnerLost:
-            self.close()
-            raise
-        except RayTaskError as error:
+        except RayError as error:
             dead = self._dead_ranks()  # the others fail in their next collective, maybe first
             self.close()
-            if dead:
+            if dead or not isinstance(error, RayTaskError):
                 raise _died(dead, name) from error
             if isinstance(error.cause, CastRayError):
                 raise error.cause from None
@@ -220,10 +215,6 @@ class LearnerGroup:
                 f"learner {name} failed and was ended; resume from the last checkpoint: "
                 f"{error.cause!r}"
             ) from error
-        except RayError as error:
-            dead = self._dead_ranks()
-            self.close()
-            raise _died(dead, name) from error
 
     def _dead_ranks(self) -> list[int]:
         """Return the ranks whose process is gone; one that hangs counts as alive."""
@@ -239,10 +230,9 @@ class LearnerGroup:
         return dead
 
     def _wait_for_processes(self) -> None:
-        """Return when every rank's process is there: no silence counts before its first answer.
+        """Return when every rank's process has answered or died (the next call reports that).
 
-        Its imports alone can take longer than ``health_timeout_s`` on a busy machine. One that
-        died is there too: the next call says so.
+        Its imports alone can take longer than ``health_timeout_s`` on a busy machine.
         """
         asked = [rank.is_alive.remote() for rank in self._ranks]
         _, missing = ray.wait(asked, num_returns=len(asked), timeout=self._timeout_s)
@@ -250,17 +240,17 @@ class LearnerGroup:
             self.close()
             raise RemoteTimeout(
                 f"{len(missing)} of {len(asked)} learner processes did not start within "
-                f"{self._timeout_s} s: see ray status, or raise learner.timeout_s"
+                f"{self._timeout_s} s: run ray status, or raise learner.timeout_s"
             )
 
     def _wait_alive(self, results: list[ray.ObjectRef], name: str) -> None:
-        """Return when all results are there or one has failed.
+        """Return when all results are available or one call has failed.
 
-        A stopped process keeps the others waiting at their next collective: nothing but asking
-        it shows that within a minute.
+        A stopped process keeps the others waiting at their next collective; only a ping shows that
+        within a minute.
 
         Raises:
-            RemoteTimeout: they are late.
+            RemoteTimeout: they took too long.
             LearnerLost: a rank does not answer.
         """
         deadline = time.monotonic() + self._timeout_s
@@ -268,13 +258,13 @@ class LearnerGroup:
         while waiting:
             done, waiting = ray.wait(waiting, timeout=min(_PING_EVERY_S, self._health_timeout_s))
             if done:
-                ray.get(done)  # a failure is worth no further wait
+                ray.get(done)  # raises a failure at once
             elif time.monotonic() > deadline:
                 raise RemoteTimeout(
-                    f"learner {name} was not done within {self._timeout_s} s and was ended: raise "
-                    "learner.timeout_s, or look at the learner's log for what it waits for"
+                    f"learner {name} did not finish within {self._timeout_s} s and was ended: see "
+                    "the learner's log for what it waits for, or raise learner.timeout_s"
                 )
-            elif self._is_started:  # a process that still imports cannot answer
+            elif self._is_started:  # a process that is still importing cannot answer
                 self._ask_all(name)
 
     def _ask_all(self, name: str) -> None:
@@ -284,7 +274,7 @@ class LearnerGroup:
             ranks = ", ".join(str(asked.index(one)) for one in silent)
             raise LearnerLost(
                 f"learner rank {ranks} did not answer for {self._health_timeout_s} s during {name} "
-                "and all were ended: its process hangs or is stopped; resume from the last "
+                "and all ranks were ended: its process hangs or is stopped; resume from the last "
                 "checkpoint"
             )
 
@@ -294,6 +284,5 @@ def _died(ranks: list[int], name: str) -> LearnerLost:
     return LearnerLost(f"learner rank {which} died during {name}: resume from the last checkpoint")
 
 
-def _in_words(resources: Mapping[str, float]) -> str:
-    """Return CPUs and GPUs as text."""
+def _cpus_and_gpus(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{resources.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))

@@ -1,7 +1,7 @@
-"""The learner: the policy's weights, optimizer and checkpoints in DeepSpeed's hands.
+"""The learner: the policy's weights, optimizer and checkpoints, with DeepSpeed.
 
-A ``Learner`` is one rank and knows no Ray; all ranks call the same method with the same arguments
-at the same time, and each works out its own share. Tables hold columns of
+A ``Learner`` is one rank and does not know Ray; all ranks call the same method with the same
+arguments at the same time, and each computes its own share. Tables hold columns of
 ``cast_ray.rollout.trajectory``; letters as in ``cast_ray.learner.batching``.
 """
 
@@ -23,13 +23,13 @@ from torch import Tensor
 from cast_ray.algorithms import losses
 from cast_ray.algorithms.objective import (
     LossShare,
-    Objective,
     TokenInputs,
     correct_rollout,
     mean_weights,
     policy_loss,
     text_loss,
 )
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.learner.batching import (
     PackedBatch,
     Rows,
@@ -49,14 +49,15 @@ from cast_ray.learner.deepspeed_setup import (
 from cast_ray.learner.lora import merged_weights, without_adapters
 from cast_ray.learner.policy import save_policy
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import PathOrUri, written_at
+from cast_ray.runs.remote_directories import written_at
+from cast_ray.runs.uris import PathOrUri
 
 _LossShareOf: TypeAlias = Callable[[PackedBatch, Tensor, Tensor], LossShare]
 """From a micro-batch, its ``[n]`` learner_logprobs and its ``[n]`` entropies."""
 
 
 class Learner:
-    """One rank of the learner; the module says how ranks are called."""
+    """One rank of the learner."""
 
     def __init__(
         self,
@@ -71,18 +72,20 @@ class Learner:
 
         Raises:
             ModelError: ``model_dir`` holds no complete model with safetensors weights.
-            LearnerError: the other ranks did not come within ``timeout_s``.
+            LearnerError: the other ranks did not arrive within ``timeout_s``.
         """
         self._settings, self._rank, self._world_size = settings, rank, world_size
-        torch.set_num_threads(settings.num_threads)
+        torch.set_num_threads(settings.config.num_threads)
         torch.manual_seed(settings.seed)
         self._policy = trainable_policy(settings)
-        join_ranks(rank, world_size, f"tcp://{master_addr}:{master_port}", settings.timeout_s)
+        join_ranks(
+            rank, world_size, f"tcp://{master_addr}:{master_port}", settings.config.timeout_s
+        )
         self._engine = start_engine(self._policy, settings)
         self._reference: Any = None  # Any: a module, or DeepSpeed's engine around it
 
     def logprobs(self, table: Rows) -> np.ndarray:
-        """Return the logprob of every token in the loss under the present weights.
+        """Return the logprob of every token in the loss under the current weights.
 
         Args:
             table: columns of ``ROLLOUT_SCHEMA``.
@@ -97,7 +100,7 @@ class Learner:
 
         With adapters and no other model named, that is the policy without them.
         """
-        if self._settings.lora_rank and not self._settings.reference_dir:
+        if self._settings.config.lora_rank and not self._settings.reference_dir:
             with without_adapters(self._policy.model):
                 return self._logprobs_by(self._engine, table)
         if self._reference is None:
@@ -108,21 +111,21 @@ class Learner:
         self,
         table: Rows,
         rows: np.ndarray,
-        objective: Objective,
+        objective: ObjectiveConfig,
         start_logprobs: np.ndarray,
         reference_logprobs: np.ndarray | None = None,
     ) -> UpdateStats:
         """Take one optimizer step on a mini-batch (paper, eq:grpo_objective).
 
-        The result does not depend on how many micro-batches and ranks share the work. Loss or
-        gradient that is not finite leaves the weights as they are, and is said in the stats.
+        The result does not depend on the number of micro-batches and ranks. A loss or gradient
+        that is not finite leaves the weights unchanged, which the stats report.
 
         Args:
             table: columns of ``BATCH_SCHEMA``.
             rows: row indices of the mini-batch.
             objective: what to minimise.
             start_logprobs: ``[N]``, what ``logprobs`` returned at the start of the step (pi_old).
-            reference_logprobs: ``[N]``, what ``reference_logprobs`` returned; None where the
+            reference_logprobs: ``[N]``, what ``reference_logprobs`` returned; None if the
                 objective has no divergence.
 
         Raises:
@@ -157,7 +160,9 @@ class Learner:
             )
             return policy_loss(objective, tokens)
 
-        return self._step(table, rows, share, num_tokens=int(in_loss.sum()), lr=self._settings.lr)
+        return self._step(
+            table, rows, share, num_tokens=int(in_loss.sum()), lr=self._settings.config.lr
+        )
 
     def supervised_update(self, table: Rows, rows: np.ndarray, *, lr: float) -> UpdateStats:
         """Take one optimizer step on the cross-entropy of the tokens in the loss.
@@ -184,14 +189,16 @@ class Learner:
         return torch.device(self._engine.device)
 
     def state_for_sync(self) -> dict[str, Tensor]:
-        """Return all weights under their Hugging Face names; nothing beyond rank 0.
+        """Return all weights under their Hugging Face names on rank 0, nothing on the others.
 
-        A tied output head is there once, under the embedding's name. All ranks must call this.
-        The tensors may be the learner's own: use them before the next update, and only to read.
+        A tied output head appears once, under the embedding's name. All ranks must call this.
+        The tensors may be the learner's own: read them before the next update, and do not write.
         """
         model = self._policy.model
         weights = (
-            merged_weights(model) if self._settings.lora_rank else model.state_dict(keep_vars=True)
+            merged_weights(model)
+            if self._settings.config.lora_rank
+            else model.state_dict(keep_vars=True)
         )
         state: dict[str, Tensor] = {}
         seen: set[int] = set()
@@ -202,12 +209,12 @@ class Learner:
             is_sharded = hasattr(weight, "ds_id")
             with deepspeed.zero.GatheredParameters([weight], enabled=is_sharded):
                 if self._rank == 0:
-                    # What is gathered is gone after this block.
+                    # What is gathered is freed after this block.
                     state[name] = weight.detach().cpu().clone() if is_sharded else weight.detach()
         return state
 
     def save_model(self, directory: PathOrUri) -> None:
-        """Write the policy as a Hugging Face directory, whole or not at all."""
+        """Write the policy as a Hugging Face directory, completely or not at all."""
         state = self.state_for_sync()
         if self._rank == 0:
             with written_at(directory) as here:
@@ -216,9 +223,9 @@ class Learner:
         comm.barrier()
 
     def save_checkpoint(self, directory: PathOrUri, client_state: dict[str, Any]) -> None:
-        """Write all that training needs to go on bit for bit, whole or not at all.
+        """Write all that training needs to resume bit for bit, completely or not at all.
 
-        Arguments and errors as in ``learner_checkpoint``.
+        Arguments and errors as in ``cast_ray.learner.checkpoint``.
         """
         save_checkpoint(
             self._engine,
@@ -229,12 +236,12 @@ class Learner:
         )
 
     def load_checkpoint(self, directory: PathOrUri) -> dict[str, Any]:
-        """Go back to where ``save_checkpoint`` was called; return the caller's part of the state.
+        """Restore what ``save_checkpoint`` wrote; return the caller's part of it.
 
         The number of ranks and the ZeRO stage may differ from those of the learner that wrote it.
 
         Raises:
-            RunDirectoryError: the checkpoint is missing, half-written or damaged.
+            RunDirectoryError: the checkpoint is missing, incomplete or damaged.
             LearnerError: it is of another model, type, optimizer or kind of adapter.
         """
         return load_checkpoint(self._engine, self._policy.model, directory, settings=self._settings)
@@ -267,7 +274,7 @@ class Learner:
             loss = share.loss
             is_last = i == len(batches) - 1
             if is_last:
-                # Before any gradient can be applied: one bad share on any rank spoils them all.
+                # Before any gradient is applied: one share that is not finite must stop every rank.
                 self._add_up(totals)
                 loss = loss * torch.where(totals[0].isfinite(), 1.0, math.nan)
             self._engine.set_gradient_accumulation_boundary(is_last)
@@ -289,8 +296,8 @@ class Learner:
         )
 
     def _apply_gradient(self) -> float:
-        """Return the gradient's norm after the optimizer step; NaN where none was taken."""
-        if self._settings.zero_stage == 0:
+        """Return the gradient's norm after the optimizer step; NaN if no step was taken."""
+        if self._settings.config.zero_stage == 0:
             gradients = [p.grad for p in self._policy.parameters() if p.grad is not None]
             norm = float(torch.nn.utils.get_total_norm(gradients))
             if not math.isfinite(norm):
@@ -298,8 +305,8 @@ class Learner:
                 return math.nan
             self._engine.step()
             return norm
-        # From stage 1 on gradients are in pieces: DeepSpeed takes the norm itself, and skips the
-        # step when it is not finite.
+        # From stage 1 on gradients are in pieces: DeepSpeed computes the norm itself, and skips the
+        # step if it is not finite.
         self._engine.step()
         was_applied = self._engine.was_step_applied()
         return float(self._engine.get_global_grad_norm()) if was_applied else math.nan
@@ -320,7 +327,7 @@ class Learner:
             table,
             rows,
             loss_mask(table),
-            tokens_per_micro_batch=self._settings.tokens_per_micro_batch,
+            tokens_per_micro_batch=self._settings.config.tokens_per_micro_batch,
             rank=self._rank,
             world_size=self._world_size,
         )
@@ -328,10 +335,10 @@ class Learner:
 
     def _to_device(self, values: np.ndarray) -> Tensor:
         with warnings.catch_warnings():
-            # Arrow's memory is read-only, and torch has no such thing: nothing here writes to it.
+            # Torch warns that Arrow's memory is read-only; nothing here writes to it.
             warnings.simplefilter("ignore", UserWarning)
             return torch.from_numpy(values).to(self._engine.device)
 
     def _add_up(self, values: Tensor) -> None:
-        """Add up a tensor over all ranks, in place."""
+        """Sum a tensor over all ranks, in place."""
         comm.all_reduce(values, op=comm.ReduceOp.SUM)

@@ -1,8 +1,8 @@
-"""Do the engine's logprobs still fit the learner's? Judged against their own healthy level.
+"""Do the engine's logprobs still match the learner's? Compared with their own healthy level.
 
-No fixed alarm sees a layer that stayed behind: a real update moves logprobs by less than the
-kernels' rounding does. So the bytes and every layer are compared at each sync (``serve``), and the
-logprob difference is watched here for what creeps up over steps.
+No fixed threshold notices a layer with old weights: an update moves logprobs by less than the
+kernels' rounding does. So each sync compares bytes and layers (``serve``), and here the logprob
+difference is watched for a drift over steps.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from cast_ray.algorithms import losses
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import ObjectiveConfig
+from cast_ray.config.train import SyncConfig
 from cast_ray.errors import WeightSyncError
 from cast_ray.learner.batching import flat_column, loss_mask
 
 logger = logging.getLogger(__name__)
 
 _LARGEST_HEALTHY = 0.1
-"""A mean difference above this is not healthy in any arithmetic the engines offer."""
+"""A mean difference above this is not healthy in any precision that the engines offer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +39,14 @@ class LogprobDifference:
 
 
 def logprob_difference(
-    batch: pa.Table, learner_logprobs: np.ndarray, objective: Objective
+    batch: pa.Table, learner_logprobs: np.ndarray, objective: ObjectiveConfig
 ) -> LogprobDifference:
     """Compare the engine's logprobs with the learner's for the same tokens and weights.
 
     Args:
         batch: columns of ``ROLLOUT_SCHEMA``.
         learner_logprobs: ``[N]`` over all tokens of the table, before any update.
-        objective: says which ratios are too large (its cap, and whether tokens are left out).
+        objective: with its ``rollout_correction`` and cap.
     """
     in_loss = loss_mask(batch)
     if not in_loss.any():
@@ -60,27 +61,24 @@ def logprob_difference(
         mean=float(np.abs(log_ratio).mean()),
         largest=float(np.abs(log_ratio).max()),
         num_tokens=int(in_loss.sum()),
-        # The tokens are the engine's: exp(x) - x - 1 is right in the mean and never negative.
+        # The tokens are the engine's: exp(x) - x - 1 is unbiased and never negative.
         kl=float((np.exp(log_ratio) - log_ratio - 1).mean()),
         share_beyond_cap=float(is_beyond.mean()),
     )
 
 
 class LogprobAlarm:
-    """Remembers the healthy level and judges every later step by it."""
+    """Remembers the healthy level and compares every later step with it."""
 
-    def __init__(
-        self, *, warn_ratio: float, stop_ratio: float, healthy: float | None = None
-    ) -> None:
-        """Take ratios of ``SyncConfig``; ``healthy`` is known when a run is resumed."""
-        self._warn_ratio = warn_ratio
-        self._stop_ratio = stop_ratio
+    def __init__(self, config: SyncConfig, *, healthy: float | None = None) -> None:
+        """Take the section ``sync``; ``healthy`` is known when a run is resumed."""
+        self._config = config
         self.healthy = healthy
 
     def judge(self, difference: LogprobDifference) -> None:
         """Take the first difference as the healthy level; warn or stop at its multiples.
 
-        A difference over no token at all says nothing.
+        A difference without any token is ignored.
 
         Raises:
             WeightSyncError: the difference is at least ``stop_ratio`` times the healthy level, or
@@ -88,26 +86,26 @@ class LogprobAlarm:
         """
         if not difference.num_tokens:
             return
-        # Asked the other way round, so that a difference that is no number stops the run too.
+        # The conditions are negated so that NaN stops the run too.
         if self.healthy is None:
             if not difference.mean <= _LARGEST_HEALTHY:
                 raise WeightSyncError(
-                    f"engine and learner differ by {difference.mean:.3g} nats a token right after "
-                    "the first sync: check that both load the same model and that the engine "
-                    "samples with temperature 1"
+                    f"engine and learner differ by {difference.mean:.3g} nats per token right "
+                    "after the first sync: check that both load the same model and that the engine "
+                    "samples at temperature 1"
                 )
             self.healthy = difference.mean
             return
         ratio = difference.mean / max(self.healthy, np.finfo(np.float32).eps)
-        if not ratio < self._stop_ratio:
+        if not ratio < self._config.stop_ratio:
             raise WeightSyncError(
-                f"engine and learner differ by {difference.mean:.3g} nats a token, {ratio:.0f} "
+                f"engine and learner differ by {difference.mean:.3g} nats per token, {ratio:.0f} "
                 f"times the level at the start ({self.healthy:.3g}): the engine does not hold the "
-                "learner's weights; look at layer_error in metrics.parquet and at the engine's log"
+                "learner's weights; see layer_error in metrics.parquet and the engine's log"
             )
-        if ratio >= self._warn_ratio:
+        if ratio >= self._config.warn_ratio:
             logger.warning(
-                "engine and learner differ by %.3g nats a token, %.1f times the level at the start",
+                "engine and learner differ by %.3g nats per token, %.1f times the first level",
                 difference.mean,
                 ratio,
             )

@@ -2,7 +2,7 @@
 
 Letters: ``n`` tokens, ``d`` hidden size, ``V`` vocabulary. A trajectory of 16,384 tokens over
 151,936 words would have 10 GB of float32 logits, and as much again for their gradient: here the
-logits of some tokens at a time are computed, used and dropped, and once more for the gradient.
+logits of a chunk of tokens are computed, used and dropped, and recomputed for the gradient.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def token_logprobs(
 class _TokenLogprobs(Function):
     @staticmethod
     def forward(
-        ctx: Any,  # Any: autograd's context takes whatever is put on it
+        ctx: Any,  # Any: autograd's context takes any attribute
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -69,7 +69,7 @@ class _TokenLogprobs(Function):
         of_logprobs = torch.zeros_like(entropy) if of_logprobs is None else of_logprobs
         needs_hidden, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         of_hidden = torch.empty_like(hidden) if needs_hidden else None
-        # Added up in float32: the chunks' shares of a row of the vocabulary can be of any size.
+        # Summed in float32: the chunks' shares of a row of the vocabulary can be of any size.
         of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
         of_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias else None
         for start in range(0, len(token_ids), ctx.tokens_per_chunk):

@@ -1,4 +1,4 @@
-"""Low-rank adapters on a policy: put on, taken off for a moment, and added to the weights."""
+"""Low-rank adapters on a policy: added, disabled for a moment, and merged into the weights."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OF_ADAPTED = ".base_layer."
 
 
 def add_adapters(model: PreTrainedModel, *, rank: int, alpha: int) -> None:
-    """Put an adapter on every linear layer but the output head; only adapters are trained then.
+    """Add an adapter to every linear layer but the output head; then only adapters are trained.
 
-    Adapters are float32 whatever the model is: without ZeRO the optimizer works on them as they
-    are, and a small update of a bfloat16 weight is lost.
+    Adapters are always float32: without ZeRO the optimizer works on them directly, and a bfloat16
+    weight would lose small updates.
 
     Args:
-        model: changed in place. Its output is as before until the first update.
+        model: changed in place. Its output is unchanged until the first update.
         rank: of the adapters.
         alpha: an adapter's output counts ``alpha / rank`` times.
     """
@@ -37,7 +37,7 @@ def add_adapters(model: PreTrainedModel, *, rank: int, alpha: int) -> None:
 
 @contextmanager
 def without_adapters(model: PreTrainedModel) -> Iterator[None]:
-    """Let the model answer as before it was adapted."""
+    """Disable the adapters inside the block."""
     model.disable_adapters()
     try:
         yield
@@ -49,8 +49,8 @@ def without_adapters(model: PreTrainedModel) -> Iterator[None]:
 def merged_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return all weights with their adapters added, under the names of the model without them.
 
-    A sum of a weight and its adapter is float32; whoever narrows it loses what is below the
-    weight's own rounding.
+    The sum of a weight and its adapter is float32: rounding it to the weight's type loses what is
+    below that type's precision.
     """
     found = {
         name.replace(_OF_ADAPTED, "."): weight

@@ -1,6 +1,6 @@
-"""The policy network as a Hugging Face directory: loaded, narrowed to what is needed, saved.
+"""The policy network: loaded from a Hugging Face directory, called on packed sequences, saved.
 
-What trains it is ``cast_ray.learner.learner``; nothing here knows DeepSpeed or Ray.
+``cast_ray.learner.learner`` trains it; nothing here knows DeepSpeed or Ray.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TOKENIZER_FILES = (
     "merges.txt",
     "chat_template*",
 )
-"""Copied unchanged, so that a saved policy reads text exactly as the one it came from."""
+"""Copied unchanged, so that a saved policy reads text exactly like the original."""
 
 _LARGEST_ROUNDING = 0.03
-"""Of a hidden state's norm: experts are multiplied in other groupings, in bfloat16 too."""
+"""Share of a hidden state's norm: experts multiply in other groupings, also in bfloat16."""
 
 
 class PackedPolicy(torch.nn.Module):
@@ -44,15 +44,17 @@ class PackedPolicy(torch.nn.Module):
         """Wrap a model that was loaded with ``load_policy``.
 
         Raises:
-            ModelError: the model has no output head, does something to its logits after it, wants
-                more of attention than ``packed_attention`` does, or lets packed sequences meet.
+            ModelError: the model has no output head, changes its logits after it, needs attention
+                that ``packed_attention`` does not support, or mixes packed sequences.
         """
         super().__init__()
         head = model.get_output_embeddings()
         if head is None:
-            raise ModelError(f"{type(model).__name__} has no output head: give a causal model")
+            raise ModelError(
+                f"{type(model).__name__} has no output head: use a causal language model"
+            )
         self.model = model
-        # Its own, so that ZeRO 3, which brings a module's own weights together, brings these.
+        # This module's own, because ZeRO 3 gathers a module's own weights before its forward pass.
         self.head_weight = head.weight
         self.head_bias = getattr(head, "bias", None)
         self._tokens_per_logit_chunk = tokens_per_logit_chunk
@@ -66,7 +68,7 @@ class PackedPolicy(torch.nn.Module):
         sequence_lengths: tuple[int, ...],
         predicts: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return logprob and entropy of some tokens; shapes as in ``batching.PackedBatch``.
+        """Return logprob and entropy of tokens; shapes as in ``batching.PackedBatch``.
 
         Args:
             token_ids: ``[1, N]``.
@@ -97,7 +99,7 @@ class PackedPolicy(torch.nn.Module):
         ).last_hidden_state[0]
 
     def _refuse_altered_logits(self) -> None:
-        """Raise ModelError if the model's own logits are not those of head and hidden states."""
+        """Raise ModelError if the model's logits are not the output head of its hidden states."""
         token_ids = torch.arange(4).view(1, -1)
         with torch.no_grad():
             hidden = self._hidden(token_ids, token_ids, (4,))
@@ -111,13 +113,13 @@ class PackedPolicy(torch.nn.Module):
         if not torch.equal(ours, theirs):
             raise ModelError(
                 f"{type(self.model).__name__} changes its logits after the output head (scales or "
-                "caps them), which the learner does not: give a model without that"
+                "caps them), which the learner does not do: use a model without that"
             )
 
     def _refuse_mixed_sequences(self) -> None:
-        """Raise ModelError if what stands in front of a sequence changes its hidden states.
+        """Raise ModelError if a sequence changes the hidden states of the one packed after it.
 
-        Recurrent layers and convolutions do so, and attention that is not ``packed_attention``.
+        Recurrent layers and convolutions do that, and attention other than ``packed_attention``.
         """
         position_ids = torch.arange(4).repeat(2).view(1, -1)
         with torch.no_grad():
@@ -129,13 +131,13 @@ class PackedPolicy(torch.nn.Module):
         if not bool((change <= _LARGEST_ROUNDING * size).all()):
             raise ModelError(
                 f"{type(self.model).__name__} lets packed sequences see each other (by recurrent "
-                "layers, or an attention of its own): give a model whose layers mix tokens by "
-                "attention alone"
+                "layers or its own attention): use a model whose layers mix tokens by attention "
+                "alone"
             )
 
 
 def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
-    """Load a causal language model from local safetensors, running no code of its own.
+    """Load a causal language model from local safetensors, without running code from there.
 
     Its attention is that of ``packed_attention``.
 
@@ -143,7 +145,7 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
         ModelError: the directory is missing, is no causal language model, or lacks weights.
     """
     if not (directory / "config.json").is_file():
-        raise ModelError(f"{directory} holds no config.json: give a Hugging Face model directory")
+        raise ModelError(f"{directory} has no config.json: give a Hugging Face model directory")
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(  # Any: annotated as one model
             directory,
@@ -160,7 +162,7 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
     if loading["missing_keys"]:
         raise ModelError(
             f"{directory} lacks the weights {sorted(loading['missing_keys'])[:3]} "
-            "and would be trained from random ones: give a complete model"
+            "which would start at random values: give a complete model"
         )
     return model
 
@@ -170,8 +172,8 @@ def save_policy(
 ) -> None:
     """Write configuration, the given weights and the tokenizer of ``tokenizer_dir``.
 
-    The directory appears only when it is whole, and replaces an older one. It holds what every
-    reader of Hugging Face directories knows, also where the model has adapters.
+    The directory appears only when it is complete, and replaces an older one. Any reader of Hugging
+    Face directories can load it, also if the model has adapters.
 
     Args:
         model: gives the configuration.
@@ -196,9 +198,9 @@ def save_policy(
 def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
     """Return the model without weights and adapters: transformers saves adapters alone."""
     with torch.device("meta"):
-        # A copy: what is saved has its dtype as text, and the next save would meet it.
+        # A copy, because saving turns the dtype into text, which the next save cannot read.
         config = copy.deepcopy(model.config)
         skeleton: Any = type(model)(config)  # Any: .to is annotated as a bare function
     skeleton.generation_config = model.generation_config
     wanted: Any = skeleton  # Any: transformers annotates this method for other arguments
-    return wanted.to(model.config.dtype)  # what is saved as the type in config.json
+    return wanted.to(model.config.dtype)  # saved as the type in config.json

@@ -1,7 +1,7 @@
-"""The small policy: a Qwen3-architecture model and a tokenizer of its own, made from nothing.
+"""The small policy: a random model of Qwen3's architecture, and a tokenizer made for its games.
 
-Nothing is downloaded. What comes out is an ordinary Hugging Face model directory, so that the
-same code path takes any other causal language model.
+Nothing is downloaded. The result is an ordinary Hugging Face model directory, so that any other
+causal language model takes the same code path.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from cast_ray.errors import ModelError
-from cast_ray.rollout.chat import ChatPieces, cut_chat_template
+from cast_ray.config.train import PolicyConfig
 from cast_ray.runs.directories import save_refusals_named
 
 END_OF_TURN = "<|im_end|>"
@@ -32,15 +31,15 @@ _BETWEEN_WORDS = " ,:()"
 def _pieces(cells: str) -> str:
     """Return the expression whose matches may become one token each.
 
-    They are: a run of backticks; a letter in a run of cells; a phrase with the punctuation behind
-    it; a capital that no small letter follows; a digit; a line break; what stands between words;
-    any other symbol. Capitals, digits and symbols stand alone so that "PX"
-    or ".2" in a board stay two cells; phrases stay whole because attention over a game's whole
-    history costs the square of its tokens.
+    They are: a run of backticks; a letter in a run of cells; a phrase with the punctuation after
+    it; a capital that no small letter follows; a digit; a line break; what separates words; any
+    other symbol. Capitals, digits and symbols are separate so that "PX" or ".2" in a board are two
+    cells; phrases are one piece because attention over a game's history costs the square of its
+    tokens.
 
     Args:
-        cells: what boards are written with. Small letters and ``_BETWEEN_WORDS`` among them stand
-            alone too: the letters where a whole run is cells ("x..x", not "box").
+        cells: the characters of boards. Small letters and ``_BETWEEN_WORDS`` among them are
+            separate too: the letters where an entire run is cells ("x..x", not "box").
     """
     letters = "".join(sorted(cell for cell in set(cells) if "a" <= cell <= "z"))
     between = "".join(symbol for symbol in _BETWEEN_WORDS if symbol not in cells)
@@ -65,7 +64,7 @@ def build_tokenizer(
     Args:
         corpus: texts of the games; frequent words become single tokens.
         cells: the characters of their boards, in any order and number.
-        vocab_size: most entries; at least 256 bytes and 3 special tokens are always there.
+        vocab_size: most entries; the 256 bytes and 3 special tokens are always among them.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -91,47 +90,40 @@ def build_tokenizer(
 
 def build_small_policy(
     directory: Path,
+    shape: PolicyConfig,
     *,
     corpus: Sequence[str],
     cells: str,
-    vocab_size: int,
-    hidden_size: int,
-    intermediate_size: int,
-    num_layers: int,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    sliding_window: int,
     max_position_embeddings: int,
     seed: int,
 ) -> int:
     """Write a randomly initialised Qwen3 model directory; return its number of parameters.
 
-    Corpus, cells and vocabulary are those of ``build_tokenizer``.
+    Corpus and cells are those of ``build_tokenizer``.
     """
-    # Imported here: who reads a tokenizer need not load what computes, 2 s and 200 MB.
+    # Imported here: torch takes 2 s and 200 MB, which reading a tokenizer does not need.
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    tokenizer = build_tokenizer(corpus, cells=cells, vocab_size=vocab_size)
+    tokenizer = build_tokenizer(corpus, cells=cells, vocab_size=shape.vocab_size)
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=vocab_size,
-            hidden_size=hidden_size,
-            intermediate_size=intermediate_size,
-            num_hidden_layers=num_layers,
-            num_attention_heads=num_heads,
-            num_key_value_heads=num_kv_heads,
-            head_dim=head_dim,
+            vocab_size=shape.vocab_size,
+            hidden_size=shape.hidden_size,
+            intermediate_size=shape.intermediate_size,
+            num_hidden_layers=shape.num_layers,
+            num_attention_heads=shape.num_heads,
+            num_key_value_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
             max_position_embeddings=max_position_embeddings,
-            use_sliding_window=sliding_window > 0,
-            sliding_window=sliding_window or None,
-            max_window_layers=0,  # every layer slides: vLLM knows all or none
+            use_sliding_window=shape.sliding_window > 0,
+            sliding_window=shape.sliding_window or None,
+            max_window_layers=0,  # all layers slide: vLLM supports all or none
             tie_word_embeddings=True,
-            # The usual 0.02 suits wide models: at a width of 128 it leaves the policy at chance
-            # for hundreds of supervised updates, where this is past it after fifty.
-            initializer_range=hidden_size**-0.5,
+            # The usual 0.02 suits wide models: at a width of 128 the policy then stays at chance
+            # for hundreds of supervised updates; with this value it takes fifty.
+            initializer_range=shape.hidden_size**-0.5,
             eos_token_id=tokenizer.get_vocab()[END_OF_TURN],
             pad_token_id=tokenizer.get_vocab()[PADDING],
             bos_token_id=None,
@@ -141,33 +133,3 @@ def build_small_policy(
         model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def read_chat_pieces(model_dir: Path) -> ChatPieces:
-    """Cut the chat template of a model directory into appendable pieces.
-
-    Raises:
-        ModelError: the directory is no model directory, or its chat template is missing or not
-            append-only.
-    """
-    for name in ("config.json", "tokenizer.json"):
-        if not (model_dir / name).is_file():
-            raise ModelError(
-                f"{model_dir} is not a model directory: {name} is missing; give the path of a "
-                "Hugging Face model directory"
-            )
-    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
-    if not tokenizer.chat_template:
-        raise ModelError(
-            f"the tokenizer of {model_dir} has no chat template; choose an instruct model or add "
-            "chat_template.jinja"
-        )
-
-    def render(messages: Sequence[tuple[str, str]]) -> str:
-        return tokenizer.apply_chat_template(
-            [{"role": role, "content": content} for role, content in messages],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-
-    return cut_chat_template(render, tokenizer.eos_token)

@@ -1,9 +1,9 @@
-"""All that an update depends on, as whole float32 tensors that fit any number of ranks and stage.
+"""The learner's state as float32 tensors that fit any number of ranks and any ZeRO stage.
 
-DeepSpeed keeps weights and moments in pieces that follow from the number of ranks and from the
-ZeRO stage. Here each trained parameter is brought together, one at a time, and written under its
-Hugging Face name; a tied weight stands once. Every rank calls the same functions at the same time.
-DeepSpeed's own checkpoints are pickle files and fit one number of ranks only.
+DeepSpeed keeps weights and moments in pieces that depend on the number of ranks and the ZeRO
+stage, and its own checkpoints are pickle files for one number of ranks. Here each trained parameter
+is gathered, one at a time, and written under its Hugging Face name; a tied weight is written once.
+Every rank calls the same functions at the same time.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def num_updates(engine: Any) -> int:
-    """Return the optimizer's own count of its updates; 0 where it has no state."""
+    """Return the optimizer's own count of its updates; 0 if it has no state."""
     counts = {int(state["step"]) for state in _optimizer_states(engine) if "step" in state}
     assert len(counts) <= 1, "all parameters take every update"
     return counts.pop() if counts else 0
 
 
 def write_state(engine: Any, model: torch.nn.Module, directory: Path) -> None:
-    """Write weights, and moments where there are any; rank 0 writes.
+    """Write weights, and moments if there are any; rank 0 writes.
 
     Args:
         engine: DeepSpeed's; Any, because it annotates itself with what it is before its set-up.
         model: in the engine.
-        directory: exists, and holds no other state.
+        directory: exists, without any other state.
     """
     parameters = _trained(model)
     for kind in (_WEIGHT, *_moments(engine)):
@@ -69,7 +69,7 @@ def read_state(engine: Any, model: torch.nn.Module, directory: Path, *, num_upda
     Args:
         engine: of any number of ranks and stage, fresh or not.
         model: in the engine.
-        directory: that was written to; it is trusted to be whole.
+        directory: that was written to; assumed to be complete.
         num_updates: what ``num_updates`` returned then.
 
     Raises:
@@ -83,7 +83,7 @@ def read_state(engine: Any, model: torch.nn.Module, directory: Path, *, num_upda
             _make_moments(engine)
     for kind in (_WEIGHT, *_moments(engine)):
         for name, weight in parameters.items():
-            # Nothing stored: it was written before the first update, which begins with zeros.
+            # Nothing is stored before the first update, which starts with zeros.
             is_stored = kind in stored
             value = stored[kind][name].read() if is_stored else torch.zeros(_shape(weight))
             _set(engine, weight, kind, value)
@@ -93,7 +93,7 @@ def read_state(engine: Any, model: torch.nn.Module, directory: Path, *, num_upda
 
 
 def write_random_states(directory: Path) -> None:
-    """Write this rank's random states, one file a rank."""
+    """Write this rank's random states, one file per rank."""
     save_file(_random_states(), _random_file(directory))
 
 
@@ -102,13 +102,15 @@ def read_random_states(directory: Path, *, seed: int) -> None:
 
     Args:
         directory: that was written to.
-        seed: what a rank that wrote none, or had another kind of device, starts from.
+        seed: for a rank that wrote none, or had another kind of device.
     """
     path = _random_file(directory)
     states = load_file(path) if path.is_file() else {}
     accelerator: Any = get_accelerator()  # Any: annotated as None
     if states.keys() != _random_states().keys():
-        logger.info("learner rank %d: no random states in %s, seed %d", comm.get_rank(), path, seed)
+        logger.info(
+            "learner rank %d: no random states in %s: seeded with %d", comm.get_rank(), path, seed
+        )
         torch.manual_seed(seed)
         accelerator.manual_seed_all(seed)
         return
@@ -138,7 +140,7 @@ def _random_file(directory: Path) -> Path:
 def _gathered(
     engine: Any, parameters: dict[str, Tensor], kind: str
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield each parameter's whole float32 value; all ranks take all."""
+    """Yield each parameter's complete float32 value; all ranks must take all."""
     for name, weight in parameters.items():
         yield name, _whole(engine, weight, kind)
 
@@ -185,8 +187,8 @@ def _at_stage_0(engine: Any, weight: Tensor, kind: str) -> Tensor:
 def _own_piece(weight: Any, value: Tensor) -> Tensor:
     """Return this rank's piece of a parameter at stage 3, the last one with zeros at its end.
 
-    Any: DeepSpeed hangs the piece on the parameter. ``safe_set_full_fp32_param`` would cut pieces
-    without that padding, and fails where the ranks do not divide the parameter.
+    Any: DeepSpeed attaches the piece to the parameter. ``safe_set_full_fp32_param`` cuts pieces
+    without that padding, and fails if the ranks do not divide the parameter.
     """
     size = weight.ds_tensor.numel()
     piece = torch.zeros(size)
@@ -196,10 +198,10 @@ def _own_piece(weight: Any, value: Tensor) -> Tensor:
 
 
 def _make_moments(engine: Any) -> None:
-    """Let DeepSpeed make moments, by an update at learning rate 0 with a gradient of zeros.
+    """Let DeepSpeed create moments, by an update at learning rate 0 with a gradient of zeros.
 
-    Before its first update an optimizer has none, and DeepSpeed has not yet found its pieces of
-    them. What the update changes (the count of updates) is set by whoever calls this.
+    Before its first update an optimizer has none, and DeepSpeed does not know its pieces of them.
+    The update changes the count of updates, which the caller sets.
     """
     for group in engine.optimizer.param_groups:
         group["lr"] = 0.0
@@ -210,7 +212,7 @@ def _make_moments(engine: Any) -> None:
     engine.backward(logprobs.sum() * 0.0)
     engine.step()
     if not _moments(engine):
-        raise LearnerError("the weights answer with numbers that are not finite: load others first")
+        raise LearnerError("the policy's logprobs are not finite: resume from an older checkpoint")
 
 
 def _moments(engine: Any) -> tuple[str, ...]:
@@ -220,12 +222,12 @@ def _moments(engine: Any) -> tuple[str, ...]:
 
 
 def _optimizer_states(engine: Any) -> list[dict[str, Any]]:
-    """Return the state of each of the optimizer's own tensors: parameters, or flat pieces."""
+    """Return the state of each of the optimizer's tensors: parameters, or flat pieces."""
     return list(engine.basic_optimizer.state.values())
 
 
 def _stored(parameters: dict[str, Tensor], directory: Path, kind: str) -> dict[str, StoredTensor]:
-    """Return what is stored of a kind, after a look at names and shapes."""
+    """Return what is stored of a kind, after checking names and shapes."""
     stored = stored_tensors(directory, kind=kind)
     there = {name: tensor.shape for name, tensor in stored.items()}
     here = {name: _shape(weight) for name, weight in parameters.items()}
@@ -239,5 +241,5 @@ def _stored(parameters: dict[str, Tensor], directory: Path, kind: str) -> dict[s
 
 
 def _shape(weight: Any) -> tuple[int, ...]:
-    """Return a parameter's whole shape, also where stage 3 has taken it apart."""
+    """Return a parameter's full shape, also if stage 3 has split it."""
     return tuple(weight.ds_shape if hasattr(weight, "ds_id") else weight.shape)

@@ -1,7 +1,7 @@
 """Many tensors as safetensors files of bounded size, written and read one tensor at a time.
 
-A directory may hold several *kinds* of tensors under the same names; each kind has files of its
-own. Nothing is unpickled.
+A directory may hold several *kinds* of tensors under the same names; each kind has separate files.
+Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 SHARD_BYTES = 2 * 2**30
-"""Size that a file does not exceed, unless by a single larger tensor."""
+"""Largest size of a file, unless a single tensor is larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +42,9 @@ def write_shards(
     """Write named tensors as ``<kind>-00001.safetensors`` and so on.
 
     Args:
-        tensors: taken one by one; no more than one file's worth is held.
+        tensors: consumed one by one; at most one file's worth is in memory.
         directory: exists.
-        kind: of the tensors, the beginning of the files' names.
+        kind: of the tensors; file names start with it.
         shard_bytes: of one file.
     """
     held: dict[str, Tensor] = {}

@@ -1,8 +1,8 @@
-"""A conversation as token ids that are only ever appended to.
+"""Conversations as append-only token ids, and the chat template that they follow.
 
-A policy's own tokens are kept as the engine returned them and never re-tokenised. What stands
-between two answers is cut once out of the model's chat template, as text, and encoded by itself;
-this is exact because every cut lies next to a special token, where tokenizers split anyway.
+A policy's tokens are kept as the engine returned them, and never re-tokenised. The text between two
+answers is cut out of the model's chat template once, and encoded separately; this is exact because
+every cut is next to a special token, where tokenizers split anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_CACHED_TEXTS = 4096
 _SYSTEM, _FIRST, _SECOND, _THIRD = (
     f"\u27ea{name}\u27eb" for name in ("system", "first", "second", "third")
 )
-# With a thought in front, because some templates drop those from earlier answers.
+# With a thought first, because some templates drop thoughts from earlier answers.
 _ANSWER, _ANSWER_2 = (
     f"<think>\nwhy\n</think>\n\n\u27ea{name}\u27eb" for name in ("answer", "answer2")
 )
@@ -88,8 +88,40 @@ def cut_chat_template(
     )
 
 
+def read_chat_pieces(model_dir: Path) -> ChatPieces:
+    """Cut the chat template of a model directory into appendable pieces.
+
+    Raises:
+        ModelError: the directory is no model directory, or its chat template is missing or not
+            append-only.
+    """
+    from transformers import AutoTokenizer  # takes seconds, and env runners do not need it
+
+    for name in ("config.json", "tokenizer.json"):
+        if not (model_dir / name).is_file():
+            raise ModelError(
+                f"{model_dir} is not a model directory: {name} is missing; give the path of a "
+                "Hugging Face model directory"
+            )
+    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
+    if not tokenizer.chat_template:
+        raise ModelError(
+            f"the tokenizer of {model_dir} has no chat template; choose an instruct model or add "
+            "chat_template.jinja"
+        )
+
+    def render(messages: Sequence[tuple[str, str]]) -> str:
+        return tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in messages],
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+
+    return cut_chat_template(render, tokenizer.eos_token)
+
+
 def tokenizer_digest(model_dir: Path) -> str:
-    """Return by what the tokenizer of a model directory is told from others.
+    """Return a digest that identifies the tokenizer of a model directory.
 
     Raises:
         ModelError: it has no fast tokenizer.
@@ -111,7 +143,7 @@ class ChatTokenizer:
         """Load ``tokenizer.json`` of a model directory.
 
         Raises:
-            ModelError: the file is missing, or the end of a turn is not one token.
+            ModelError: the file is missing, or the end of a turn is not a single token.
         """
         path = _tokenizer_file(model_dir)
         self._tokenizer = Tokenizer.from_file(str(path))
@@ -120,9 +152,9 @@ class ChatTokenizer:
         if end_id is None:
             raise ModelError(f"{path} does not know the token {pieces.end_of_turn!r}")
         self.end_of_turn_id: int = end_id
-        # The attempts of a group open alike and meet the same states: encoding them anew took 40%
+        # Attempts of a group have the same opening and share states: encoding them again took 40%
         # of an env runner's CPU.
-        self._encode = functools.lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_anew)
+        self._encode = functools.lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_text)
 
     def opening(self, system: str, observation: str) -> tuple[int, ...]:
         """Return the ids of the prompt: system text, first user message, start of an answer."""
@@ -136,20 +168,20 @@ class ChatTokenizer:
         return self._encode(self._pieces.after_answer + text + self._pieces.before_answer)
 
     def answer(self, text: str) -> list[int]:
-        """Return the ids of a written answer, its end-of-turn token included (demonstrations)."""
+        """Return the ids of a written answer with its end-of-turn token, for demonstrations."""
         return [*self._encode(text), self.end_of_turn_id]
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """Return the text of an answer, special tokens left out."""
+        """Return the text of an answer without special tokens."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
 
-    def _encode_anew(self, text: str) -> tuple[int, ...]:
+    def _encode_text(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 @dataclass(slots=True)
 class Conversation:
-    """The token ids of one episode and what is known about each of them; append-only."""
+    """The token ids of one episode, with mask and logprobs; append-only."""
 
     token_ids: list[int]
     num_prompt_tokens: int
@@ -160,7 +192,7 @@ class Conversation:
 
     @classmethod
     def start(cls, prompt_ids: Sequence[int]) -> Conversation:
-        """Open a conversation with the ids of its prompt."""
+        """Start a conversation with the ids of its prompt."""
         size = len(prompt_ids)
         return cls(list(prompt_ids), size, [0] * size, [0.0] * size, [], [])
 
@@ -170,7 +202,7 @@ class Conversation:
         return len(self.token_ids) - self.num_prompt_tokens
 
     def append_answer(self, token_ids: Sequence[int], rollout_logprobs: Sequence[float]) -> None:
-        """Append what the policy wrote, with its logprobs, as one turn."""
+        """Append an answer of the policy with its logprobs, as one turn."""
         self.turn_starts.append(len(self.token_ids))
         self.token_ids.extend(token_ids)
         self.loss_mask.extend([1] * len(token_ids))
@@ -178,7 +210,7 @@ class Conversation:
         self.turn_ends.append(len(self.token_ids))
 
     def append_observation(self, token_ids: Sequence[int]) -> None:
-        """Append what the environment said; it carries no loss."""
+        """Append an observation of the environment; it has no loss."""
         self.token_ids.extend(token_ids)
         self.loss_mask.extend([0] * len(token_ids))
         self.rollout_logprobs.extend([0.0] * len(token_ids))

@@ -1,14 +1,10 @@
-"""One episode with a player who takes messages; ``rollout`` is the same for one who takes tokens.
+"""Plays one episode with a player that takes messages, where ``episode`` needs tokens.
 
-Nobody but the player can count its tokens, and it counts after the fact. What stands behind the
-opening after call t is ``prompt(t) - prompt(0) + answer(t)``: observations are in it, thoughts that
-a player does not find again in its next prompt count in the call that wrote them. So an answer may
-begin although the observation before it has used up the budget, and end beyond it: it is then cut
-off, as the engine would have done. Letter: ``T`` turns.
-
-What is asked of a player who takes messages and what comes back: texts in, one text out.
-
-``generation`` is the same for policies that take tokens. Nothing here knows an endpoint.
+Only the player can count its tokens, and only afterwards. The tokens behind the opening after call
+t are ``prompt(t) - prompt(0) + answer(t)``: they include observations; thoughts that are missing
+from the next prompt count in the call that wrote them. So an answer may begin although the
+observation before it has used up the budget, or end beyond the budget: it then counts as cut off,
+as an engine would have done. Nothing here knows an endpoint. Letter: ``T`` turns.
 """
 
 from __future__ import annotations
@@ -19,8 +15,7 @@ from typing import Literal, Protocol, get_args
 
 from cast_ray.envs.environment import Environment
 from cast_ray.errors import TrajectoryError
-from cast_ray.games.game import Effect
-from cast_ray.rollout.episode import Sampling, run_blocking
+from cast_ray.rollout.episode import Progress, Sampling, run_blocking
 from cast_ray.seeds import derive_seed
 
 Role = Literal["system", "user", "assistant"]
@@ -38,29 +33,29 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAnswer:
-    """One answer, and what it took to get it."""
+    """One answer and its cost."""
 
     text: str
     finish_reason: FinishReason
     """``stop``: the player ended it; ``length``: it was cut off."""
     prompt_tokens: int | None
-    """Of the whole conversation before it, as the player counts; None = it did not say."""
+    """Of the conversation before it, as the player counts; None = unknown."""
     answer_tokens: int | None
-    """Of the answer, with thoughts that are not in ``text``; None = the player did not say."""
+    """Of the answer, including thoughts that are not in ``text``; None = unknown."""
     num_retries: int
-    """How often it had to be asked again."""
+    """How often the request was repeated."""
     seconds: float
-    """From the first request to the answer, waits included."""
+    """From the first request to the answer, including waits."""
     is_from_journal: bool = False
-    """It was given in an earlier start, and not asked for again."""
+    """It was given in an earlier start, and is reused."""
 
 
 class ChatPlayer(Protocol):
-    """Answers conversations, any number of them at a time."""
+    """Answers any number of conversations at a time."""
 
     @property
     def settings(self) -> Mapping[str, str | float]:
-        """What beside the conversation decides its answers: model, temperature, …"""
+        """What determines its answers besides the conversation: model, temperature, …"""
         ...
 
     async def answer(
@@ -69,21 +64,21 @@ class ChatPlayer(Protocol):
         """Return the next message of a conversation.
 
         Args:
-            messages: the whole conversation so far; the last one is the user's.
-            max_tokens: the answer is cut off after so many tokens, >= 1.
-            seed: of this turn; a player may have no use for it.
+            messages: the conversation so far; the last one is the user's.
+            max_tokens: limit of the answer, >= 1.
+            seed: of this turn; a player may ignore it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatEpisode:
-    """What was said and done; names as in ``Attempt``."""
+    """The record of one episode; names as in ``Attempt``."""
 
     answers: tuple[str, ...]
     """``[T]``."""
     actions: tuple[str, ...]
-    """``[T]`` canonical spelling, empty where none could be read or the answer was cut off."""
+    """``[T]`` canonical spelling, empty if none could be read or the answer was cut off."""
     effects: tuple[str, ...]
     """``[T]`` values of ``Effect``."""
     states: tuple[str, ...]
@@ -92,33 +87,28 @@ class ChatEpisode:
     end_reason: str
     """That of the environment, or ``truncated`` or ``token_budget``."""
     answer_tokens: tuple[int | None, ...]
-    """``[T]``; None where the player did not count."""
+    """``[T]``; None if the player did not count."""
     prompt_tokens: tuple[int | None, ...]
-    """``[T]`` of the conversation before each answer; None where the player did not count."""
+    """``[T]`` of the conversation before each answer; None if the player did not count."""
     num_retries: int
     seconds: float
-    """Spent waiting for answers, those of earlier starts included."""
+    """Spent waiting for answers, including those of earlier starts."""
     num_from_journal: int
-    """Answers that were not asked for again."""
-
-    @property
-    def is_budget_held(self) -> bool:
-        """Whether the player counted all tokens: where it does not, nobody can hold the budget."""
-        return None not in self.answer_tokens and None not in self.prompt_tokens
+    """Answers reused from earlier starts."""
 
     @property
     def total_answer_tokens(self) -> int | None:
-        """Of all answers; None where the player did not count them all."""
+        """Of all answers; None if the player did not count them all."""
         return total(self.answer_tokens)
 
     @property
     def total_prompt_tokens(self) -> int | None:
-        """Of all requests together; None where the player did not count them all."""
+        """Of all requests together; None if the player did not count them all."""
         return total(self.prompt_tokens)
 
 
 def total(counts: tuple[int | None, ...]) -> int | None:
-    """Return the sum of counts; None where one is unknown.
+    """Return the sum of counts; None if one is unknown.
 
     >>> total((1, 2)), total((1, None)), total(())
     (3, None, 0)
@@ -127,19 +117,14 @@ def total(counts: tuple[int | None, ...]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-@dataclass(slots=True)
-class _Record:
-    """What a running episode has collected, turn by turn."""
+@dataclass(slots=True, kw_only=True)
+class _Record(Progress):
+    """What a running conversation has collected besides."""
 
     messages: list[Message]
-    states: list[str]
     answers: list[ChatAnswer] = field(default_factory=list)
-    actions: list[str] = field(default_factory=list)
-    effects: list[str] = field(default_factory=list)
     num_used: int = 0
     """Tokens behind the opening as far as they are known; never more than there are."""
-    reward: float = 0.0
-    end_reason: str = ""
 
 
 async def play_messages(
@@ -154,9 +139,9 @@ async def play_messages(
 
     Args:
         environment: an episode that was not started.
-        player: writes the answers. How it samples is its own affair.
-        puzzle_id: for messages.
-        sampling: the budgets, and what becomes of an answer that was cut off.
+        player: writes the answers; it samples as it likes.
+        puzzle_id: for error messages.
+        sampling: the budgets, and what happens to an answer that was cut off.
         seed: of the episode; those of its turns follow from it.
 
     Raises:
@@ -194,7 +179,7 @@ def _check_opening(answer: ChatAnswer, puzzle_id: str, sampling: Sampling) -> No
 
 
 def _num_used(record: _Record) -> int:
-    """Return how many tokens stand behind the opening, at least; what is unknown adds nothing."""
+    """Return the least number of tokens behind the opening; unknown counts add nothing."""
     opening, latest = record.answers[0].prompt_tokens, record.answers[-1]
     if opening is None or latest.prompt_tokens is None or latest.answer_tokens is None:
         return record.num_used
@@ -202,21 +187,14 @@ def _num_used(record: _Record) -> int:
 
 
 async def _carry_out(record: _Record, environment: Environment, sampling: Sampling) -> None:
-    """Carry out the latest answer and append what came of it."""
+    """Carry out the latest answer and append the result."""
     answer = record.answers[-1]
     is_cut_off = answer.finish_reason == "length" or record.num_used > sampling.response_tokens
     if is_cut_off and sampling.truncated == "skip":
-        record.actions.append("")
-        record.effects.append(Effect.TRUNCATED.value)
-        record.states.append(record.states[-1])
-        record.end_reason = "truncated"
+        record.skip()
         return
     turn = await run_blocking(environment, environment.step, answer.text)
-    record.actions.append(turn.action)
-    record.effects.append(turn.effect.value)
-    record.states.append(turn.state)
-    record.reward = turn.reward
-    record.end_reason = turn.end_reason
+    record.note(turn)
     if turn.end_reason:
         return
     # At least one token must be left for the next answer.

@@ -1,4 +1,4 @@
-"""Imperfect solver play, written down as conversations for the supervised warm start."""
+"""Imperfect solver play as conversations, for the supervised warm start."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def demonstrate(
     Args:
         puzzle: the board to start from.
         game: its rules.
-        good_actions: what may be shown in a state (``SolverEntry.demonstrated``), one of which is
-            drawn; () where there is no advice (then a mistake).
-        mistakes: what is drawn from instead (``SolverEntry.demonstrated_mistakes``).
-        is_dead: ends the demonstration where an episode would end; None plays on.
-        turn_budget: the demonstration ends there.
-        mistake_probability: chance of one at each turn.
+        good_actions: a state's actions to choose from (``SolverEntry.demonstrated``); () if there
+            is no advice, then a mistake is made.
+        mistakes: the alternatives (``SolverEntry.demonstrated_mistakes``).
+        is_dead: ends the demonstration where an episode would end; None continues.
+        turn_budget: most turns.
+        mistake_probability: of each turn.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """

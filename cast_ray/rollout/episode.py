@@ -1,4 +1,4 @@
-"""One episode, from its first observation to its record. Knows functions, no cluster."""
+"""Plays one episode with a policy that takes tokens. Knows functions, not a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How answers are drawn and how long a conversation may grow."""
+    """How answers are sampled and how long a conversation may grow."""
 
     temperature: float
     top_p: float
@@ -34,13 +34,13 @@ class Sampling:
     response_tokens: int
     """Most tokens of everything after it, observations included."""
     truncated: str
-    """What becomes of an answer without its end-of-turn token: ``skip``, it is not executed, or
-    ``execute``, its action counts if one can be read. Either way it ends the episode."""
+    """What happens to an answer without its end-of-turn token: ``skip`` does not execute it,
+    ``execute`` does if it contains an action. Either way it ends the episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSpec:
-    """One episode to be played; (step, group, episode, attempt) names it in the run."""
+    """One episode to play; (step, group, episode, attempt) identifies it in the run."""
 
     step: int
     group: int
@@ -55,14 +55,14 @@ class EpisodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedTurn:
-    """One turn as it was just played, for whoever watches."""
+    """The turn just played, for a spectator."""
 
     board: str
-    """Text of the state before, as in ``EnvironmentTurn``."""
+    """The state before the turn as text, as in ``EnvironmentTurn``."""
     board_after: str
     answer: str
     action: str
-    """Canonical spelling; empty where none could be read or the answer was cut off."""
+    """Canonical spelling; empty if none could be read or the answer was cut off."""
     effect: str
     feedback: str
     num_tokens: int
@@ -74,25 +74,49 @@ class PlayedTurn:
 
 
 Watch = Callable[[PlayedTurn], Awaitable[str]]
-"""Sees every turn and may end the episode there: returns why, or an empty text."""
+"""Sees every turn and may end the episode: returns the reason, or an empty text."""
 
 
 @dataclass(slots=True)
-class _Record:
-    """What a running episode has collected, turn by turn."""
+class Progress:
+    """What a running episode has done so far, turn by turn."""
 
     states: list[str]
-    answers: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)
     feedback: str = ""
     """On the latest turn."""
     reward: float = 0.0
+    end_reason: str = ""
+    """Empty while the episode goes on."""
+
+    def note(self, turn: EnvironmentTurn) -> None:
+        """Append a turn that the environment has carried out."""
+        self.actions.append(turn.action)
+        self.effects.append(turn.effect.value)
+        self.states.append(turn.state)
+        self.feedback = turn.feedback
+        self.reward = turn.reward
+        self.end_reason = turn.end_reason
+
+    def skip(self) -> None:
+        """Append a turn whose answer was cut off and is not carried out; it ends the episode."""
+        self.actions.append("")
+        self.effects.append(Effect.TRUNCATED.value)
+        self.states.append(self.states[-1])
+        self.feedback = ""
+        self.end_reason = "truncated"
+
+
+@dataclass(slots=True)
+class _Record(Progress):
+    """What the trajectory needs besides."""
+
+    answers: list[str] = field(default_factory=list)
     turn_seeds: list[int] = field(default_factory=list)
     weight_versions: list[tuple[int, ...]] = field(default_factory=list)
-    """One entry a turn, with a version for each token of its answer."""
+    """One entry per turn, with a version for each token of its answer."""
     seconds_generation: float = 0.0
-    end_reason: str = ""
 
 
 async def play_episode(
@@ -106,7 +130,7 @@ async def play_episode(
 ) -> Trajectory:
     """Play one episode and return its record.
 
-    ``watch`` is awaited after every turn, before the next one is asked for.
+    ``watch`` is awaited after every turn, before the next request.
 
     Raises:
         TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
@@ -121,7 +145,7 @@ async def play_episode(
 async def run_blocking(
     environment: Environment, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
-    """Call a method of an environment, on a thread if others would have to wait for it."""
+    """Call a method of an environment, in a thread if other episodes would wait for it."""
     if environment.is_slow:
         return await asyncio.to_thread(call, *args, **kwargs)
     return call(*args, **kwargs)
@@ -166,7 +190,7 @@ async def _play_turn(
     lane: Lane,
     sampling: Sampling,
 ) -> None:
-    """Ask the policy for one answer, carry it out, append both to the record."""
+    """Get one answer from the policy, carry it out, and append both to the record."""
     seed = derive_seed(spec.seed, "turn", len(record.effects))
     left = sampling.response_tokens - talk.num_response_tokens
     request = GenerateRequest(
@@ -188,15 +212,10 @@ async def _play_turn(
     record.answers.append(answer)
     is_cut_off = completion.token_ids[-1] != tokenizer.end_of_turn_id
     if is_cut_off and sampling.truncated == "skip":
-        # Not executed, but its tokens stay in the loss.
-        record.actions.append("")
-        record.effects.append(Effect.TRUNCATED.value)
-        record.states.append(record.states[-1])
-        record.feedback = ""
-        record.end_reason = "truncated"
+        record.skip()  # its tokens stay in the loss
         return
     turn = await run_blocking(environment, environment.step, answer)
-    _note_turn(record, turn)
+    record.note(turn)
     if is_cut_off and not turn.end_reason:
         record.end_reason = "token_budget"
     elif not turn.end_reason:
@@ -206,15 +225,6 @@ async def _play_turn(
             record.end_reason = "token_budget"
         else:
             talk.append_observation(observation)
-
-
-def _note_turn(record: _Record, turn: EnvironmentTurn) -> None:
-    record.actions.append(turn.action)
-    record.effects.append(turn.effect.value)
-    record.states.append(turn.state)
-    record.feedback = turn.feedback
-    record.end_reason = turn.end_reason
-    record.reward = turn.reward
 
 
 def _latest_turn(talk: Conversation, record: _Record, seconds: float) -> PlayedTurn:

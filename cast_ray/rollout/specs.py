@@ -1,4 +1,4 @@
-"""Playing boards with the present policy: validation, and success on held-out boards."""
+"""Episodes to play and their sampling, for training, validation and evaluation."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def episode_groups(
     first_group: int = 0,
     min_weight_version: int = 0,
 ) -> list[list[EpisodeSpec]]:
-    """Return one group for each puzzle, one episode for each attempt at it.
+    """Return one group per puzzle, with one episode per attempt.
 
     Args:
-        puzzles: one a group.
-        attempts: episodes of a group.
+        puzzles: one per group.
+        attempts: episodes per group.
         step: of the run.
         seed: of the run. An episode's seed follows from it, purpose, step, group and episode.
         purpose: what the episodes are for.
@@ -54,12 +54,12 @@ def episode_groups(
 
 
 def evaluation_sampling(config: TrainConfig) -> Sampling:
-    """Return how answers are drawn in validation and evaluation."""
+    """Return how answers are sampled in validation and evaluation."""
     return _sampling(config, config.evaluation.temperature, config.evaluation.top_p)
 
 
 def training_sampling(config: TrainConfig) -> Sampling:
-    """Return how answers are drawn in training; anything but 1 would falsify the ratio."""
+    """Return how answers are sampled in training; other values would falsify the ratio."""
     return _sampling(config, 1.0, 1.0)
 
 

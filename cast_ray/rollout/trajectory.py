@@ -1,13 +1,13 @@
-"""Trajectories as data: one Arrow schema that widens in three stages, one row a trajectory.
+"""Trajectories as data: an Arrow schema that gains columns in three stages, one row per trajectory.
 
     ROLLOUT_SCHEMA   what was played: tokens, turns, states, reward
     SCORED_SCHEMA    + the solver's cost of every visited state, or a value network's estimate of
-                     it, and the teacher's word on every turn
+                     it, and the teacher's judgement of every turn
     BATCH_SCHEMA     + outcome, turn and token advantages
 
-Letters: ``T`` turns, ``L`` tokens of the whole conversation. Nothing is guessed back that was once
-known: turn spans, masks, weight versions and seeds are columns. (step, group, episode, attempt) is
-unique. Lists are never null; an unknown cost is a null with status ``unknown``.
+Letters: ``T`` turns, ``L`` tokens of the conversation. Nothing once known is reconstructed later:
+turn spans, masks, weight versions and seeds are columns. (step, group, episode, attempt) is unique.
+Lists are never null; an unknown cost is a null with status ``unknown``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ROLLOUT_SCHEMA = _schema(
 """``token_ids``, ``loss_mask`` (1 = written by the policy), ``rollout_logprobs`` (0 elsewhere),
 ``weight_versions`` (of the weights that wrote each token, -1 elsewhere): ``[L]``.
 ``turn_starts``/``turn_ends``: ``[T]`` half-open spans of the policy's tokens, its end-of-turn
-token included. ``actions``: ``[T]`` canonical spelling, empty where none could be read.
+token included. ``actions``: ``[T]`` canonical spelling, empty if none could be read.
 ``states``: ``[T + 1]``."""
 
 SCORED_SCHEMA = pa.schema(
@@ -74,10 +74,10 @@ SCORED_SCHEMA = pa.schema(
     ]
 )
 """``cost_to_go``, ``cost_status``: ``[T + 1]``, null where the status is not ``exact``.
-``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), null where
-no network was asked; with a network the costs themselves are unknown.
+``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), null
+without a network; with a network the costs themselves are unknown.
 ``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken, null
-where it is unknown or no teacher was asked; ``teacher_actions``: ``[T]`` an action drawn from that
+if it is unknown or there is no teacher; ``teacher_actions``: ``[T]`` an action sampled from that
 teacher in the same state, else empty."""
 
 BATCH_SCHEMA = pa.schema(
@@ -138,12 +138,12 @@ def to_rollout_batch(trajectories: Iterable[Trajectory]) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherTurns:
-    """What the soft-optimal teacher says about turns, in row order."""
+    """The soft-optimal teacher's columns of turns, in row order."""
 
     logprobs: np.ndarray
     """``[sum(T)]`` float64 of the action taken; NaN = unknown."""
     actions: tuple[str, ...]
-    """``[sum(T)]`` drawn from the teacher; empty = unknown."""
+    """``[sum(T)]`` sampled from the teacher; empty = unknown."""
 
     @classmethod
     def unasked(cls, num_turns: int) -> TeacherTurns:
@@ -152,7 +152,7 @@ class TeacherTurns:
 
     @classmethod
     def concatenated(cls, rows: Sequence[TeacherTurns]) -> TeacherTurns:
-        """Return the turns of several trajectories, in their order."""
+        """Return the turns of several trajectories, in order."""
         return cls(
             logprobs=np.concatenate([*(row.logprobs for row in rows), np.zeros(0)]),
             actions=tuple(action for row in rows for action in row.actions),
@@ -166,13 +166,13 @@ def with_costs(
     *,
     are_estimates: bool = False,
 ) -> pa.RecordBatch:
-    """Return the batch widened by the cost of every visited state, and the teacher's columns.
+    """Return the batch with the cost of every visited state and the teacher's columns.
 
     Args:
         rollout: ``ROLLOUT_SCHEMA``.
         costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown.
-        teacher: of all turns; None = no teacher was asked.
-        are_estimates: the costs are a value network's, and the exact ones unknown.
+        teacher: of all turns; None = there is no teacher.
+        are_estimates: the costs are a value network's; the exact ones are unknown.
 
     Raises:
         TrajectoryError: the number of costs is not the number of states.
@@ -183,7 +183,7 @@ def with_costs(
     starts = starts - starts[0]  # a slice of a batch keeps the batch's
     if len(costs) != starts[-1]:
         raise TrajectoryError(
-            f"{len(costs)} costs for {starts[-1]} visited states: one for each is needed"
+            f"{len(costs)} costs for {starts[-1]} visited states: need one for each"
         )
     offsets = pa.array(starts)
     exact = np.isfinite(costs)
@@ -209,7 +209,7 @@ def costs_of(row: dict[str, Any]) -> np.ndarray:
 
 
 def estimates_of(row: dict[str, Any]) -> np.ndarray | None:
-    """Return ``[T + 1]`` a value network's estimates of one row; None if no network was asked."""
+    """Return ``[T + 1]`` a value network's estimates of one row; None without a network."""
     estimates = np.array(row["cost_estimates"], dtype=np.float64)  # a null becomes NaN
     return None if np.isnan(estimates).all() else estimates
 
@@ -225,6 +225,6 @@ def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:
             if name in table.schema.names and table.schema.field(name) != schema.field(name)
         ]
         raise TrajectoryError(
-            f"not a table of this stage: missing columns {missing}, unexpected {extra}, "
-            f"of another type {wrong}; it was written by another version or stage"
+            f"not a table of this stage: missing columns {missing}, unexpected columns {extra}, "
+            f"columns of another type {wrong}; it was written by another version or stage"
         )

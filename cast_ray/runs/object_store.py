@@ -1,12 +1,10 @@
 """Files at a URI: ``s3://``, ``gs://``, ``abfs://``, ``hdfs://``, ``file://``, or any of fsspec's.
 
-A file is whole or absent: an object store has it so, elsewhere it is written aside and renamed.
-Whole directories are for ``cast_ray.runs.remote_directories``.
-
-The file system behind a URI: PyArrow's own where it knows the scheme, fsspec's where not.
-
-Credentials are the surroundings', never part of a URI. S3 gets time-outs and few attempts, which
-PyArrow's own reading of a URI has no way to say.
+A file is complete or absent: object stores work that way, elsewhere it is written under another
+name and renamed. PyArrow's file system is used where it knows the scheme, fsspec's otherwise.
+Credentials come from the environment and are never part of a URI. S3 gets time-outs and few
+attempts, which PyArrow's own reading of a URI cannot express. For directories see
+``cast_ray.runs.remote_directories``.
 """
 
 from __future__ import annotations
@@ -29,37 +27,45 @@ from pyarrow import fs
 from cast_ray.errors import StorageError
 from cast_ray.files import written_aside
 from cast_ray.runs.store_errors import refusal
-from cast_ray.runs.uris import child_uri, is_uri, name_of, with_options
+from cast_ray.runs.uris import Uri
 from cast_ray.timeouts import answer_within
 
 _CONNECT_S, _REQUEST_S, _ATTEMPTS = 5, 20, 3
-"""Of one request, so that a dead end is known within a minute; who must not give up tries again."""
+"""Of one request, so that a dead end is known within a minute; callers that must succeed retry."""
 _SECRET_WORDS = ("key", "secret", "token", "password")
-_S3_OPTIONS = frozenset(
-    {
-        "endpoint_override",
-        "scheme",
-        "region",
-        "tls_ca_file_path",
-        "request_timeout_s",
-        "max_attempts",
-    }
-)
-_S3_SWITCHES = frozenset(
-    {"allow_bucket_creation", "allow_bucket_deletion", "force_virtual_addressing"}
-)
+_S3_SWITCHES = {"allow_bucket_creation", "allow_bucket_deletion", "force_virtual_addressing"}
+_S3_OPTIONS = _S3_SWITCHES | {
+    "endpoint_override",
+    "scheme",
+    "region",
+    "tls_ca_file_path",
+    "request_timeout_s",
+    "max_attempts",
+}
+_BLOCK_BYTES = 16 * 2**20
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+"""These have no folders to make, and an object appears with its last byte."""
 
 
-def opened(uri: str) -> tuple[fs.FileSystem, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file below a URI."""
+
+    name: str
+    """Relative to that URI, with slashes."""
+    num_bytes: int
+    changed_ns: int
+    """When it was last written, by the store's clock; 0 if the store does not say."""
+
+
+def opened(uri: Uri) -> tuple[fs.FileSystem, str]:
     """Return the file system of a URI and the path in it."""
-    if not is_uri(uri):
-        raise StorageError(f"{uri!r} is no URI: give one as s3://bucket/path")
     parts = urlsplit(uri)
     options = dict(parse_qsl(parts.query))
     if parts.password or any(word in key for key in options for word in _SECRET_WORDS):
         raise StorageError(
-            f"a URI at {parts.hostname} has credentials in it, and it would be written down with "
-            "the run: give them in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f"the URI at {parts.hostname} contains credentials, which would be stored with the "
+            "run: set them in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     filesystem, root = _file_system(parts.scheme, parts.netloc, parts.query)
     return filesystem, (root.rstrip("/") + parts.path).rstrip("/")
@@ -70,22 +76,21 @@ def _file_system(scheme: str, netloc: str, query: str) -> tuple[fs.FileSystem, s
     """Return a file system and the path in it that all paths of these URIs begin with."""
     if scheme == "s3":
         return _s3(netloc, dict(parse_qsl(query))), netloc
-    uri = urlunsplit((scheme, netloc, "/", query, ""))
+    uri = Uri(urlunsplit((scheme, netloc, "/", query, "")))
     if scheme in ("gs", "gcs") and "retry_limit_seconds" not in query:
-        uri = with_options(uri, f"retry_limit_seconds={_REQUEST_S}")
+        uri = uri.with_options(f"retry_limit_seconds={_REQUEST_S}")
     if scheme in ("gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "file"):
-        return fs.FileSystem.from_uri(uri)
+        return fs.FileSystem.from_uri(str(uri))
     found, root = fsspec.core.url_to_fs(f"{scheme}://{netloc}")
     return fs.PyFileSystem(fs.FSSpecHandler(found)), root
 
 
 def _s3(bucket: str, options: dict[str, str]) -> fs.S3FileSystem:
-    """Return S3 with time-outs, which a URI has no options for."""
-    unknown = options.keys() - _S3_OPTIONS - _S3_SWITCHES
-    if unknown:
+    """Return S3 with time-outs, for which a URI has no options."""
+    if unknown := options.keys() - _S3_OPTIONS:
         raise StorageError(
-            f"s3://{bucket}: there is no option {', '.join(sorted(unknown))}: give "
-            f"{', '.join(sorted(_S3_OPTIONS | _S3_SWITCHES))}"
+            f"s3://{bucket}: unknown option {', '.join(sorted(unknown))}: the options are "
+            f"{', '.join(sorted(_S3_OPTIONS))}"
         )
     region = options.pop("region", None) or os.environ.get("AWS_REGION")
     region = region or os.environ.get("AWS_DEFAULT_REGION")
@@ -105,48 +110,31 @@ def _s3(bucket: str, options: dict[str, str]) -> fs.S3FileSystem:
     )
 
 
-_BLOCK_BYTES = 16 * 2**20
-_OBJECT_STORES = ("s3", "gcs", "abfs")
-"""Have no folders to make, and an object is there when the last byte of it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
-    """A file below a URI."""
-
-    name: str
-    """Relative to that URI, with slashes."""
-    num_bytes: int
-    changed_ns: int
-    """When it was last written, by the store's clock; 0 where the store does not say."""
-
-
-def check_reachable(uri: str, *, timeout_s: float) -> None:
+def check_reachable(uri: Uri, *, timeout_s: float) -> None:
     """Write, read and delete a small object below a URI.
 
     Raises:
         StorageError: one of them failed, or the store did not answer within ``timeout_s``.
     """
-    content = b"cast_ray was here"
-    is_s3 = urlsplit(uri).scheme == "s3"
-    # One that waits longer would keep this process from its end.
-    waits = f"request_timeout_s={max(timeout_s / 2, 1):g}&max_attempts=1" if is_s3 else ""
-    probe = child_uri(with_options(uri, waits), f".probe-{uuid.uuid4().hex}")
+    parts, content = urlsplit(uri), b"cast_ray was here"
+    # A request that waits longer would keep this process from ending.
+    waits = f"request_timeout_s={max(timeout_s / 2, 1):g}&max_attempts=1"
+    probe = uri.with_options(waits if parts.scheme == "s3" else "") / f".probe-{uuid.uuid4().hex}"
 
-    def question() -> None:
+    def ask() -> None:
         with _refusals_named(uri):
             filesystem, path = opened(probe)
-            if "allow_bucket_creation=true" in urlsplit(uri).query:
-                filesystem.create_dir(urlsplit(uri).netloc)
+            if "allow_bucket_creation=true" in parts.query:
+                filesystem.create_dir(parts.netloc)
             with _sink(filesystem, path) as sink:
                 sink.write(content)
             with filesystem.open_input_stream(path) as source:
                 if source.read() != content:
-                    raise StorageError(f"{uri} gives back other bytes than it got: use another")
+                    raise StorageError(f"{uri} returns other bytes than were written: use another")
             filesystem.delete_file(path)
 
     try:
-        answer_within(timeout_s, question, name="check storage")
+        answer_within(timeout_s, ask, name="check storage")
     except TimeoutError:
         raise StorageError(
             f"{uri} did not answer within {timeout_s:g} s: check the network, its proxies and "
@@ -154,8 +142,8 @@ def check_reachable(uri: str, *, timeout_s: float) -> None:
         ) from None
 
 
-def list_files(uri: str) -> list[StoredFile]:
-    """Return all files below a URI by name, none where nothing is; hidden ones are left out.
+def list_files(uri: Uri) -> list[StoredFile]:
+    """Return all files below a URI, sorted by name, without hidden ones; there may be none.
 
     Raises:
         StorageError: the store refuses or cannot be reached; so do all functions here.
@@ -174,15 +162,15 @@ def list_files(uri: str) -> list[StoredFile]:
     return sorted(files, key=lambda file: file.name)
 
 
-def find_file(uri: str) -> StoredFile | None:
-    """Return the file at a URI, by its own name; None where there is none."""
+def find_file(uri: Uri) -> StoredFile | None:
+    """Return the file at a URI, or None if there is none."""
     with _refusals_named(uri):
         filesystem, path = opened(uri)
         info = filesystem.get_file_info(path)
-    return _stored(info, name_of(uri)) if info.type == fs.FileType.File else None
+    return _stored(info, uri.name) if info.type == fs.FileType.File else None
 
 
-def read_bytes(uri: str) -> bytes:
+def read_bytes(uri: Uri) -> bytes:
     """Return the content of a small file."""
     with _refusals_named(uri):
         filesystem, path = opened(uri)
@@ -190,44 +178,39 @@ def read_bytes(uri: str) -> bytes:
             return source.read()
 
 
-def write_bytes(uri: str, content: bytes) -> None:
+def write_bytes(uri: Uri, content: bytes) -> None:
     """Write a small file."""
     with _refusals_named(uri), _sink(*opened(uri)) as sink:
         sink.write(content)
 
 
-def upload_file(path: Path, uri: str) -> int:
-    """Copy a local file to a URI, which has no file or an older one if this fails.
-
-    Returns:
-        How many bytes there were.
-    """
+def upload_file(path: Path, uri: Uri) -> None:
+    """Copy a local file to a URI; if this fails, there is no file or the older one."""
     with open(path, "rb") as source, _refusals_named(uri):
-        filesystem, place = opened(uri)
-        with _sink(filesystem, place) as sink:
+        filesystem, target = opened(uri)
+        with _sink(filesystem, target) as sink:
             shutil.copyfileobj(source, sink, _BLOCK_BYTES)
         num_bytes = source.tell()
-        found = filesystem.get_file_info(place).size
+        found = filesystem.get_file_info(target).size
         if found != num_bytes:
             raise StorageError(f"{uri} has {found} bytes of the {num_bytes} sent: send it again")
-    return num_bytes
 
 
-def download_file(uri: str, path: Path) -> None:
-    """Copy the file at a URI to a local path, where it is whole or absent.
+def download_file(uri: Uri, path: Path) -> None:
+    """Copy the file at a URI to a local path, where it is complete or absent.
 
     Raises:
         StorageError: as above.
         EnvironmentSetupError: it cannot be written here.
     """
     with _refusals_named(uri):
-        filesystem, place = opened(uri)
-        source = filesystem.open_input_file(place)
+        filesystem, source_path = opened(uri)
+        source = filesystem.open_input_file(source_path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with source, written_aside(path) as aside, open(aside, "wb") as sink:
         left = source.size()
         while left:
-            with _refusals_named(uri):  # the store's, not the disk's
+            with _refusals_named(uri):  # errors of the store, not of the disk
                 block = source.read(min(left, _BLOCK_BYTES))
                 if not block:
                     raise StorageError(f"{uri} ended {left} bytes too early: read it again")
@@ -235,7 +218,7 @@ def download_file(uri: str, path: Path) -> None:
             left -= len(block)
 
 
-def delete_file(uri: str) -> None:
+def delete_file(uri: Uri) -> None:
     """Delete a file if it is there."""
     with _refusals_named(uri), suppress(FileNotFoundError):
         filesystem, path = opened(uri)
@@ -248,7 +231,7 @@ def _stored(info: fs.FileInfo, name: str) -> StoredFile:
 
 @contextmanager
 def _sink(filesystem: fs.FileSystem, path: str) -> Iterator[Any]:  # Any: PyArrow has no types
-    """Yield a stream; what is written has its name when the block succeeds, and not before."""
+    """Yield a stream; the file appears under its name when the block succeeds, and not before."""
     aside = path
     if filesystem.type_name not in _OBJECT_STORES:
         folder, _, name = path.rpartition("/")
@@ -259,7 +242,7 @@ def _sink(filesystem: fs.FileSystem, path: str) -> Iterator[Any]:  # Any: PyArro
         yield stream
         stream.close()
     except BaseException:
-        # A stream that is closed leaves what it has as an object, also after an error.
+        # Closing a stream publishes what it holds as an object, also after an error.
         with suppress(OSError):
             stream.close()
         with suppress(OSError):
@@ -271,11 +254,7 @@ def _sink(filesystem: fs.FileSystem, path: str) -> Iterator[Any]:  # Any: PyArro
 
 @contextmanager
 def _refusals_named(uri: str) -> Iterator[None]:
-    """Say in one sentence what a store refused.
-
-    Raises:
-        StorageError: it refused something.
-    """
+    """Turn what a store raises in the block into a ``StorageError`` with a remedy."""
     try:
         yield
     except (OSError, ValueError, ImportError, pa.ArrowException) as error:

@@ -1,7 +1,4 @@
-"""What was lost in a run and came back, as its ``recoveries.jsonl`` tells it.
-
-What was lost and came back: one line in the log, one on disk, one count for the metrics.
-"""
+"""The parts of a run that were lost and recovered: ``recoveries.jsonl`` and counts for metrics."""
 
 from __future__ import annotations
 
@@ -22,21 +19,21 @@ KINDS: tuple[Kind, ...] = ("environment", "oracle", "engine", "learner", "node",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """One part that was lost and is back."""
+    """One part that was lost and is working again."""
 
     utc: str
-    """When it was back, in ISO 8601."""
+    """When it was working again, in ISO 8601."""
     kind: Kind
     what: str
-    """Which one, and what is known of its end."""
+    """Which one, and what is known about its end."""
     seconds: float
-    """From when its loss was noticed until it was back at work."""
+    """From noticing the loss until it was working again."""
 
 
 def read_recoveries(path: Path) -> list[Recovery]:
-    """Return all recoveries of a run, oldest first; none where there is no file.
+    """Return all recoveries of a run, oldest first.
 
-    A last line that a killed driver left unfinished is left out.
+    A last line that a killed driver left incomplete is skipped.
     """
     if not path.is_file():
         return []
@@ -45,17 +42,17 @@ def read_recoveries(path: Path) -> list[Recovery]:
 
 
 class RecoveryLog:
-    """Keeps recoveries in ``recoveries.jsonl``; may be told of them by any thread."""
+    """Records recoveries in ``recoveries.jsonl``, from any thread."""
 
     def __init__(self, path: Path, *, on_recovery: Callable[[str, float], None]) -> None:
         self._path = path
         self._on_recovery = on_recovery
         self._lock = threading.Lock()
         self.counts: Counter[Kind] = Counter()
-        """Since this driver began."""
+        """Since this driver started."""
 
     def record(self, kind: Kind, what: str, seconds: float) -> None:
-        """Write down that a part is back."""
+        """Record that a part is working again."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         recovery = Recovery(utc=now, kind=kind, what=what, seconds=seconds)
         with self._lock, refusals_named(self._path), open(self._path, "a") as file:

@@ -1,15 +1,16 @@
-"""Directories at a URI that are whole or absent, and this host's copies of them.
+"""Directories at a URI that are complete or absent, and this host's copies of them.
 
-An object store has no rename: a directory is whole once its marker is there, which is written last
-and names all files. A model or checkpoint at a URI is brought to this host's cache once, under a
-lock, however many processes ask for it.
+An object store has no rename: a directory is complete once its marker is there, which names all
+files and is written last. A model or checkpoint at a URI is copied to this host's cache once,
+under a lock, however many processes ask for it. What takes a ``PathOrUri`` also serves local
+directories.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -18,7 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
+
+from filelock import FileLock
 
 from cast_ray.errors import RunDirectoryError, StorageError
 from cast_ray.files import refusals_named
@@ -34,11 +37,10 @@ from cast_ray.runs.object_store import (
     upload_file,
     write_bytes,
 )
-from cast_ray.runs.uris import child_uri, is_uri, name_of, parent_uri
+from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
 
-PathOrUri: TypeAlias = Path | str
-"""A local path, or a URI as text."""
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 _FILES_AT_ONCE = 4
 _PATIENCE_S = 120.0
@@ -47,36 +49,36 @@ _FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 15.0
 
 def cache_root() -> Path:
     """Return where this host keeps copies of what lies at URIs; it may be emptied between runs."""
-    return Path(os.environ.get("CAST_RAY_CACHE") or user_cache() / "cast_ray")
+    return Path(os.environ.get("CAST_RAY_CACHE") or user_cache() / "cast_ray").absolute()
 
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """Yield a new folder of this host; it goes with the block."""
-    place = cache_root() / "scratch"
-    with refusals_named(place):
-        place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place) as folder:
+    """Yield a new folder of this host, which is deleted at the end of the block."""
+    parent = cache_root() / "scratch"
+    with refusals_named(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
         yield Path(folder)
 
 
-def local_name(uri: str) -> str:
-    """Return a folder's name for what lies at a URI: readable, and of this URI alone."""
-    return f"{name_of(uri)}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
+def local_name(uri: Uri) -> str:
+    """Return a readable folder name that is unique to a URI."""
+    return f"{uri.name}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
 
 
-def as_path_or_uri(place: PathOrUri) -> PathOrUri:
-    """Return a URI as it is, and a local path as an absolute one."""
-    return str(place) if is_uri(place) else Path(place).absolute()
+def with_retries(
+    work: Callable[[], T],
+    *,
+    patience_s: float = _PATIENCE_S,
+    rest: Callable[[float], None] = time.sleep,
+) -> T:
+    """Return what ``work`` returns, retried with growing delays while a store is unreachable.
 
-
-def below(place: PathOrUri, *names: str) -> PathOrUri:
-    """Return what lies below a place."""
-    return child_uri(str(place), *names) if is_uri(place) else Path(place, *names)
-
-
-def with_retries(work: Callable[[], T], *, patience_s: float = _PATIENCE_S) -> T:
-    """Return what ``work`` returns, tried again with growing delays while a store is away.
+    Args:
+        work: raises StorageError while it is.
+        patience_s: how long to retry.
+        rest: waits for the given seconds between two attempts.
 
     Raises:
         StorageError: the last one, after ``patience_s``.
@@ -85,15 +87,16 @@ def with_retries(work: Callable[[], T], *, patience_s: float = _PATIENCE_S) -> T
     while True:
         try:
             return work()
-        except StorageError:
+        except StorageError as error:
             if time.monotonic() + delay > deadline:
                 raise
-        time.sleep(delay)
+            logger.warning("%s; trying again in %.1f s", error, delay)
+        rest(delay)
         delay = min(2 * delay, _MAX_DELAY_S)
 
 
-def upload_directory(directory: Path, uri: str) -> None:
-    """Copy a local directory to a URI; it is there when this returns, and not before.
+def upload_directory(directory: Path, uri: Uri) -> None:
+    """Copy a local directory to a URI; it counts as complete when this returns, and not before.
 
     Raises:
         StorageError: the store failed for ``_PATIENCE_S``; what is at the URI has no marker.
@@ -103,121 +106,119 @@ def upload_directory(directory: Path, uri: str) -> None:
 
 
 @contextmanager
-def written_at(place: PathOrUri) -> Iterator[Path]:
-    """Yield where a directory is to be written so that it is at ``place`` after the block.
+def written_at(location: PathOrUri) -> Iterator[Path]:
+    """Yield where to write a directory so that it is at ``location`` after the block.
 
-    The block writes it as ``cast_ray.runs.directories.publish`` does.
+    The block writes it by ``cast_ray.runs.directories.publish``.
     """
-    if not is_uri(place):
-        yield Path(place)
+    if isinstance(location, Path):
+        yield location
         return
     with scratch_directory() as folder:
         yield folder / "directory"
-        upload_directory(folder / "directory", str(place))
+        upload_directory(folder / "directory", location)
 
 
-def withdraw(uri: str) -> None:
-    """Take the marker of a directory away, if there is one: from now on nobody reads it."""
-    with_retries(lambda: delete_file(child_uri(uri, MARKER)))
+def withdraw(uri: Uri) -> None:
+    """Delete the marker of a directory, if there is one: readers now count it as absent."""
+    with_retries(lambda: delete_file(uri / MARKER))
 
 
-def upload_share(directory: Path, uri: str) -> dict[str, dict[str, int]]:
-    """Copy one process's files of a directory to a URI; return them as its marker has them."""
+def upload_share(directory: Path, uri: Uri) -> dict[str, dict[str, int]]:
+    """Copy one process's files of a directory to a URI; return them as the marker lists them."""
     described = described_files(directory)
-    _side_by_side(
-        lambda name: with_retries(lambda: upload_file(directory / name, child_uri(uri, name))),
-        described,
+    _in_parallel(
+        lambda name: with_retries(lambda: upload_file(directory / name, uri / name)), described
     )
     return described
 
 
-def write_marker(uri: str, files: dict[str, dict[str, int]]) -> None:
-    """Declare a directory whole: all of these files are there."""
+def write_marker(uri: Uri, files: dict[str, dict[str, int]]) -> None:
+    """Declare a directory complete: all of these files are there."""
     content = marker_text(dict(sorted(files.items()))).encode()
-    with_retries(lambda: write_bytes(child_uri(uri, MARKER), content))
+    with_retries(lambda: write_bytes(uri / MARKER, content))
 
 
-def delete_directory(uri: str) -> None:
+def delete_directory(uri: Uri) -> None:
     """Delete a directory, its marker first."""
     withdraw(uri)
-    _side_by_side(lambda file: delete_file(child_uri(uri, file.name)), list_files(uri))
+    _in_parallel(lambda file: delete_file(uri / file.name), list_files(uri))
 
 
-def is_whole(place: PathOrUri) -> bool:
+def is_whole(location: PathOrUri) -> bool:
     """Return whether a directory is there: locally by its name, at a URI by its marker."""
-    return has_file(place, MARKER) if is_uri(place) else Path(place).is_dir()
+    return location.is_dir() if isinstance(location, Path) else has_file(location, MARKER)
 
 
-def has_file(place: PathOrUri, name: str) -> bool:
-    """Return whether a directory has a file of a name."""
-    if is_uri(place):
-        return find_file(child_uri(str(place), name)) is not None
-    return (Path(place) / name).is_file()
+def has_file(location: PathOrUri, name: str) -> bool:
+    """Return whether a directory has a file of that name."""
+    if isinstance(location, Path):
+        return (location / name).is_file()
+    return find_file(location / name) is not None
 
 
-def check_whole_at(uri: str) -> None:
+def file_names(location: PathOrUri) -> list[str]:
+    """Return the names of a directory's files; empty if it does not exist."""
+    if isinstance(location, Path):
+        return [path.name for path in location.glob("*")]
+    return [file.name for file in list_files(location)]
+
+
+def check_whole_at(uri: Uri) -> None:
     """Raise unless a directory has its marker and every file the size that it was written with.
 
-    The bytes themselves are looked at where they arrive (``localized``).
+    The bytes are checked when they are downloaded (``localized``).
 
     Raises:
         RunDirectoryError: it is missing or half-written, or a file is damaged.
     """
     found = {file.name: file.num_bytes for file in list_files(uri)}
     if MARKER not in found:
-        raise RunDirectoryError(f"{uri} is no complete checkpoint ({MARKER} is missing)")
+        raise RunDirectoryError(f"{uri} is not a complete checkpoint ({MARKER} is missing)")
     for name, size in _marked(uri).items():
         if found.get(name) != size:
             raise RunDirectoryError(
-                f"{child_uri(uri, name)} should have {size} bytes but has {found.get(name)}"
+                f"{uri / name} should have {size} bytes but has {found.get(name)}"
             )
 
 
-def localized(place: PathOrUri, *, with_weights: bool = True) -> Path:
-    """Return the local copy of a file or directory, brought from its URI if it has to be.
+def localized(location: str | Path, *, with_weights: bool = True) -> Path:
+    """Return the local copy of a file or directory, downloaded if it lies at a URI.
 
     Args:
-        place: a URI, or a local path, which is returned as it is.
-        with_weights: False leaves safetensors files where they are: a tokenizer needs none.
+        location: a URI, or a local path, which is returned as it is. Text that crossed a process
+            boundary is welcome.
+        with_weights: False skips safetensors files: a tokenizer needs none.
 
     Raises:
         StorageError: there is nothing, or the store cannot be reached.
         RunDirectoryError: a byte of it is not as it was written.
     """
-    if not is_uri(place):
-        return Path(place)
-    uri = str(place)
+    uri = path_or_uri(location)
+    if isinstance(uri, Path):
+        return uri
     folder = cache_root() / "localized" / local_name(uri)
     if file := find_file(uri):
         copy = folder / _fingerprint([file])
-        _bring_once([file], parent_uri(uri), copy)
+        _download_once([file], uri.parent, copy)
         return copy / file.name
     files = _files_of(uri)
     copy = folder / _fingerprint(files)
     if not with_weights:
         copy = copy.with_name(f"{copy.name}-without-weights")
-        # The marker too: it would miss them.
+        # Without the marker too: it lists the weights.
         files = [f for f in files if not f.name.endswith(".safetensors") and f.name != MARKER]
-    _bring_once(files, uri, copy)
+    _download_once(files, uri, copy)
     return copy
 
 
 def forget(copy: Path) -> None:
-    """Delete a copy that ``localized`` made and nobody will ask for again."""
+    """Delete a copy that ``localized`` made and that is not needed again."""
     shutil.rmtree(copy, ignore_errors=True)
 
 
-def download_directory(uri: str, directory: Path) -> None:
-    """Copy a directory at a URI to a local one, which is whole or absent.
-
-    Raises:
-        StorageError, RunDirectoryError: as in ``localized``.
-    """
-    _bring(_files_of(uri), uri, directory)
-
-
-def _files_of(uri: str) -> list[StoredFile]:
-    """Return the files of a directory: those that its marker names, all where it has none."""
+def _files_of(uri: Uri) -> list[StoredFile]:
+    """Return the files of a directory: those that its marker names, or all without a marker."""
     files = list_files(uri)
     if not files:
         raise StorageError(f"{uri} holds nothing: check the path")
@@ -227,24 +228,28 @@ def _files_of(uri: str) -> list[StoredFile]:
     return files
 
 
-def _marked(uri: str) -> dict[str, int]:
+def _marked(uri: Uri) -> dict[str, int]:
     """Return the sizes that a directory's marker names."""
-    marker = child_uri(uri, MARKER)
     try:
-        files = json.loads(read_bytes(marker))["files"]
+        files = json.loads(read_bytes(uri / MARKER))["files"]
         return {name: int(file["num_bytes"]) for name, file in files.items()}
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise RunDirectoryError(f"{marker} is damaged: use an older checkpoint") from None
+        raise RunDirectoryError(f"{uri / MARKER} is damaged: use an older checkpoint") from None
 
 
-def _bring_once(files: list[StoredFile], uri: str, directory: Path) -> None:
-    with _locked(directory.parent):
-        if not _is_copy(directory, files):
-            _bring(files, uri, directory)
+def _download_once(files: list[StoredFile], uri: Uri, directory: Path) -> None:
+    """Download files unless another process of this host has, or is doing so now."""
+    with refusals_named(directory.parent):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(directory.parent / ".lock"):
+            # Sizes too: a power loss may leave a directory's name with files cut short.
+            sizes = {directory / file.name: file.num_bytes for file in files}
+            if not all(path.is_file() and path.stat().st_size == sizes[path] for path in sizes):
+                _download(files, uri, directory)
 
 
-def _bring(files: list[StoredFile], uri: str, directory: Path) -> None:
-    """Copy files below a URI to a directory, which appears when all are there and proved."""
+def _download(files: list[StoredFile], uri: Uri, directory: Path) -> None:
+    """Copy files below a URI to a directory, which appears when all are there and checked."""
     partial = directory.with_name(f".{directory.name}.{os.getpid()}.partial")
     with refusals_named(directory):
         shutil.rmtree(partial, ignore_errors=True)
@@ -260,20 +265,12 @@ def _bring(files: list[StoredFile], uri: str, directory: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def download_files(files: Iterable[StoredFile], uri: str, directory: Path) -> None:
-    """Copy files below a URI into a directory, some at a time."""
-    _side_by_side(
-        lambda file: with_retries(
-            lambda: download_file(child_uri(uri, file.name), directory / file.name)
-        ),
+def download_files(files: Iterable[StoredFile], uri: Uri, directory: Path) -> None:
+    """Copy files below a URI into a directory, several at a time."""
+    _in_parallel(
+        lambda file: with_retries(lambda: download_file(uri / file.name, directory / file.name)),
         files,
     )
-
-
-def _is_copy(directory: Path, files: list[StoredFile]) -> bool:
-    """Return whether a directory has these files in their sizes, also after a machine's fall."""
-    places = {directory / file.name: file.num_bytes for file in files}
-    return all(path.is_file() and path.stat().st_size == size for path, size in places.items())
 
 
 def _fingerprint(files: list[StoredFile]) -> str:
@@ -281,17 +278,6 @@ def _fingerprint(files: list[StoredFile]) -> str:
     return hashlib.sha256(described.encode()).hexdigest()[:16]
 
 
-def _side_by_side(work: Callable[[T], object], items: Iterable[T]) -> None:
+def _in_parallel(work: Callable[[T], object], items: Iterable[T]) -> None:
     with ThreadPoolExecutor(max_workers=_FILES_AT_ONCE) as pool:
         list(pool.map(work, items))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep this host's other processes from a folder; they wait."""
-    with refusals_named(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "w")  # noqa: SIM115  closed below
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

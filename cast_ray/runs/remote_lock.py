@@ -1,8 +1,8 @@
-"""Who trains at a URI: one process at a time, by an object that it writes anew while it lives.
+"""Who trains at a URI: one process at a time, by an object that its owner renews while it lives.
 
-A store has no lock that ends with its process. The owner writes ``owner.json`` every 20 s; one that
-has been silent for 90 s counts as gone. Hosts whose clocks differ by more than that would not see
-it.
+A store has no lock that ends with its process. The owner rewrites ``owner.json`` every 20 s; an
+owner that was silent for 90 s counts as gone. Hosts whose clocks differ by more than that would
+miss each other.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cast_ray.errors import RunDirectoryError, StorageError
 from cast_ray.runs.object_store import find_file, read_bytes, write_bytes
 from cast_ray.runs.remote_directories import with_retries
 from cast_ray.runs.remote_run import OWNER
-from cast_ray.runs.uris import child_uri
+from cast_ray.runs.uris import Uri
 
 BEAT_S = 20.0
 STALE_S = 90.0
 _SETTLE_S = 1.0
-"""Of two that claim a run at the same time, the one whose claim stands after this has it."""
+"""If two processes claim a run at the same time, the one whose claim stands after this owns it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,34 +35,33 @@ class Claim:
     host: str
     pid: int
     at: float
-    """Of its last sign of life, as ``time.time``."""
+    """Last sign of life, as ``time.time``."""
     has_ended: bool = False
 
 
-def read_claim(uri: str) -> Claim | None:
-    """Return who has a run, or had it last; None = nobody ever.
+def read_claim(uri: Uri) -> Claim | None:
+    """Return who owns a run, or owned it last; None if it never had an owner.
 
     Raises:
         RunDirectoryError: the object is damaged.
     """
-    place = child_uri(uri, OWNER)
-    if find_file(place) is None:
+    if find_file(uri / OWNER) is None:
         return None
     try:
-        return Claim(**json.loads(read_bytes(place)))
+        return Claim(**json.loads(read_bytes(uri / OWNER)))
     except (ValueError, TypeError):
         raise RunDirectoryError(
-            f"{place} is damaged: delete it if nobody trains in this run"
+            f"{uri / OWNER} is damaged: delete it if no process trains this run"
         ) from None
 
 
-def check_free(uri: str, claim: Claim | None, *, copy_id: str | None) -> None:
-    """Raise RunDirectoryError if another working copy's process trains at a URI.
+def check_free(uri: Uri, claim: Claim | None, *, copy_id: str | None) -> None:
+    """Raise RunDirectoryError if the process of another working copy trains at a URI.
 
     Args:
         uri: of the run.
-        claim: what is written there.
-        copy_id: of this host's working copy, which a lock of its own keeps to one process.
+        claim: what is stored there.
+        copy_id: of this host's working copy, which a local lock restricts to one process.
     """
     if claim is None or claim.has_ended or claim.copy_id == copy_id:
         return
@@ -70,15 +69,15 @@ def check_free(uri: str, claim: Claim | None, *, copy_id: str | None) -> None:
     if silent_s < STALE_S:
         raise RunDirectoryError(
             f"a process on {claim.host} trains in {uri} (last sign of life {silent_s:.0f} s ago): "
-            f"wait for its end, or until it has been silent for {STALE_S:.0f} s if it was killed, "
-            "or give another run_dir"
+            f"wait until it ends, or, if it was killed, until it has been silent for {STALE_S:.0f} "
+            "s, or give another run_dir"
         )
 
 
 class RunOwner:
-    """This process's claim of a run, which it renews until ``release``."""
+    """This process's claim to a run, which it renews until ``release``."""
 
-    def __init__(self, uri: str, *, copy_id: str, beat_s: float = BEAT_S) -> None:
+    def __init__(self, uri: Uri, *, copy_id: str, beat_s: float = BEAT_S) -> None:
         """Claim a run that ``check_free`` found free.
 
         Raises:
@@ -95,15 +94,15 @@ class RunOwner:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise RunDirectoryError if somebody else has taken the run since."""
+        """Raise RunDirectoryError if another process has taken over the run."""
         if self._is_lost:
             raise RunDirectoryError(
-                f"{self._uri} was taken over by another process, for which this one was silent too "
-                "long: it stops here and writes nothing more there"
+                f"{self._uri} was taken over by another process, because this one was silent for "
+                "too long: this run stops here and writes nothing more there"
             )
 
     def release(self) -> None:
-        """Say that nobody trains here any more."""
+        """Record that this process no longer trains the run."""
         self._ended.set()
         self._thread.join()
         if not self._is_lost:
@@ -116,7 +115,7 @@ class RunOwner:
                 if not self._is_lost:
                     self._write()
             except StorageError:
-                continue  # the publisher judges how long a store may be away
+                continue  # the publisher decides how long a store may be unreachable
 
     def _look(self) -> None:
         claim = read_claim(self._uri)
@@ -130,4 +129,4 @@ class RunOwner:
             at=time.time(),
             has_ended=has_ended,
         )
-        write_bytes(child_uri(self._uri, OWNER), json.dumps(asdict(claim)).encode())
+        write_bytes(self._uri / OWNER, json.dumps(asdict(claim)).encode())

@@ -1,51 +1,51 @@
-"""A run at a URI while this process trains it: reached, claimed, copied here, and sent on.
-
-Runs as the command line names them: a directory of this machine, or a URI.
-"""
+"""A run at a URI while this process trains it: reached, claimed, copied here, and uploaded."""
 
 from __future__ import annotations
 
-import fcntl
 import logging
 from pathlib import Path
-from typing import TextIO
 
 from cast_ray.errors import CastRayError, RunDirectoryError, StorageError
-from cast_ray.files import refusals_named
+from cast_ray.files import hold_lock
 from cast_ray.runs.object_store import find_file, list_files
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_lock import RunOwner, check_free, read_claim
 from cast_ray.runs.remote_run import OWNER, download_run, new_copy, read_origin, working_copy
 from cast_ray.runs.remote_sync import RunPublisher
-from cast_ray.runs.uris import child_uri, is_uri
+from cast_ray.runs.uris import PathOrUri, Uri
 from cast_ray.timeouts import answer_within
 
 logger = logging.getLogger(__name__)
 
 REACH_S = 30.0
-"""For a first answer of a store."""
+"""For the first answer of a store."""
 
 
 class RunAtUri:
-    """The claim of a run, its working copy, and the thread that sends it."""
+    """The claim to a run, its working copy, and the thread that uploads it."""
 
-    def __init__(self, uri: str, *, resume: bool) -> None:
-        """Make the working copy ready: empty for a new run, as the URI is for an old one.
+    def __init__(self, uri: Uri, *, resume: bool) -> None:
+        """Prepare the working copy: empty for a new run, a download for an old one.
 
-        A copy that wrote to the run last may have what the URI lacks, and is gone on with as it is.
+        A copy that was the last to write to the run may have files that the URI lacks; it is
+        resumed as it is.
 
         Raises:
             StorageError: the store cannot be reached.
-            RunDirectoryError: another process trains there; or there is something, and nothing is
-                to be resumed, or the other way round.
+            RunDirectoryError: another process trains there; or the URI is not empty without
+                ``resume``, or has no run with it.
         """
         self.uri, self.path = uri, working_copy(uri)
         self._publisher: RunPublisher | None = None
-        self._lock = _locked(self.path, uri)
+        self._lock = hold_lock(
+            self.path.with_name(f"{self.path.name}.lock"),
+            f"another process on this host trains in {uri}: wait until it ends, or give another "
+            "run_dir",
+        )
         try:
             self._prepare(resume=resume)
         except BaseException:
-            self._lock.close()
+            self._lock.release()
             raise
 
     def _prepare(self, *, resume: bool) -> None:
@@ -57,34 +57,34 @@ class RunAtUri:
         there = {file.name: file.num_bytes for file in list_files(uri) if file.name != OWNER}
         if not resume and there:
             raise RunDirectoryError(
-                f"{uri} is not empty; give another run_dir=URI, or --resume to go on with it"
+                f"{uri} is not empty; give another run_dir=URI, or --resume to continue it"
             )
         if resume and not is_newest and "config.yaml" not in there:
             raise RunDirectoryError(f"{uri} is not a run directory: it has no config.yaml")
         if origin is None or not (resume and is_newest):
             origin = new_copy(uri)
-        self._there, self._is_brought = there, resume and not is_newest
+        self._there, self._is_downloaded = there, resume and not is_newest
         self._owner = RunOwner(uri, copy_id=origin.copy_id)
-        if self._is_brought:
+        if self._is_downloaded:
             download_run(uri, self.path)
 
     def begin_sending(self) -> None:
-        """Send what is in the working copy from now on.
+        """Upload what is in the working copy, now and from now on.
 
         Raises:
-            StorageError: the store was away for too long; so do the others.
+            StorageError: the store was unreachable for too long; so do the other methods.
         """
         self._publisher = RunPublisher(
             self.path,
             self.uri,
             may_write=self._owner.check,
             there=self._there,
-            is_copy=self._is_brought,
+            is_copy=self._is_downloaded,
         )
         self._publisher.send_all()
 
     def send(self) -> None:
-        """Have everything sent that is there now; do not wait."""
+        """Have everything that is there now uploaded; do not wait."""
         if self._publisher:
             self._publisher.send()
 
@@ -94,10 +94,10 @@ class RunAtUri:
             self._publisher.send_all()
 
     def close(self, *, failure: BaseException | None) -> None:
-        """Send what is left and give the run up.
+        """Upload what is left and release the run.
 
         Args:
-            failure: what ends the run; a store that is away is then only a warning more.
+            failure: what ended the run; then an unreachable store is only logged.
         """
         try:
             try:
@@ -112,67 +112,28 @@ class RunAtUri:
                 raise
             logger.warning("%s", error)
         finally:
-            self._lock.close()
+            self._lock.release()
 
 
-def config_at_uri(uri: str) -> Path | None:
-    """Return a local copy of a run's configuration; None where there is none.
+def stored_config(run: PathOrUri) -> Path | None:
+    """Return a local copy of the configuration that a run was started with; None without a run.
 
     Raises:
         StorageError: the store cannot be reached.
     """
-    place = child_uri(uri, "config.yaml")
+    file = run / "config.yaml"
+    here = working_copy(run) / "config.yaml"
+    if isinstance(file, Uri):
 
-    def bring() -> Path | None:
-        return localized(place) if find_file(place) else None
+        def download() -> Path | None:
+            return localized(file) if find_file(file) else None
 
-    try:
-        found = answer_within(REACH_S, bring, name="read configuration")
-    except TimeoutError:
-        raise StorageError(
-            f"{uri} did not answer within {REACH_S:g} s: check the network and try again"
-        ) from None
-    here = working_copy(uri) / "config.yaml"
-    return found or (here if here.is_file() else None)
-
-
-def _locked(path: Path, uri: str) -> TextIO:
-    """Return this host's lock of a working copy, which ends with this process at the latest."""
-    with refusals_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = open(path.with_name(f"{path.name}.lock"), "w")  # noqa: SIM115  held while it trains
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise RunDirectoryError(
-            f"another process on this host trains in {uri}: wait for its end, or give another "
-            "run_dir"
-        ) from None
-    return lock
-
-
-def stored_config(run_dir: str) -> Path | None:
-    """Return the configuration that a run was started with; None where there is no run."""
-    if is_uri(run_dir):
-        return config_at_uri(run_dir)
-    file = Path(run_dir) / "config.yaml"
-    return file if file.is_file() else None
-
-
-def local_run_dir(run_dir: str) -> Path:
-    """Return where a run's driver writes."""
-    if is_uri(run_dir):
-        from cast_ray.runs.remote_run import working_copy
-
-        return working_copy(run_dir)
-    return Path(run_dir)
-
-
-def readable(run: str, *, with_weights: bool = False) -> Path:
-    """Return a run directory, copied to this host if it is at a URI."""
-    if is_uri(run):
-        from cast_ray.runs.remote_run import readable_copy
-
-        return readable_copy(run, with_weights=with_weights)
-    return Path(run)
+        try:
+            found = answer_within(REACH_S, download, name="read configuration")
+        except TimeoutError:
+            raise StorageError(
+                f"{run} did not answer within {REACH_S:g} s: check the network and try again"
+            ) from None
+        if found is not None:
+            return found
+    return here if here.is_file() else None

@@ -1,57 +1,53 @@
-"""Sends what the driver writes into its working copy to the run's URI, beside the training.
+"""Upload what the driver writes into its working copy to the run's URI, during training.
 
-What is to be sent is the difference between the files that are there and what was sent of them, so
-that nothing queues up while a store is away. Trajectories go as soon as they are written, the rest
-when it is asked for. A group counts before it is sent: one that is lost with the driver's host is
-played again under the same seeds. A checkpoint is written only after everything before it is sent.
+Each pass compares the files on disk with what was uploaded, so nothing queues up while a store is
+unreachable. Trajectories are uploaded as soon as they are written, other files on request. A group
+of episodes counts before it is uploaded: if it is lost with the driver's host, it is replayed with
+the same seeds. A checkpoint is written only after everything before it has been uploaded.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from cast_ray.errors import StorageError
 from cast_ray.runs.object_store import delete_file, upload_file
+from cast_ray.runs.remote_directories import with_retries
 from cast_ray.runs.remote_run import WEIGHTS
-from cast_ray.runs.uris import child_uri
-
-logger = logging.getLogger(__name__)
+from cast_ray.runs.uris import Uri
 
 _LOOK_EVERY_S = 1.0
 _PATIENCE_S = 300.0
-_FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0
 
 _Stamp: TypeAlias = tuple[int, int]
-"""Bytes of a file, and when it was changed in ns."""
+"""Size of a file in bytes, and time of its last change in ns."""
 
 
 class RunPublisher:
-    """A thread that keeps a URI as a working copy is. ``close`` ends it, sent or not."""
+    """A thread that keeps a URI equal to a working copy, until ``close``."""
 
     def __init__(
         self,
         directory: Path,
-        uri: str,
+        uri: Uri,
         *,
         may_write: Callable[[], None],
         there: Mapping[str, int],
         is_copy: bool = False,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        """Begin to send.
+        """Start uploading.
 
         Args:
             directory: the working copy.
             uri: of the run.
             may_write: raises if this process must not write there any more.
-            there: sizes of the files that are at the URI already.
-            is_copy: whether the working copy was just made from them.
-            patience_s: how long the store may be away in a row.
+            there: sizes of the files that are already at the URI.
+            is_copy: whether the working copy was just downloaded from there.
+            patience_s: how long the store may be unreachable at a time.
         """
         self._directory, self._uri = directory, uri
         self._may_write, self._patience_s = may_write, patience_s
@@ -60,7 +56,7 @@ class RunPublisher:
             for name, stamp in self._found()
             if there.get(name) == stamp[0] and (is_copy or _is_written_once(name))
         }
-        # What is not here any more goes there too.
+        # Trajectories that are gone here are deleted there too.
         self._sent |= {
             name: (size, 0)
             for name, size in there.items()
@@ -74,10 +70,10 @@ class RunPublisher:
         self._thread.start()
 
     def send(self) -> None:
-        """Have everything sent that is there now, and return at once.
+        """Have everything that is there now uploaded, and return at once.
 
         Raises:
-            StorageError: an earlier sending failed for good.
+            StorageError: an earlier upload failed for good.
         """
         with self._changed:
             self._raise_failure()
@@ -88,7 +84,7 @@ class RunPublisher:
         """Return when everything that is there now is at the URI.
 
         Raises:
-            StorageError: the store was away for too long; everything is in the working copy.
+            StorageError: the store was unreachable for too long; the working copy is complete.
         """
         self.send()
         with self._changed:
@@ -97,7 +93,7 @@ class RunPublisher:
             self._raise_failure()
 
     def close(self) -> None:
-        """End the thread after the file that it is sending."""
+        """End the thread after the file that it is uploading."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -108,65 +104,59 @@ class RunPublisher:
             raise StorageError(
                 f"{self._uri} could not be written for {self._patience_s:.0f} s "
                 f"({self._failure}); nothing is lost: everything is in {self._directory} on this "
-                "host, and the same command with --resume, here, sends it and goes on"
+                "host, and the same command with --resume, on this host, uploads it and continues"
             ) from self._failure
         if self._failure is not None:
             raise self._failure
 
     def _run(self) -> None:
-        away_since, delay = None, _FIRST_DELAY_S
-        while not self._is_closed:
-            asked = self._asked
-            try:
-                self._pass(everything=asked > self._done)
-                away_since, delay = None, _FIRST_DELAY_S
+        try:
+            while not self._is_closed:
+                done = with_retries(self._pass, patience_s=self._patience_s, rest=self._rest)
                 with self._changed:
-                    self._done = asked
+                    self._done = done
                     self._changed.notify_all()
-                    if self._asked == asked and not self._is_closed:
+                    if self._asked == done and not self._is_closed:
                         self._changed.wait(_LOOK_EVERY_S)
-            except StorageError as error:
-                away_since = away_since or time.monotonic()
-                logger.warning("%s; sent again in %.0f s", error, delay)
-                if time.monotonic() + delay - away_since > self._patience_s:
-                    self._fail(error)
-                    return
-                self._rest(delay)
-                delay = min(2 * delay, _MAX_DELAY_S)
-            except BaseException as error:  # not swallowed: raised by whoever sends next
-                self._fail(error)
-                return
+        except BaseException as error:  # raised by the next call of send
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
 
     def _rest(self, delay_s: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed, timeout=delay_s)
 
-    def _fail(self, error: BaseException) -> None:
-        with self._changed:
-            self._failure = error
-            self._changed.notify_all()
+    def _pass(self) -> int:
+        """Upload what has changed, delete what is gone, and return the request that this answers.
 
-    def _pass(self, *, everything: bool) -> None:
-        """Send what has changed, then delete what is gone."""
+        Once the publisher is closed, nothing more is written.
+        """
+        asked = self._asked
+        everything = asked > self._done
         found = dict(self._found())
-        changed = [name for name, stamp in found.items() if self._sent.get(name) != stamp]
-        for name in changed:
-            if not (everything or _is_trajectory(name)) or self._is_closed:
+        for name, stamp in found.items():
+            if self._is_closed:
+                return asked
+            if self._sent.get(name) == stamp or not (everything or _is_trajectory(name)):
                 continue
             self._may_write()
             try:
-                upload_file(self._directory / name, child_uri(self._uri, *name.split("/")))
-            except FileNotFoundError:  # a group whose step was written meanwhile
+                upload_file(self._directory / name, self._uri / name)
+            except FileNotFoundError:  # a group whose step was written in the meantime
                 continue
-            self._sent[name] = found[name]
-        # Nothing else is ever deleted or moved; a group's step was looked for after the group.
+            self._sent[name] = stamp
+        # Only trajectories are ever deleted or moved, and a step is uploaded before its groups go.
         for name in [name for name in self._sent if _is_trajectory(name) and name not in found]:
+            if self._is_closed:
+                break
             self._may_write()
-            delete_file(child_uri(self._uri, *name.split("/")))
+            delete_file(self._uri / name)
             del self._sent[name]
+        return asked
 
     def _found(self) -> Iterator[tuple[str, _Stamp]]:
-        """Yield the files of the working copy: groups first, then the steps that replace them."""
+        """Yield the working copy's files: groups, then steps that replace them, then others."""
         groups = sorted(self._directory.glob("trajectories/groups/*"))
         steps = sorted(self._directory.glob("trajectories/*"))
         others = sorted(self._directory.rglob("*"))

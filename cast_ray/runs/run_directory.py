@@ -1,4 +1,4 @@
-"""Where a run keeps its files, and the refusal to mix two runs."""
+"""Where a run keeps its files; two runs are never mixed in one directory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cast_ray.config.load import load_config, save_config
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
-from cast_ray.files import lock_directory, refusals_named, written_aside
+from cast_ray.files import hold_lock, refusals_named, written_aside
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
-from cast_ray.runs.remote_directories import PathOrUri
+from cast_ray.runs.uris import PathOrUri
 
 _CHECKPOINT = "step-{:05d}"
 _GROUP = "step-{:05d}-group-{:05d}.parquet"
 CHECKPOINT_NAMES = re.compile(r"\.?step-(?P<step>\d{5,})(\.partial|\.replaced)?")
-"""With a dot in front while they are written (``cast_ray.runs.directories``)."""
+"""With a leading dot while they are being written (``cast_ray.runs.directories``)."""
 
 CHANGEABLE_KEYS = frozenset(
     {
@@ -47,29 +47,29 @@ CHANGEABLE_KEYS = frozenset(
         "checkpoints_kept",
     }
 )
-"""What a resumed run may do otherwise: these change no result by more than float rounding."""
+"""Keys that a resumed run may change: they change results by no more than float rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """Where a run goes on."""
+    """Where a run resumes."""
 
     step: int = 0
-    """Steps done."""
+    """Completed steps."""
     checkpoint: PathOrUri | None = None
     """The state after them; None = the run's start."""
     damaged: tuple[str, ...] = ()
-    """What is wrong with each newer checkpoint."""
+    """Why each newer checkpoint cannot be used."""
 
     def __str__(self) -> str:
-        """Return what the user is told."""
+        """Return a message for the user."""
         if self.checkpoint is None:
-            return "no checkpoint yet: the run begins at its start"
+            return "no checkpoint yet: the run starts from the beginning"
         return "; ".join([f"resumed after step {self.step} from {self.checkpoint}", *self.damaged])
 
 
 class RunDirectory:
-    """The layout of one run directory (DESIGN: command line)."""
+    """The layout of one run directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,12 +92,12 @@ class RunDirectory:
         self.summary = path / "summary.json"
 
     @property
-    def address(self) -> str:
-        """What the user knows the run by."""
-        return str(self.path)
+    def address(self) -> PathOrUri:
+        """Where the user finds the run."""
+        return self.path
 
-    def place(self, path: Path) -> PathOrUri:
-        """Return where the weights of a path of this directory lie: there."""
+    def location(self, path: Path) -> PathOrUri:
+        """Return where weights with a path below this directory lie."""
         return path
 
     @classmethod
@@ -105,18 +105,18 @@ class RunDirectory:
         """Make a new run directory.
 
         Raises:
-            RunDirectoryError: the directory holds something already.
+            RunDirectoryError: the directory is not empty.
             EnvironmentSetupError: it cannot be written.
         """
         if path.exists() and (not path.is_dir() or any(map(_is_kept, path.iterdir()))):
             raise RunDirectoryError(
-                f"{path} is not empty; give another run_dir=PATH, or --resume to go on with it"
+                f"{path} is not empty; give another run_dir=PATH, or --resume to continue it"
             )
         run = cls(path)
         with refusals_named(path):
             path.mkdir(parents=True, exist_ok=True)
-        save_config(config, run.config)  # first: what has it can be gone on with
-        run._make_folders()
+        save_config(config, run.config)  # first: a directory that has it can be resumed
+        run.make_folders()
         return run
 
     @classmethod
@@ -130,8 +130,8 @@ class RunDirectory:
             The directory, and the keys of ``CHANGEABLE_KEYS`` that differ, with both values.
 
         Raises:
-            RunDirectoryError: no run is there, another process trains in it, or it has another
-                configuration; the keys that differ are named.
+            RunDirectoryError: there is no run, another process trains in it, or its configuration
+                differs; the message lists the keys.
         """
         run = cls.existing(path)
         run.lock()  # before anything is written there
@@ -147,7 +147,7 @@ class RunDirectory:
                 "the same values (steps may grow) or give another run_dir=PATH"
             )
         save_config(config, run.config)
-        run._make_folders()
+        run.make_folders()
         return run, [text for key, text in differing.items() if key in CHANGEABLE_KEYS]
 
     @classmethod
@@ -162,32 +162,33 @@ class RunDirectory:
             raise RunDirectoryError(f"{path} is not a run directory: it has no config.yaml")
         return run
 
-    def _make_folders(self) -> None:
+    def make_folders(self) -> None:
+        """Make all folders that readers expect."""
         with refusals_named(self.path):
             for folder in (self.groups, self.evaluations, self.puzzles, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
 
     def lock(self) -> None:
-        """Keep every other process from training here until this one ends, however it does.
+        """Prevent other processes from training here until this one ends in any way.
 
         Raises:
             RunDirectoryError: another process trains here.
         """
-        self._lock = lock_directory(
-            self.path,
-            f"another process trains in {self.path}: wait for its end, or give another "
+        self._lock = hold_lock(
+            self.path / ".lock",
+            f"another process trains in {self.path}: wait until it ends, or give another "
             "run_dir=PATH",
         )
 
     def note_start(self, run_id: str) -> list[str]:
-        """Write down the id of a driver that begins here; return those before it, oldest first."""
+        """Record the id of a driver that starts here; return earlier ones, oldest first."""
         earlier = self.starts.read_text().split() if self.starts.is_file() else []
         with refusals_named(self.starts), open(self.starts, "a") as file:
             file.write(run_id + "\n")
         return earlier
 
     def write_trajectories(self, step: int, table: pa.Table) -> None:
-        """Keep the trajectories that a step trains on; the files of its groups go."""
+        """Store the trajectories that a step trains on, and delete the files of its groups."""
         write_table(self.trajectory_file(step), table)
         self._drop_groups(step)
 
@@ -199,73 +200,78 @@ class RunDirectory:
             path.unlink()
 
     def group_file(self, step: int, group: int) -> Path:
-        """Return the place of a finished group whose step is not trained on yet."""
+        """Return the file of a finished group whose step has not been trained on yet."""
         return self.groups / _GROUP.format(step, group)
 
     def read_trajectories(self, step: int) -> pa.Table:
         """Return the trajectories that a step trained on.
 
         Raises:
-            TrajectoryError: the file cannot be read, or is of another version.
+            TrajectoryError: the file cannot be read, or has other columns.
         """
         return read_table(self.trajectory_file(step), BATCH_SCHEMA)
 
     @property
     def last_logged_step(self) -> int:
-        """The last step of which the trajectories are on disk, and those of all before it."""
+        """The last step whose trajectories, and those of all earlier steps, are on disk."""
         step = 0
         while self.trajectory_file(step + 1).is_file():
             step += 1
         return step
 
     def inspection(self, step: int) -> Path:
-        """Return where the trajectories of a step that stopped the run are kept."""
+        """Return the file for the trajectories of a step that stopped the run."""
         return self.path / "inspection" / f"step-{step:05d}.parquet"
 
     def set_aside(self, step: int) -> None:
-        """Move a step's trajectories out of the log: a resumed run plays the step again."""
-        place = self.inspection(step)
-        with refusals_named(place):
-            place.parent.mkdir(exist_ok=True)
-            self.trajectory_file(step).replace(place)
-        # What was played after it was played by weights that the step led to.
+        """Move a step's trajectories out of the log: a resumed run replays the step."""
+        target = self.inspection(step)
+        with refusals_named(target):
+            target.parent.mkdir(exist_ok=True)
+            self.trajectory_file(step).replace(target)
+        # Later groups were played with weights that this step produced.
         for later in self._steps_with_groups():
             if later >= step:
                 self._drop_groups(later)
 
     def trajectory_file(self, step: int) -> Path:
-        """Return the place of one step's trajectories."""
+        """Return the file of one step's trajectories."""
         return self.trajectories / f"step-{step:05d}.parquet"
 
     def trajectory_files(self) -> list[Path]:
-        """Return the steps' files in order."""
+        """Return the files of all steps in order."""
         return sorted(self.trajectories.glob("step-*.parquet"))
 
     def checkpoint(self, step: int) -> Path:
-        """Return the place of one step's checkpoint."""
+        """Return the directory of one step's checkpoint."""
         return self.checkpoints / _CHECKPOINT.format(step)
 
     def resume_point(self) -> ResumePoint:
-        """Return the newest checkpoint of which every byte is as it was written.
+        """Return the newest undamaged checkpoint; the start of a run that has none yet.
 
         Raises:
             RunDirectoryError: there are checkpoints, and all are damaged.
         """
         damaged = []
-        for step, path in sorted(self._checkpoints().items(), reverse=True):
+        for step, checkpoint in sorted(self._checkpoints().items(), reverse=True):
             try:
-                check_whole(path)
+                self._check_whole(checkpoint)
             except RunDirectoryError as error:
                 damaged.append(f"step {step}'s checkpoint is damaged: {error}")
             else:
-                return ResumePoint(step=step, checkpoint=path, damaged=tuple(damaged))
-        return no_checkpoint(str(self.path), damaged)
+                return ResumePoint(step=step, checkpoint=checkpoint, damaged=tuple(damaged))
+        if damaged:
+            raise RunDirectoryError(
+                f"{self.address} has no checkpoint that can be used: {'; '.join(damaged)}; start "
+                "again with another run_dir=PATH"
+            )
+        return ResumePoint()
 
     def drop_old_checkpoints(self, step: int, *, kept: int) -> None:
         """Keep the newest ``kept`` checkpoints up to that of ``step``, which was just written.
 
-        Everything else goes: older ones, those of later steps (damaged, and skipped by a resumed
-        run), and what a killed process left half-written.
+        All others are deleted: older ones, later ones (a resumed run skipped them as damaged), and
+        what a killed process left half-written.
         """
         found = self._checkpoints()
         newest = sorted(number for number in found if number <= step)[-kept:]
@@ -274,24 +280,30 @@ class RunDirectory:
             if CHECKPOINT_NAMES.fullmatch(path.name) and path not in keep:
                 shutil.rmtree(path)
 
-    def _checkpoints(self) -> dict[int, Path]:
-        """Return all checkpoints by step; what is half-written has another kind of name."""
-        found = {}
-        for path in self.checkpoints.iterdir():
-            match = CHECKPOINT_NAMES.fullmatch(path.name)
-            if match and not path.name.startswith("."):
-                found[int(match["step"])] = path
-        return found
+    def _checkpoints(self) -> dict[int, PathOrUri]:
+        """Return all checkpoints by step; half-written ones have names with a dot in front."""
+        names = {path: CHECKPOINT_NAMES.fullmatch(path.name) for path in self.checkpoints.iterdir()}
+        return {
+            int(match["step"]): path
+            for path, match in names.items()
+            if match and not path.name.startswith(".")
+        }
+
+    def _check_whole(self, checkpoint: PathOrUri) -> None:
+        """Raise RunDirectoryError unless every byte of a checkpoint is as it was written."""
+        check_whole(Path(checkpoint))
 
     def tidy_trajectories(self) -> None:
-        """Remove what a killed process left half-written in the log, and set aside what follows a
-        step that is not there: it was played after weights that nobody has any more."""
+        """Delete what a killed process left half-written in the log.
+
+        Steps after a missing step are set aside: the weights that played them are lost.
+        """
         for folder in (self.trajectories, self.groups):
             for path in folder.glob(".*.partial"):
                 path.unlink()
         last = self.last_logged_step
         for step in self._steps_with_groups():
-            if step <= last:  # killed between the step's file and the end of its groups'
+            if step <= last:  # killed before it deleted the groups of a written step
                 self._drop_groups(step)
         for path in self.trajectory_files():
             if (step := int(path.stem.removeprefix("step-"))) > last:
@@ -299,7 +311,7 @@ class RunDirectory:
 
     @property
     def summarised_steps(self) -> int:
-        """Steps of the run that ``summary.json`` is of; 0 where there is none yet."""
+        """The number of steps in ``summary.json``; 0 if there is none yet."""
         if not self.summary.is_file():
             return 0
         return int(json.loads(self.summary.read_text())["steps"])
@@ -311,32 +323,18 @@ class RunDirectory:
 
 
 def _is_kept(path: Path) -> bool:
-    """Whether a file is more than what a process that was killed at once leaves behind."""
+    """Whether a file is more than what a process leaves that was killed at its start."""
     return path.name != ".lock" and not path.name.endswith(".partial")
 
 
-def no_checkpoint(address: str, damaged: list[str]) -> ResumePoint:
-    """Return the point where a run without checkpoints goes on.
-
-    Raises:
-        RunDirectoryError: it has some, all damaged.
-    """
-    if damaged:
-        raise RunDirectoryError(
-            f"{address} has no checkpoint that can be used: {'; '.join(damaged)}; start again "
-            "with another run_dir=PATH"
-        )
-    return ResumePoint()
-
-
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file that is whole or absent, and on disk before it has its name."""
+    """Write a Parquet file that is complete or absent, and synced before it gets its name."""
     with written_aside(path, durable=True) as aside:
         pq.write_table(table, aside, compression="zstd")
 
 
 def read_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """Return a Parquet file that ``write_table`` wrote.
+    """Return the table in a Parquet file that ``write_table`` wrote.
 
     Raises:
         TrajectoryError: it cannot be read, or its columns are not those of ``schema``.
@@ -344,7 +342,7 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
-        raise TrajectoryError(f"{path} cannot be read ({error}): put it back") from error
+        raise TrajectoryError(f"{path} cannot be read ({error}): restore it") from error
     check_schema(table, schema)
     return table.combine_chunks()
 
@@ -352,7 +350,7 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
 def _differing_keys(
     stored: dict[str, Any], given: dict[str, Any], prefix: str = ""
 ) -> dict[str, str]:
-    """Return the dotted keys whose values differ, and for each a text that names both."""
+    """Return the dotted keys whose values differ, each with a text that shows both values."""
     differing = {}
     for name, value in given.items():
         key = f"{prefix}{name}"

@@ -1,7 +1,6 @@
-"""What a store's refusal means to a user, in one sentence with a remedy.
+"""Turn a store's error into one sentence with a remedy.
 
-Stores speak through PyArrow, through fsspec or through Python's own exceptions, and what kind of
-refusal it was stands in the text alone.
+Errors come from PyArrow, fsspec or Python, and only their text says what kind they are.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ _S3_CREDENTIALS = (
 )
 _CREDENTIALS = {
     "s3": _S3_CREDENTIALS,
-    "gs": "set GOOGLE_APPLICATION_CREDENTIALS or a service account that may do so",
-    "abfs": "set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY or a managed identity that may do so",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS or use a service account with access",
+    "abfs": "set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY or use a managed identity with access",
 }
 _NO_BUCKET = ("no_such_bucket", "nosuchbucket", "bucket not found", "bucket does not exist")
-_REFUSED = (
+_FORBIDDEN = (
     "access_denied",
     "accessdenied",
     "invalid_access_key_id",
@@ -34,43 +33,47 @@ _REFUSED = (
     "unauthenticated",
     "could not create a oauth2 access token",
 )
-_NO_WAY = ("network_connection", "could not resolve", "could not connect", "connection refused")
-_LATE = ("timeout was reached", "timed out", "error request_timeout")
+_UNREACHABLE = (
+    "network_connection",
+    "could not resolve",
+    "could not connect",
+    "connection refused",
+)
+_TIMED_OUT = ("timeout was reached", "timed out", "error request_timeout")
 
 
 def refusal(uri: str, error: Exception) -> StorageError:
     """Return the error that says what is wrong at a URI, and what to do."""
     text = str(error)
-    words, scheme = text.lower(), uri.partition("://")[0]
+    lowered, scheme = text.lower(), uri.partition("://")[0]
 
     def says(signs: tuple[str, ...]) -> bool:
-        return any(sign in words for sign in signs)
+        return any(sign in lowered for sign in signs)
 
-    if says(_NO_BUCKET) or ("bucket '" in words and "not found" in words):
-        return StorageError(f"{uri}: there is no such bucket; make it, or give another URI")
-    if isinstance(error, PermissionError) or says(_REFUSED):
-        remedy = _CREDENTIALS.get(scheme, "give credentials that may do so")
+    if says(_NO_BUCKET) or ("bucket '" in lowered and "not found" in lowered):
+        return StorageError(f"{uri}: there is no such bucket; create it, or give another URI")
+    if isinstance(error, PermissionError) or says(_FORBIDDEN):
+        remedy = _CREDENTIALS.get(scheme, "use credentials that may list, read, write and delete")
         return StorageError(f"{uri}: the store refuses these credentials; {remedy}")
-    if says(_LATE):
+    if says(_TIMED_OUT):
         return StorageError(f"{uri} did not answer in time: check the network and try again")
-    if isinstance(error, ConnectionError) or says(_NO_WAY):
+    if isinstance(error, ConnectionError) or says(_UNREACHABLE):
         return StorageError(
-            f"{uri}: no way to the store ({_last_detail(text)}); check the network and, where "
-            "there is one, endpoint_override"
+            f"{uri}: the store cannot be reached ({_last_detail(text)}); check the network and "
+            "endpoint_override, if it is set"
         )
     if isinstance(error, ImportError):
-        return StorageError(f"{uri}: {text.rstrip('.')}, with pip, where this runs")
-    if "protocol not known" in words or "unrecognized filesystem" in words:
+        return StorageError(f"{uri}: {text.rstrip('.')}, with pip, on this machine")
+    if "protocol not known" in lowered or "unrecognized filesystem" in lowered:
         return StorageError(
-            f"{uri}: nothing here knows {scheme}://; correct it, or install the fsspec package "
-            "that does"
+            f"{uri}: {scheme}:// is not supported here; correct it, or install its fsspec package"
         )
     if isinstance(error, FileNotFoundError):
-        return StorageError(f"{uri} is not there: check the path")
+        return StorageError(f"{uri} does not exist: check the path")
     first_line = text.splitlines()[0] if text else type(error).__name__
     return StorageError(f"{uri}: the store failed ({first_line}); check the URI and try again")
 
 
 def _last_detail(text: str) -> str:
-    """Return what a library appended last, mostly the plainest words of all."""
+    """Return the last detail that a library appended, usually the clearest."""
     return text.rpartition("Details: ")[2].splitlines()[0]

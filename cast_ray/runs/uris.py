@@ -1,39 +1,60 @@
-"""URIs as text: what lies below one, and above; options stay at the end.
+"""Where something lies: a path of this machine or a URI, told apart once, where the text enters.
 
-A ``Path`` would fold the slashes of a URI, so that it travels as text everywhere.
+Below that point the type says which of the two it is, and both are used by the same words: ``/``,
+``name``, ``parent``, ``absolute()``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 
-def with_options(uri: str, options: str) -> str:
-    """Return a URI with more options, as ``key=value&…``."""
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(query="&".join(filter(None, [parts.query, options]))))
+class Uri(str):
+    """A URI. Its options (``?key=value``) stay at the end of what lies below or above it.
+
+    Text, because a ``Path`` would fold its slashes.
+    """
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str | Path) -> Uri:
+        """Return the URI of what lies below."""
+        parts = urlsplit(self)
+        return Uri(urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}")))
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, or the bucket's name."""
+        parts = urlsplit(self)
+        return parts.path.rstrip("/").rpartition("/")[2] or parts.netloc
+
+    @property
+    def parent(self) -> Uri:
+        """The URI of the folder that this lies in."""
+        parts = urlsplit(self)
+        return Uri(urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0])))
+
+    def absolute(self) -> Uri:
+        """Return this URI: it does not depend on the working directory."""
+        return self
+
+    def is_absolute(self) -> bool:
+        """Return True."""
+        return True
+
+    def with_options(self, options: str) -> Uri:
+        """Return this URI with more options, given as ``key=value&…``."""
+        parts = urlsplit(self)
+        query = "&".join(filter(None, [parts.query, options]))
+        return Uri(urlunsplit(parts._replace(query=query)))
 
 
-def is_uri(text: str | Path) -> bool:
-    """Return whether this is a URI and no local path."""
+PathOrUri: TypeAlias = Path | Uri
+
+
+def path_or_uri(text: str | Path) -> PathOrUri:
+    """Return what a configuration value or an argument names."""
     scheme, separator, _ = str(text).partition("://")
-    return bool(separator) and scheme.replace("+", "").isalnum()
-
-
-def child_uri(uri: str, *names: str) -> str:
-    """Return the URI of what lies below another one; its options stay at the end."""
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(path="/".join([parts.path.rstrip("/"), *names])))
-
-
-def parent_uri(uri: str) -> str:
-    """Return the URI of the folder that something lies in."""
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0]))
-
-
-def name_of(uri: str) -> str:
-    """Return the last part of a URI's path, or the bucket's name."""
-    parts = urlsplit(uri)
-    return parts.path.rstrip("/").rpartition("/")[2] or parts.netloc
+    return Uri(text) if separator and scheme.replace("+", "").isalnum() else Path(text)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from cast_ray.algorithms.credit import add_credit
 from cast_ray.datasets.splits import PuzzleSampler
 from cast_ray.errors import LearnerError, TrajectoryError, WeightSyncError
 from cast_ray.learner.group import LearnerGroup
@@ -32,7 +33,6 @@ from cast_ray.training.schedule import RolloutSchedule, Validation
 from cast_ray.training.step_metrics import (
     UNSEEN_FIGURES,
     PlayedStep,
-    add_credit,
     played_figures,
     step_metrics,
 )
@@ -69,11 +69,7 @@ class TrainingLoop:
         state = learner.call(lambda group: restore(run, group))
         self.steps_done = state.step
         learner.set_restore(self._catch_up_ranks)
-        self._alarm = LogprobAlarm(
-            warn_ratio=config.sync.warn_ratio,
-            stop_ratio=config.sync.stop_ratio,
-            healthy=state.healthy_logprob_abs_diff,
-        )
+        self._alarm = LogprobAlarm(config.sync, healthy=state.healthy_logprob_abs_diff)
         self._skipped = SkippedUpdates(
             most=config.learner.max_skipped_updates, in_a_row=state.skipped_updates
         )
@@ -171,8 +167,8 @@ class TrainingLoop:
             healthy=self._alarm.healthy,
             skipped_updates=self._skipped.in_a_row,
         ).to_json()
-        place = directory.place(directory.checkpoint(step))
-        self._learner.call(lambda group: group.save_checkpoint(place, state))
+        location = directory.location(directory.checkpoint(step))
+        self._learner.call(lambda group: group.save_checkpoint(location, state))
         directory.drop_old_checkpoints(step, kept=self._run.config.checkpoints_kept)
         self._amend(step, seconds_checkpoint=time.perf_counter() - started)
 

@@ -8,20 +8,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.runs.object_store import check_reachable, list_files
-from cast_ray.runs.remote_directories import localized
+from cast_ray.rollout.chat import read_chat_pieces
+from cast_ray.runs.object_store import check_reachable
+from cast_ray.runs.remote_directories import file_names, localized
 from cast_ray.runs.remote_run import StoredRunDirectory
 from cast_ray.runs.remote_session import REACH_S, RunAtUri
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
 from cast_ray.training.value_net.oracle import check_value_net, keep_value_net
+from serve.engine.vllm_args import check_vllm_options
 
 
 @dataclass(slots=True)
@@ -87,17 +89,24 @@ def open_run(
     Raises:
         CastRayError: the input is wrong; nothing was written.
     """
-    if is_uri(config.run_dir):
-        check_reachable(config.run_dir, timeout_s=REACH_S)
+    if resume and not config.run_dir:
+        raise RunDirectoryError("--resume needs run_dir=PATH, the directory to resume")
+    now = datetime.now(UTC)
+    new_name = f"runs/{config.game}-{config.tier}-{now.strftime('%Y%m%d-%H%M%S')}"
+    location = path_or_uri(config.run_dir or new_name)
+    if isinstance(location, Uri):
+        check_reachable(location, timeout_s=REACH_S)
+    check_vllm_options(config.engine.vllm)
+    get_transform(config.advantage.transform)  # refuses an unknown name
     _check_reference(config.objective)
     with ExitStack() as on_failure:
         if resume:
-            directory, at_uri, goes_on = _reopen(config, progress, on_failure)
+            directory, at_uri, goes_on = _reopen(location, config, progress, on_failure)
         else:
-            directory, at_uri = _create(config, progress, on_failure)
+            directory, at_uri = _create(location, config, progress, on_failure)
             goes_on = None
         # Different for every start, because a killed driver may have left named actors behind.
-        run_id = f"{directory.path.name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
+        run_id = f"{directory.path.name}-{now.strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)
@@ -114,10 +123,7 @@ def _check_reference(objective: ObjectiveConfig) -> None:
     """
     if not objective.kl_coefficient or objective.reference == "start":
         return
-    if is_uri(objective.reference):
-        names = [file.name for file in list_files(objective.reference)]
-    else:
-        names = [path.name for path in Path(objective.reference).glob("*")]
+    names = file_names(path_or_uri(objective.reference))
     if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
         raise ModelError(
             f"objective.reference={objective.reference} is no model directory (config.json and "
@@ -126,18 +132,18 @@ def _check_reference(objective: ObjectiveConfig) -> None:
 
 
 def _at(
-    run_dir: str, on_failure: ExitStack, *, resume: bool
+    location: PathOrUri, on_failure: ExitStack, *, resume: bool
 ) -> tuple[type[RunDirectory], Path, RunAtUri | None]:
     """Return the kind of a run directory and its local path; claim it if it is at a URI."""
-    if not is_uri(run_dir):
-        return RunDirectory, Path(run_dir), None
-    at_uri = RunAtUri(run_dir, resume=resume)
+    if isinstance(location, Path):
+        return RunDirectory, location, None
+    at_uri = RunAtUri(location, resume=resume)
     on_failure.push(lambda _kind, failure, _trace: at_uri.close(failure=failure))
     return StoredRunDirectory, at_uri.path, at_uri
 
 
 def _create(
-    config: TrainConfig, progress: TrainProgress, on_failure: ExitStack
+    location: PathOrUri, config: TrainConfig, progress: TrainProgress, on_failure: ExitStack
 ) -> tuple[RunDirectory, RunAtUri | None]:
     """Check all input, then create the run directory: wrong input leaves no directory."""
     tiers = get_game(config.game).tiers
@@ -152,9 +158,7 @@ def _create(
             f"only {len(boards.train)} of {config.puzzles.num_train} training puzzles of "
             f"{config.game}:{config.tier} exist besides the held-out ones; training on all of them"
         )
-    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    name = config.run_dir or f"runs/{config.game}-{config.tier}-{now}"
-    kind, path, at_uri = _at(name, on_failure, resume=False)
+    kind, path, at_uri = _at(location, on_failure, resume=False)
     directory = kind.create(path, config)
     directory.lock()
     write_boards(boards, directory.puzzles)
@@ -162,11 +166,9 @@ def _create(
 
 
 def _reopen(
-    config: TrainConfig, progress: TrainProgress, on_failure: ExitStack
+    location: PathOrUri, config: TrainConfig, progress: TrainProgress, on_failure: ExitStack
 ) -> tuple[RunDirectory, RunAtUri | None, ResumePoint]:
-    if not config.run_dir:
-        raise RunDirectoryError("--resume needs run_dir=PATH, the directory of the run to resume")
-    kind, path, at_uri = _at(config.run_dir, on_failure, resume=True)
+    kind, path, at_uri = _at(location, on_failure, resume=True)
     directory, changed = kind.reopen(path, config)
     if changed:
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")

@@ -1,4 +1,4 @@
-"""One step's credit, and its row in ``metrics.parquet``."""
+"""The row of ``metrics.parquet`` that a step leaves."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from cast_ray.algorithms.credit import CreditSummary, add_advantages
-from cast_ray.config.train import TrainConfig
+from cast_ray.algorithms.credit import CreditSummary
 from cast_ray.envs.text_env import DEADLOCK, LOST
 from cast_ray.games.game import Effect
 from cast_ray.learner.batching import flat_column
 from cast_ray.rollout.trajectory import NOT_THE_POLICY
 from cast_ray.runs.metrics import METRIC_TYPES, METRICS, StepMetrics
 from cast_ray.runs.recoveries import KINDS, Kind
-from cast_ray.seeds import derive_seed
 from cast_ray.training.snapshot import Look, engine_figures, largest_mib, queue_figures
 from cast_ray.training.update import Learned
 
@@ -45,30 +43,6 @@ class PlayedStep:
     def staleness_max(self) -> int:
         """Return the staleness of the oldest token."""
         return int(self.staleness.max(initial=0))
-
-
-def add_credit(
-    scored: pa.Table, config: TrainConfig, *, step: int
-) -> tuple[pa.Table, CreditSummary]:
-    """Return a step's trajectories with their advantages."""
-    advantage = config.advantage
-    shuffle = np.random.default_rng(derive_seed(config.seed, "permuted credit", step))
-    return add_advantages(
-        scored,
-        alpha=advantage.alpha,
-        transform=advantage.transform,
-        normalisation=advantage.normalisation,
-        rescue=advantage.rescue,
-        std=advantage.std,
-        delta=advantage.delta,
-        epsilon=advantage.epsilon,
-        step_weight=advantage.step_weight,
-        step_discount=advantage.step_discount,
-        overlong_buffer=advantage.overlong_buffer,
-        response_tokens=config.rollout.response_tokens,
-        distillation=config.distillation.mode,
-        permute=shuffle if advantage.permute_credit else None,
-    )
 
 
 def step_metrics(

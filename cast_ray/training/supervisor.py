@@ -7,21 +7,18 @@ torch.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
-import psutil
-
 from cast_ray.cluster.inside_job import is_ray_job
+from serve.orphans import when_ended
 
 logger = logging.getLogger(__name__)
 
@@ -137,16 +134,8 @@ def exit_with_parent(end: Callable[[], None]) -> None:
 
     A driver must not outlive its supervisor, and the supervisor of a sweep's trial not the trial.
     """
-    pid = os.environ.get(_ENDS_WITH)
-    if pid is None:
-        return
-
-    def wait() -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(int(pid)).wait()
-        end()
-
-    threading.Thread(target=wait, name="exit_with_parent", daemon=True).start()
+    if pid := os.environ.get(_ENDS_WITH):
+        when_ended(int(pid), end)
 
 
 def driver_lost_at() -> float | None:

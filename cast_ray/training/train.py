@@ -32,7 +32,6 @@ from cast_ray.runs.recoveries import RecoveryLog
 from cast_ray.runs.report import write_report
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory, write_table
-from cast_ray.runs.uris import is_uri
 from cast_ray.training.loop import TrainingLoop
 from cast_ray.training.monitor import RunMonitor
 from cast_ray.training.prometheus import MetricsExporter
@@ -81,8 +80,8 @@ def _finish(run: Run, *, started: float) -> RunDirectory:
             wait_for_places(config, say=progress.phase)
             if is_joined:
                 progress.phase("looking at the cluster's nodes")
-                place = config.run_dir if is_uri(config.run_dir) else str(directory.path)
-                require_fit_cluster(config, run_dir=place, on_note=progress.note)
+                run_dir = str(directory.address)
+                require_fit_cluster(config, run_dir=run_dir, on_note=progress.note)
             _train(run)
     except KeyboardInterrupt:
         write_report(directory)
@@ -91,7 +90,7 @@ def _finish(run: Run, *, started: float) -> RunDirectory:
     progress.phase("writing the report")
     write_report(directory)
     run.send_all()
-    progress.finish(directory.place(directory.path), summary)
+    progress.finish(directory.address, summary)
     return directory
 
 
@@ -136,7 +135,7 @@ def _train(run: Run) -> None:
                 run, workers, learner, monitor=monitor, recoveries=recoveries, exporter=exporter
             )
             _take_steps(run, workers, loop, recoveries)
-            learner.call(lambda group: group.save_model(directory.place(directory.model)))
+            learner.call(lambda group: group.save_model(directory.location(directory.model)))
 
 
 def _close_started(starting: Future[Workers]) -> None:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import ray
 
 from cast_ray.algorithms.distillation import teacher_demonstrations
-from cast_ray.algorithms.objective import Objective
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import LearnerError
 from cast_ray.learner.batching import split_into_mini_batches
@@ -33,7 +32,7 @@ def update(
     step: int,
 ) -> list[UpdateStats]:
     """Take the step's optimizer updates, one per mini-batch of complete groups."""
-    objective = objective_of(config)
+    objective = config.objective
     start = ray.put(start_logprobs)
     reference = None
     if objective.kl_coefficient:
@@ -47,22 +46,6 @@ def update(
             seed=derive_seed(config.seed, "mini-batches", step),
         )
     ]
-
-
-def objective_of(config: TrainConfig) -> Objective:
-    """Return the objective that a configuration asks for."""
-    objective = config.objective
-    return Objective(
-        ratio=objective.ratio,
-        aggregation=objective.aggregation,
-        clip_low=objective.clip_low,
-        clip_high=objective.clip_high,
-        dual_clip=objective.dual_clip,
-        kl_coefficient=objective.kl_coefficient,
-        entropy_coefficient=objective.entropy_coefficient,
-        rollout_correction=objective.rollout_correction,
-        rollout_correction_cap=objective.rollout_correction_cap,
-    )
 
 
 class SkippedUpdates:
@@ -153,7 +136,7 @@ def learn(
     started = time.perf_counter()
     reference = ray.put(batch)
     start_logprobs = learner.logprobs(reference)
-    difference = logprob_difference(batch, start_logprobs, objective_of(config))
+    difference = logprob_difference(batch, start_logprobs, config.objective)
     check(difference)
     if config.distillation.mode == "forward":
         updates = distill(learner, batch, tokenizer, config, step=step)

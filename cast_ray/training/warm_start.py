@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +17,12 @@ from cast_ray.errors import ConfigError, LearnerError
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.group import LearnerGroup
-from cast_ray.learner.small_policy import build_small_policy, read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.learner.small_policy import build_small_policy
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.runs.directories import make_partial, publish
-from cast_ray.runs.remote_directories import PathOrUri, is_whole, localized, written_at
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.remote_directories import is_whole, localized, written_at
+from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.run import Run
 from cast_ray.training.value_net.oracle import estimator_of
@@ -47,15 +46,13 @@ def build_initial_model(
     seed: int,
 ) -> int:
     """Write the untrained small policy and its tokenizer; return the number of parameters."""
-    shape = asdict(policy)
-    del shape["path"]
     return build_small_policy(
         directory,
+        policy,
         corpus=_corpus(game, turn_budget, puzzles[:_CORPUS_PUZZLES]),
         cells="".join(puzzle.board for puzzle in puzzles[:_CORPUS_PUZZLES]),
         max_position_embeddings=max_tokens,
         seed=derive_seed(seed, "initial model"),
-        **shape,
     )
 
 
@@ -196,7 +193,7 @@ def engine_model(run: Run) -> PathOrUri:
         ConfigError: an action has more tokens than ``rollout.max_answer_tokens``.
     """
     path = run.config.policy.path
-    model_dir = (path if is_uri(path) else Path(path)) if path else _initial_model(run)
+    model_dir = path_or_uri(path) if path else _initial_model(run)
     check_answers_fit(
         run.boards.train[0],
         tokenizer=_tokenizer(model_dir),
@@ -208,12 +205,12 @@ def engine_model(run: Run) -> PathOrUri:
 def _initial_model(run: Run) -> PathOrUri:
     """Return the run's untrained small policy; build it on first use."""
     config = run.config
-    place = run.directory.place(run.directory.initial_model)
-    if is_whole(place):
-        return place
+    location = run.directory.location(run.directory.initial_model)
+    if is_whole(location):
+        return location
     turn_budget = get_game(config.game).tiers[config.tier].turn_budget
     run.progress.phase("building the small policy")
-    with written_at(place) as here:
+    with written_at(location) as here:
         unfinished = make_partial(here)
         build_initial_model(
             unfinished,
@@ -225,7 +222,7 @@ def _initial_model(run: Run) -> PathOrUri:
             seed=config.seed,
         )
         publish(unfinished, here)
-    return place
+    return location
 
 
 def _tokenizer(model_dir: PathOrUri) -> ChatTokenizer:
@@ -242,9 +239,9 @@ def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) 
         ranks_place: where the learner's ranks run.
     """
     config, directory, progress = run.config, run.directory, run.progress
-    place = directory.place(directory.start_model)
-    if is_whole(place):
-        return place
+    location = directory.location(directory.start_model)
+    if is_whole(location):
+        return location
     if config.warm_start.steps == 0:
         return engine_model
     progress.phase("writing demonstrations")
@@ -269,7 +266,7 @@ def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) 
             max_skipped=config.learner.max_skipped_updates,
             on_step=lambda step, loss: progress.warm_start(step, config.warm_start.steps, loss),
         )
-        learner.save_model(place)
+        learner.save_model(location)
     finally:
         learner.close()
-    return place
+    return location

@@ -18,18 +18,19 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
 from cast_ray.learner.group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
 from cast_ray.learner.settings import LearnerSettings
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.generate import Generate
-from cast_ray.runs.remote_directories import PathOrUri, as_path_or_uri, localized
+from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.collector import RolloutCollector
 from cast_ray.weights.manifest import WeightManifest
+from serve.client.applications import engine_names, remove_left_over
 from serve.client.client import clients_of_an_engine, connect_policy
-from serve.client.engines import PolicyEngines, engine_names, remove_left_over
-from serve.client.readiness import PLACE_TIMEOUT_S
+from serve.client.engines import PolicyEngines
+from serve.client.start import PLACE_TIMEOUT_S
 from serve.engine.deployment import deploy_engines
-from serve.messages import BROADCAST_BACKEND, EngineStats
+from serve.messages import BROADCAST_BACKEND, EngineOptions, EngineStats
 from serve.weights.carrier import clear_hosts, start_source
 from solver_actors.actors.pool import PoolSize, RolloutPool
 from solver_actors.teacher import teacher_of
@@ -39,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 _STALL_TIMEOUT_S = 60.0
 _PROBE_TIMEOUT_S = 30.0
-_BLOCK_SIZE = 32
 _CLEAR_TIMEOUT_S = 30.0
 
 
@@ -217,35 +217,21 @@ def _start_engines(
     config: TrainConfig, *, run_id: str, model_dir: PathOrUri, weights_dir: Path
 ) -> PolicyEngines:
     """Start a run's engines; see ``deploy_engines``."""
-    engine, resources = config.engine, config.resources
     return deploy_engines(
         run_id,
-        num_engines=resources.engines,
-        num_at_start=resources.engines_at_start,
-        num_cpus=resources.cpus_per_engine,
-        num_gpus=resources.gpus_per_engine,
-        place_timeout_s=max(PLACE_TIMEOUT_S, wait_for_nodes_s(resources)),
-        num_threads=engine.num_threads,
-        env_vars={},
+        EngineOptions(
+            engine=config.engine,
+            model_dir=str(model_dir.absolute()),
+            max_model_len=conversation_limit(config),
+            seed=derive_seed(config.seed, "engine") % 2**31,
+            stall_timeout_s=_STALL_TIMEOUT_S,
+            probe_timeout_s=_PROBE_TIMEOUT_S,
+            can_rest=config.resources.share_gpu,
+        ),
+        config.resources,
         weights_directory=str(weights_dir),
         weight_source=_source_name(run_id),
-        update_timeout_s=engine.update_timeout_s,
-        start_timeout_s=engine.start_timeout_s,
-        model_dir=str(as_path_or_uri(model_dir)),
-        weight_version=0,
-        dtype=engine.dtype,
-        max_model_len=conversation_limit(config),
-        max_num_seqs=engine.max_num_seqs,
-        kv_cache_gib=engine.kv_cache_gib,
-        block_size=_BLOCK_SIZE,
-        seed=derive_seed(config.seed, "engine") % 2**31,
-        tensor_parallel_size=engine.tensor_parallel_size,
-        weight_backend=engine.weight_backend,
-        stall_timeout_s=_STALL_TIMEOUT_S,
-        probe_timeout_s=_PROBE_TIMEOUT_S,
-        export_metrics=engine.export_metrics,
-        can_rest=resources.share_gpu,
-        enforce_eager=engine.enforce_eager,
+        place_timeout_s=max(PLACE_TIMEOUT_S, wait_for_nodes_s(config.resources)),
     )
 
 
@@ -283,7 +269,7 @@ def start_pool(
         ),
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
-        model_dir=str(as_path_or_uri(model_dir)),
+        model_dir=str(model_dir.absolute()),
         pieces=read_chat_pieces(localized(model_dir, with_weights=False)),
         make_generate=functools.partial(
             connect,
@@ -301,26 +287,13 @@ def start_pool(
 
 
 def learner_settings(config: TrainConfig, *, model_dir: PathOrUri) -> LearnerSettings:
-    """Return what every rank of a run's learner is told."""
-    learner, reference = config.learner, config.objective.reference
+    """Return what every rank of a run's learner is given."""
+    reference = config.objective.reference
     return LearnerSettings(
-        model_dir=str(as_path_or_uri(model_dir)),
-        lr=learner.lr,
-        betas=learner.betas,
-        weight_decay=learner.weight_decay,
-        max_grad_norm=learner.max_grad_norm,
-        zero_stage=learner.zero_stage,
-        dtype=learner.dtype,
-        tokens_per_micro_batch=learner.tokens_per_micro_batch,
+        config=config.learner,
+        model_dir=str(model_dir.absolute()),
+        reference_dir="" if reference == "start" else str(path_or_uri(reference).absolute()),
         seed=derive_seed(config.seed, "learner") % 2**31,
-        timeout_s=learner.timeout_s,
-        num_threads=learner.num_threads,
-        tokens_per_logit_chunk=learner.tokens_per_logit_chunk,
-        lora_rank=learner.lora_rank,
-        lora_alpha=learner.lora_alpha,
-        gradient_checkpointing=learner.gradient_checkpointing,
-        offload_optimizer=learner.offload_optimizer,
-        reference_dir="" if reference == "start" else str(as_path_or_uri(reference)),
     )
 
 
@@ -341,16 +314,11 @@ def start_learner(
         model_dir: the model that they load.
         place: from ``reserve_learner``; None = a new one.
     """
-    learner, resources = config.learner, config.resources
     return LearnerGroup(
         learner_settings(config, model_dir=model_dir),
-        num_ranks=resources.learner_ranks,
-        num_cpus=resources.cpus_per_learner_rank,
-        num_gpus=resources.gpus_per_learner_rank,
-        timeout_s=learner.timeout_s + 60,
-        health_timeout_s=learner.health_timeout_s,
+        config.resources,
         place=place,
-        place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(resources)),
+        place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(config.resources)),
     )
 
 

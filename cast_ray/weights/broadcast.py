@@ -1,10 +1,8 @@
-"""Weights from the learner straight to the workers of all engines, by one collective.
+"""Broadcasts weights from the learner to the workers of all engines, by one collective.
 
-What travels is the body of the weights file, in buckets; then the digest of what was sent; then
-everybody's verdict. So no member takes weights that another refused, and a broadcast that breaks
-off has changed nothing anywhere.
-
-Tensors as one stream of bytes, in buckets of bounded size, and what proves such a stream.
+The body of the weights file travels in buckets of bounded size, then the digest of what was sent,
+then every member's verdict. So no member accepts weights that another refused, and an interrupted
+broadcast has changed nothing anywhere.
 """
 
 from __future__ import annotations
@@ -22,20 +20,25 @@ from cast_ray.weights.file import TensorSpec, in_file_order
 from cast_ray.weights.group import SENDER, BroadcastGroup, Meeting, of_meeting, open_store
 from cast_ray.weights.manifest import WeightManifest, read_weights
 
+BUCKET_BYTES = 256 * 2**20
+"""Memory of the sender's device for a broadcast, besides its model."""
+GIVE_UP_SHARE = 0.5
+"""Share of an update's time-out after which members abandon an incomplete broadcast, so that an
+engine can report it and resume with its old weights before it counts as stalled."""
 DIGEST_BYTES = 32
 _CHUNK_WORDS = 2**20
-"""Of 32 bits, that one sum of the digest covers."""
+"""Words of 32 bits in one sum of the digest."""
 
 
 def buckets(
     tensors: Mapping[str, torch.Tensor], order: Iterable[TensorSpec], scratch: torch.Tensor
 ) -> Iterator[torch.Tensor]:
-    """Yield the bytes of all tensors behind each other, each time as many as ``scratch`` holds.
+    """Yield the concatenated bytes of all tensors, each time as many as ``scratch`` holds.
 
     Args:
         tensors: by name, on any device.
         order: in which they are sent.
-        scratch: bytes that every bucket is written to, over the one before.
+        scratch: memory of each bucket, overwritten by the next one.
     """
     filled = 0
     for spec in order:
@@ -53,7 +56,7 @@ def buckets(
 
 
 def cut(whole: torch.Tensor, order: Iterable[TensorSpec]) -> dict[str, torch.Tensor]:
-    """Return the tensors whose bytes lie behind each other in ``whole``, without a copy."""
+    """Return the tensors whose concatenated bytes are ``whole``, without a copy."""
     tensors: dict[str, torch.Tensor] = {}
     end = 0
     for spec in order:
@@ -63,13 +66,13 @@ def cut(whole: torch.Tensor, order: Iterable[TensorSpec]) -> dict[str, torch.Ten
 
 
 class StreamDigest:
-    """What tells two streams of bytes apart, the same number on GPU and CPU.
+    """The digest of a stream of bytes, the same on GPU and CPU.
 
-    A sum of words times fixed odd random numbers, modulo 2^64, over each chunk; the chunks' sums
-    joined in their order by BLAKE3. Integer sums do not depend on the order of summation. One
-    changed word of 32 bits shows always, any other fault of a way or a memory but for one in four
-    billion: enough beside the probe, which holds every layer to the tensors that came. It is no
-    proof against somebody who looks for two streams alike.
+    A sum of words times fixed odd random numbers, modulo 2^64, over each chunk; BLAKE3 of the
+    chunks' sums in order. Integer sums do not depend on the order of summation. A single changed
+    word of 32 bits always shows, any other fault of a network or memory with probability 1 - 2^-32:
+    enough, since every layer is also compared with the tensors that arrived. It is not secure
+    against deliberate collisions.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -78,7 +81,7 @@ class StreamDigest:
         self._num_bytes = 0
 
     def update(self, data: torch.Tensor) -> None:
-        """Take the next bytes, ``[n]`` uint8; where the stream is cut into updates counts."""
+        """Add the next bytes, ``[n]`` uint8; the cuts between updates change the digest."""
         self._num_bytes += len(data)
         num_whole = len(data) // 4 * 4
         for words in data[:num_whole].view(torch.int32).split(_CHUNK_WORDS):
@@ -89,7 +92,7 @@ class StreamDigest:
             self._sums.append((last.view(torch.int32) * self._factors[:1]).sum())
 
     def value(self) -> bytes:
-        """Return the digest of all bytes up to now."""
+        """Return the digest of all bytes so far."""
         digest = blake3(self._num_bytes.to_bytes(8, "little"))
         if self._sums:
             digest.update(torch.stack(self._sums).cpu().numpy().tobytes())
@@ -103,15 +106,8 @@ def _factors(device: torch.device, num_words: int) -> torch.Tensor:
     return (drawn | 1).to(device)
 
 
-BUCKET_BYTES = 256 * 2**20
-"""What the sender's device holds beside its own model."""
-GIVE_UP_SHARE = 0.5
-"""Of an update's time-out: a broadcast that is not complete by then is given up by its members, so
-that an engine can say so and go on with its old weights before it counts as stalled."""
-
-
 class WeightSender:
-    """The learner's end of one broadcast: a version, and a store where its receivers come to."""
+    """The learner's end of one broadcast: a version, and a store where its receivers meet."""
 
     def __init__(
         self,
@@ -122,14 +118,14 @@ class WeightSender:
         device: torch.device,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        """Prove the file, before anybody is asked to wait for it, and open the store.
+        """Verify the file, before receivers wait for it, and open the store.
 
         Args:
             manifest: of a file on this host.
-            address: of this host, as the others reach it.
+            address: of this host, by which the others reach it.
             world_size: this process and all receivers.
-            device: where the tensors are sent from.
-            bucket_bytes: memory that is taken there; a multiple of 8.
+            device: from which the tensors are sent.
+            bucket_bytes: memory used there; a multiple of 8.
 
         Raises:
             WeightSyncError: the file is not what was published.
@@ -147,11 +143,11 @@ class WeightSender:
         )
 
     def send(self, *, timeout_s: float) -> None:
-        """Send to all receivers, once; return when all have proved what came.
+        """Send to all receivers, once; return when all have verified what arrived.
 
         Raises:
-            TransferBroken: a receiver did not come in time, or is gone.
-            WeightSyncError: what came to a receiver is not what was sent.
+            TransferBroken: a receiver did not join in time, or is gone.
+            WeightSyncError: what arrived at a receiver is not what was sent.
         """
         group = BroadcastGroup(
             of_meeting(self._store, self.meeting),
@@ -176,11 +172,11 @@ def send_tensors(
     *,
     bucket_bytes: int,
 ) -> None:
-    """Send tensors from any device, their digest, and hear what the receivers say.
+    """Send tensors from any device and their digest, and collect the receivers' verdicts.
 
     Raises:
         TransferBroken: a receiver is gone, or late.
-        WeightSyncError: what came to a receiver is not what was sent.
+        WeightSyncError: what arrived at a receiver is not what was sent.
     """
     order = in_file_order(specs)
     scratch_bytes = min(bucket_bytes, sum(spec.num_bytes for spec in order))
@@ -191,18 +187,18 @@ def send_tensors(
         digest.update(bucket)
     group.broadcast(_as_tensor(digest.value(), group.device), "its digest")
     if not group.all_right(True):
-        raise WeightSyncError("an engine's worker says that what arrived is not what was sent")
+        raise WeightSyncError("an engine's worker reports that what arrived is not what was sent")
 
 
 def receive_tensors(
     group: BroadcastGroup, specs: Iterable[TensorSpec], *, bucket_bytes: int, version: int
 ) -> dict[str, torch.Tensor]:
-    """Return the tensors that ``send_tensors`` sends, proved, on the group's device.
+    """Return the verified tensors that ``send_tensors`` sends, on the group's device.
 
-    They share one buffer, which is the whole model: the probe of the layers needs all of it.
+    They share one buffer of the model's size: the check of the layers needs all of it.
 
     Raises:
-        TransferBroken: a member is gone or late, or another one refused what came to it.
+        TransferBroken: a member is gone or late, or another one refused what arrived there.
         WeightSyncError: what arrived here is not what was sent.
     """
     order = in_file_order(specs)
@@ -216,16 +212,16 @@ def receive_tensors(
     sent = _as_tensor(bytes(DIGEST_BYTES), group.device)
     group.broadcast(sent, "its digest")
     if bytes(sent.tolist()) != digest.value():
-        with suppress(TransferBroken):  # what is wrong is known, whoever still hears of it
+        with suppress(TransferBroken):  # the error is known, whether or not the others hear of it
             group.all_right(False)
         raise WeightSyncError(
-            f"the weights of version {version} that arrived are not those that were sent; see what "
-            f"is wrong with the way between the hosts"
+            f"the weights of version {version} that arrived are not those that were sent; check "
+            f"the network between the hosts"
         )
     if not group.all_right(True):
         raise TransferBroken(
-            f"another worker refused the weights of version {version} that came to it; these are "
-            f"as before"
+            f"another worker refused the weights of version {version} that it received; those of "
+            f"this one are as before"
         )
     return cut(whole, order)
 

@@ -1,18 +1,14 @@
-"""The bytes of a weights file: laid out, written once and proved, each in pieces side by side.
+"""Reads, writes and verifies a weights file: an ordinary safetensors file, in parallel pieces.
 
-The file is an ordinary safetensors file. Its checksum is that of the checksums of its pieces, so
-that threads can work on several pieces and one piece can travel alone. A writer goes through a
-block of a megabyte at a time: rounded, hashed and written while it is in the cache, so a model of
-float32 weights becomes a file of bfloat16 without a second model in memory.
+The checksum of a file is that of its pieces' checksums, so that threads can work on several pieces
+and one piece can travel alone. A writer processes blocks of a megabyte: rounded, hashed and written
+while they are in the cache, so float32 weights become a bfloat16 file without a second model in
+memory. A reader maps the file and holds a shared lock on it while the mapping lives. A writer that
+reuses a file (its pages exist already, which saves a third of the time) first takes an exclusive
+lock, or leaves the file alone.
 
-A reader maps the file and holds a shared lock on it for as long as the mapping lives. A writer that
-wants to reuse the file (its pages are already there, which is worth a third of the time) first
-takes an exclusive lock, or leaves the file alone.
-
-The safetensors format: where in a file each tensor lies.
-
-Written by ourselves, because the library takes and gives whole files in memory; its own reader
-takes what is laid out here, which a test proves.
+The format is written here because the safetensors library holds complete files in memory. A test
+shows that the library reads these files.
 """
 
 from __future__ import annotations
@@ -23,7 +19,6 @@ import json
 import math
 import mmap
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +27,12 @@ from pathlib import Path
 import torch
 from blake3 import blake3
 
+PIECE_BYTES = 64 * 2**20
+"""Bytes of every piece of a file but the last, unless its manifest says otherwise."""
+_BLOCK_BYTES = 2**20
+_UNDIVIDED = 2**15
+"""Most values that PyTorch copies with one thread."""
+_MAX_THREADS = 8
 _ALIGNMENT = 8
 """The largest element size; the header is padded to it, as the format demands."""
 
@@ -57,11 +58,11 @@ class TensorSpec:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    """As PyTorch spells it without the prefix: ``bfloat16``, ``float32``."""
+    """PyTorch's name without its prefix: ``bfloat16``, ``float32``."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The type as PyTorch's object."""
+        """PyTorch's object for the type."""
         return getattr(torch, self.dtype)
 
     @property
@@ -71,7 +72,7 @@ class TensorSpec:
 
     @property
     def num_bytes(self) -> int:
-        """What the values take."""
+        """The size of the values."""
         return self.num_values * self.torch_dtype.itemsize
 
 
@@ -79,7 +80,7 @@ def tensors_in(mapping: mmap.mmap) -> dict[str, torch.Tensor]:
     """Return the tensors of a mapped safetensors file, without a copy; they keep it mapped.
 
     Raises:
-        ValueError: it is no such file, or its tensors do not fill it exactly.
+        ValueError: it is not a safetensors file, or its tensors do not fill it exactly.
     """
     length = int.from_bytes(mapping[:8], "little")
     if not 0 < length <= len(mapping) - 8:
@@ -113,7 +114,7 @@ def tensors_in(mapping: mmap.mmap) -> dict[str, torch.Tensor]:
 
 
 def in_file_order(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
-    """Return tensors as they lie in a file: those with larger elements first, then by name.
+    """Return tensors in file order: larger elements first, then by name.
 
     Each then begins at a multiple of its element size.
     """
@@ -121,10 +122,10 @@ def in_file_order(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
 
 
 def header_of(order: Sequence[TensorSpec]) -> bytearray:
-    """Return what stands before the values: a length and JSON, padded with spaces.
+    """Return the bytes before the values: a length and padded JSON.
 
     Args:
-        order: the tensors as they lie in the file.
+        order: the tensors in file order.
     """
     entries, end = {}, 0
     for spec in order:
@@ -139,52 +140,25 @@ def header_of(order: Sequence[TensorSpec]) -> bytearray:
     return bytearray(len(text).to_bytes(8, "little") + text)
 
 
-PIECE_BYTES = 64 * 2**20
-"""Every piece of a file but the last has so many bytes, unless its manifest says otherwise."""
-_BLOCK_BYTES = 2**20
-_UNDIVIDED = 2**15
-"""Values that PyTorch copies with one thread."""
-_MAX_THREADS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteSeconds:
-    """Where the time of a writing went, added up over threads."""
-
-    packing: float
-    """Rounding to the type that is sent; nothing where it is that already."""
-    checksum: float
-    writing: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFile:
-    """What ``write_file`` put down."""
-
-    num_bytes: int
-    checksum: str
-    seconds: WriteSeconds
-
-
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Values on their way to one stretch of the file."""
+    """Values that become one stretch of the file."""
 
     values: torch.Tensor
     """Flat, of any type and on any device."""
     dtype: torch.dtype
-    """What they become."""
+    """Their type in the file."""
     begin: int
     end: int
 
     def block(self, begin: int, end: int, scratch: bytearray) -> memoryview:
-        """Return the bytes for a part of the stretch: the values' own, or rounded to scratch."""
+        """Return the bytes of a part of the stretch: the values' own, or rounded into scratch."""
         size = self.dtype.itemsize
         values = self.values[(begin - self.begin) // size : (end - self.begin) // size]
         if values.dtype == self.dtype and values.device.type == "cpu":
             return values.view(torch.uint8).numpy().data
         rounded = torch.frombuffer(scratch, dtype=self.dtype, count=len(values))
-        # PyTorch divides longer copies among threads of its own, which wait for each other.
+        # PyTorch splits longer copies among its own threads, which wait for each other.
         for part, target in zip(values.split(_UNDIVIDED), rounded.split(_UNDIVIDED), strict=True):
             target.copy_(part)
         return memoryview(scratch)[: end - begin]
@@ -198,19 +172,19 @@ def write_file(
     spare: Path,
     piece_bytes: int,
     num_threads: int | None = None,
-) -> WrittenFile:
-    """Write tensors, each rounded to its spec's type, to ``aside``.
+) -> tuple[int, str]:
+    """Write tensors to ``aside``, each rounded to its spec's type; return size and checksum.
 
     Args:
         aside: where to write; the caller renames it when this returns.
         tensors: by name, one for each spec.
         specs: in any order.
         piece_bytes: of every piece but the last; a multiple of 8.
-        spare: an old file that may be overwritten instead of a new one made; need not exist.
-        num_threads: how many work on pieces; None = one a core, at most 8.
+        spare: an old file to overwrite instead of creating one; need not exist.
+        num_threads: how many work on pieces; None = one per core, at most 8.
 
     Raises:
-        OSError: no room, or no right to write.
+        OSError: no space, or no permission to write.
     """
     order = in_file_order(specs)
     header = header_of(order)
@@ -231,26 +205,17 @@ def write_file(
             )
     finally:
         os.close(file)
-    seconds = [seconds for _, seconds in pieces]
-    return WrittenFile(
-        num_bytes=num_bytes,
-        checksum=join_checksums([checksum for checksum, _ in pieces]),
-        seconds=WriteSeconds(
-            packing=sum(part.packing for part in seconds),
-            checksum=sum(part.checksum for part in seconds),
-            writing=sum(part.writing for part in seconds),
-        ),
-    )
+    return num_bytes, join_checksums(pieces)
 
 
 def open_for_writing(aside: Path, num_bytes: int, *, spare: Path) -> int:
-    """Return a descriptor of a file of ``num_bytes`` that nobody reads, its memory all reserved.
+    """Return a descriptor of a file of ``num_bytes`` that has no reader, with all memory reserved.
 
-    Reserved beforehand, because shared memory that runs out later would show as a signal or leave
-    holes. The exclusive lock ends with the descriptor.
+    Reserved beforehand, because shared memory that runs out later causes a signal or leaves holes.
+    The exclusive lock ends with the descriptor.
 
     Raises:
-        OSError: no room, or no right to write.
+        OSError: no space, or no permission to write.
     """
     with contextlib.suppress(FileNotFoundError):
         os.rename(spare, aside)
@@ -258,7 +223,7 @@ def open_for_writing(aside: Path, num_bytes: int, *, spare: Path) -> int:
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # somebody still has it mapped, and keeps it
+        except BlockingIOError:  # a reader still has it mapped, and keeps it
             os.close(file)
             aside.unlink()
             file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -272,24 +237,24 @@ def open_for_writing(aside: Path, num_bytes: int, *, spare: Path) -> int:
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """Return a private mapping of a whole file; no writer of ours reuses the file while it lives.
+    """Return a private mapping of a file; no writer of ours reuses the file while it lives.
 
     Raises:
-        OSError: there is no such file, or it is being written to.
+        OSError: the file does not exist, or is being written.
         ValueError: it is empty.
     """
     file = os.open(path, os.O_RDONLY)
     try:
         # The mapping keeps the open file, and with it the lock, after the descriptor is closed.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        # Private and writable: who writes to a tensor changes a copy of its own, not the file.
+        # Private and writable: writing to a tensor changes a private copy, not the file.
         return mmap.mmap(file, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     finally:
         os.close(file)
 
 
 def checksum_of(data: mmap.mmap, *, piece_bytes: int, num_threads: int | None = None) -> str:
-    """Return the checksum of a whole file, by several threads."""
+    """Return the checksum of a file, computed by several threads."""
     with memoryview(data) as whole, ThreadPoolExecutor(num_threads or thread_count()) as threads:
         begins = range(0, len(whole), piece_bytes)
         return join_checksums(
@@ -298,40 +263,30 @@ def checksum_of(data: mmap.mmap, *, piece_bytes: int, num_threads: int | None = 
 
 
 def join_checksums(pieces: Sequence[bytes]) -> str:
-    """Return a file's checksum from those of its pieces, in hex."""
+    """Return a file's checksum, in hex, from those of its pieces."""
     return blake3(b"".join(pieces)).hexdigest()
 
 
 def thread_count() -> int:
-    """Return how many threads hash and copy: more than eight find no more memory bandwidth."""
+    """Return how many threads hash and copy: more than eight get no more memory bandwidth."""
     return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
 
 
-def _write_piece(
-    file: int, sources: Sequence[_Source], begin: int, end: int
-) -> tuple[bytes, WriteSeconds]:
-    """Write what of the sources lies between two places; return the checksum of it."""
+def _write_piece(file: int, sources: Sequence[_Source], begin: int, end: int) -> bytes:
+    """Write the bytes between two positions of the file; return their checksum."""
     scratch = bytearray(_BLOCK_BYTES)
     digest = blake3()
-    packing = checksum = writing = 0.0
     for source in sources:
         stop = min(end, source.end)
         for at in range(max(begin, source.begin), stop, _BLOCK_BYTES):
-            started = time.perf_counter()
             block = source.block(at, min(at + _BLOCK_BYTES, stop), scratch)
-            packed = time.perf_counter()
             digest.update(block)
-            hashed = time.perf_counter()
             write_all(file, block, at)
-            packing += packed - started
-            checksum += hashed - packed
-            writing += time.perf_counter() - hashed
-    seconds = WriteSeconds(packing=packing, checksum=checksum, writing=writing)
-    return digest.digest(), seconds
+    return digest.digest()
 
 
 def write_all(file: int, data: memoryview, at: int) -> None:
-    """Write all of ``data``; one call may take only a part.
+    """Write all of ``data``; one call may write only a part.
 
     Raises:
         OSError: the file system refused it.

@@ -1,9 +1,9 @@
-"""The learner and the workers of all engines as one group, for one update of weights.
+"""The learner and the workers of all engines as one group, for a single weight update.
 
-The sender and every worker meet at a store on the sender's host, are a group, and part: a group
-kept over time would hold engines that have died since. NCCL where the tensors lie on a GPU, Gloo
-on CPU, by the same code. vLLM's and DeepSpeed's own groups are left alone: this one is PyTorch's
-backend itself and no part of its global state.
+The sender and every worker meet at a store on the sender's host, form a group, and dissolve it: a
+lasting group would contain engines that have died since. The same code uses NCCL if the tensors are
+on a GPU, and Gloo on CPU. The group is a PyTorch backend outside PyTorch's global state, so vLLM's
+and DeepSpeed's groups are not affected.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from cast_ray.errors import TransferBroken, WeightSyncError
 
 SENDER = 0
-"""Its rank; those of the engines' workers follow."""
+"""The sender's rank; those of the engines' workers follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """Where the members of one broadcast meet; all but their ranks."""
+    """Where the members of one broadcast meet, the same for all of them."""
 
     address: str
     """Of the sender's host."""
     port: int
     token: str
-    """Of this broadcast alone: who comes with that of an earlier one does not get in between."""
+    """Of this broadcast alone: a member of an earlier one cannot interfere."""
     world_size: int
     """The sender and all workers."""
     device: str
-    """Kind of device that the sender sends from: ``cpu`` or ``cuda``."""
+    """Type of the sender's device: ``cpu`` or ``cuda``."""
     bucket_bytes: int
 
 
 class BroadcastGroup:
-    """One member's end of a group. Leave it as a context manager."""
+    """One member's end of a group, which closes as a context manager."""
 
     def __init__(
         self,
@@ -59,24 +59,24 @@ class BroadcastGroup:
         """Meet the other members.
 
         Args:
-            store: that all of them share, and nobody else.
+            store: shared by the members, and by no one else.
             rank: of this member; 0 sends.
-            world_size: how many they are.
-            device: where this member's tensors lie.
-            timeout_s: from now until the group has done all that it is for.
+            world_size: number of members.
+            device: of this member's tensors.
+            timeout_s: from now until the group's work is complete.
 
         Raises:
-            TransferBroken: they did not all come in time.
+            TransferBroken: not all members arrived in time.
         """
         self.device, self.rank, self.world_size = device, rank, world_size
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._call_roll(store)
-        with self._broken_named("while its members were joined"):
+        with self._broken_named("while its members were connected"):
             self._backend = _backend(store, rank, world_size, device, self._left())
 
     def broadcast(self, buffer: torch.Tensor, what: str) -> None:
-        """Give the sender's buffer to all others; ``what`` names it in an error.
+        """Send the sender's buffer to all others; ``what`` names it in errors.
 
         Raises:
             TransferBroken: a member is gone, or late.
@@ -86,7 +86,7 @@ class BroadcastGroup:
             self._backend.broadcast(buffer, SENDER, left).wait(left)
 
     def all_right(self, is_right: bool) -> bool:
-        """Return whether every member says that all is right.
+        """Return whether every member reports success.
 
         Raises:
             TransferBroken: a member is gone, or late.
@@ -106,7 +106,7 @@ class BroadcastGroup:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the connections; the others notice at once if they still waited for this member."""
+        """Close the connections; members that still wait for this one notice at once."""
         if kind is None:
             self._backend.shutdown()
         else:
@@ -114,7 +114,7 @@ class BroadcastGroup:
         del self._backend
 
     def _call_roll(self, store: Store) -> None:
-        """Return when all members have come: a backend that waits could not name who is missing."""
+        """Return when all members have arrived; unlike a backend, name those that are missing."""
         keys = [f"rank {rank}" for rank in range(self.world_size)]
         with self._broken_named("before its members had met"):
             store.set(keys[self.rank], "here")
@@ -123,7 +123,7 @@ class BroadcastGroup:
             except distributed.DistStoreError as error:
                 missing = [key for key in keys if not store.check([key])]
                 raise TransferBroken(
-                    f"{', '.join(missing) or 'a member'} did not come to the broadcast of weights "
+                    f"{', '.join(missing) or 'a member'} did not join the broadcast of weights "
                     f"within {self._timeout_s:g} s (this is rank {self.rank} of "
                     f"{self.world_size}); the weights are as before"
                 ) from error
@@ -132,7 +132,7 @@ class BroadcastGroup:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise TransferBroken(
-                f"the broadcast of weights was not done within {self._timeout_s:g} s at rank "
+                f"the broadcast of weights was not complete within {self._timeout_s:g} s at rank "
                 f"{self.rank} of {self.world_size}; the weights are as before"
             )
         # Rounded up to what PyTorch counts in: zero would be no limit.
@@ -140,7 +140,7 @@ class BroadcastGroup:
 
     @contextmanager
     def _broken_named(self, where: str) -> Iterator[None]:
-        """Say what failed, of errors that PyTorch makes no types of."""
+        """Raise PyTorch's untyped errors as TransferBroken, with the place."""
         try:
             yield
         except RuntimeError as error:
@@ -154,22 +154,22 @@ class BroadcastGroup:
 def open_store(address: str) -> TCPStore:
     """Return a store on this host that listens on a free port.
 
-    Port 0: the kernel gives one to the socket that listens, so nobody can be faster.
+    With port 0 the kernel chooses it for the listening socket, so no other process can take it.
     """
     return TCPStore(address, 0, is_master=True, wait_for_workers=False)
 
 
 def of_meeting(store: Store, meeting: Meeting) -> Store:
-    """Return the part of a store that is one broadcast's own."""
+    """Return the part of a store that belongs to one broadcast."""
     return PrefixStore(meeting.token, store)
 
 
 def join(meeting: Meeting, *, rank: int, device: torch.device, timeout_s: float) -> BroadcastGroup:
-    """Return a receiver's end of a broadcast, when all members have come.
+    """Return a receiver's end of a broadcast, once all members have arrived.
 
     Raises:
-        TransferBroken: they did not, or the sender is gone.
-        WeightSyncError: the sender's tensors are on another kind of device.
+        TransferBroken: not all members arrived, or the sender is gone.
+        WeightSyncError: the sender's tensors are on another type of device.
     """
     if device.type != meeting.device:
         raise WeightSyncError(
@@ -179,8 +179,8 @@ def join(meeting: Meeting, *, rank: int, device: torch.device, timeout_s: float)
     started = time.monotonic()
     place = (meeting.address, meeting.port)
     try:
-        # The sender listens before anybody hears of it, so who does not find it finds it no more.
-        # PyTorch's store would go on trying, for up to twice its time-out.
+        # The sender listens before its address is announced: if it is not there now, it is gone.
+        # PyTorch's store would keep trying, for up to twice its time-out.
         socket.create_connection(place, timeout=timeout_s).close()
         store = TCPStore(
             *place,
@@ -212,6 +212,6 @@ def _backend(
     if device.type != "cuda":
         return distributed.ProcessGroupGloo(store, rank, world_size, timeout)
     options = distributed.ProcessGroupNCCL.Options()
-    # Beyond every wait of ours: NCCL's own watchdog would end the process.
+    # Longer than any wait here, because NCCL's own watchdog would kill the process.
     options._timeout = 4 * timeout
     return distributed.ProcessGroupNCCL(store, rank, world_size, options)

@@ -1,10 +1,10 @@
-"""Weights on their way to the engines: one versioned file, and the manifest that vouches for it.
+"""Publishes weights for the engines: versioned files, and manifests to verify them.
 
-The learner publishes, every engine reads; both sides share only this file. The manifest travels
-apart from the weights (as an argument of the update), so that a damaged or exchanged file cannot
-vouch for itself. Engines on other hosts, and engines that restart, find it beside the file.
+The learner publishes and every engine reads; the two share only this file. The manifest travels
+separately (as an argument of the update), so that a damaged or replaced file cannot vouch for
+itself. Engines on other hosts, and restarted engines, find it next to the file.
 
-Not for checkpoints: files here usually lie in shared memory and are gone with the machine.
+Not for checkpoints: the files usually are in shared memory and vanish with the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from cast_ray.files import refusals_named, written_aside
 from cast_ray.weights.file import (
     PIECE_BYTES,
     TensorSpec,
-    WriteSeconds,
     checksum_of,
     map_file,
     tensors_in,
@@ -31,19 +30,19 @@ from cast_ray.weights.file import (
 )
 
 VERSIONS_KEPT = 2
-"""On each host: the newest, and the one that an engine may be reading."""
+"""On each host: the newest, and the one that an engine may still be reading."""
 SPARE = ".spare"
-"""The file of an old version, kept because writing over it is faster than making a new one."""
+"""The file of an old version, kept because overwriting it is faster than creating a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightManifest:
-    """What a weights file must be, byte for byte."""
+    """The exact contents of a weights file."""
 
     version: int
     """Counts the published versions; larger is newer."""
     path: str
-    """On the host where this manifest is used."""
+    """Of the file, on the host where this manifest is used."""
     num_bytes: int
     checksum: str
     """BLAKE3 of the BLAKE3 digests of the file's pieces, in hex."""
@@ -73,51 +72,31 @@ def publish_weights(
     dtype: str | None = None,
     keep: int = VERSIONS_KEPT,
     piece_bytes: int = PIECE_BYTES,
+    num_threads: int | None = None,
 ) -> WeightManifest:
     """Write tensors as ``weights-<version>.safetensors`` and return their manifest.
 
-    The file and its manifest (``.json`` beside it) appear by rename, whole or not at all, the
-    manifest last. Tensors must not share memory: a tied head is left out, the embedding stands
-    for it.
+    The file and its manifest (``.json`` next to it) appear atomically, the manifest last. Tensors
+    must not share memory: leave out a tied head, which the embedding represents.
 
     Args:
         state: by Hugging Face name, on any device.
-        directory: made if need be, for this user alone.
+        directory: created if necessary, for this user alone.
         version: of these weights.
-        dtype: what every tensor is rounded to on its way; None = sent as it is.
-        keep: so many versions stay, this one included.
-        piece_bytes: what a thread or a transfer takes at a time.
+        dtype: to which every tensor is rounded; None = unchanged.
+        keep: how many versions stay, this one included.
+        piece_bytes: unit of work of a thread or a transfer.
+        num_threads: how many write; None = one per core, at most 8.
 
     Raises:
-        EnvironmentSetupError: the directory cannot be written to, or has no room.
+        EnvironmentSetupError: the directory is not writable, or has no space.
     """
-    return publish_timed(
-        state,
-        directory=directory,
-        version=version,
-        dtype=dtype,
-        keep=keep,
-        piece_bytes=piece_bytes,
-    )[0]
-
-
-def publish_timed(
-    state: Mapping[str, torch.Tensor],
-    *,
-    directory: str | Path,
-    version: int,
-    dtype: str | None = None,
-    keep: int = VERSIONS_KEPT,
-    piece_bytes: int = PIECE_BYTES,
-    num_threads: int | None = None,
-) -> tuple[WeightManifest, WriteSeconds]:
-    """Publish as ``publish_weights`` does, and say where the time went."""
     folder = make_private(directory)
     path = folder / f"weights-{version}.safetensors"
     specs = tuple(_specs(state, dtype))
     # No fsync: the file lives in memory, and a reader in another process sees the rename at once.
     with written_aside(path) as aside:
-        written = write_file(
+        num_bytes, checksum = write_file(
             aside,
             state,
             specs,
@@ -128,31 +107,31 @@ def publish_timed(
     manifest = WeightManifest(
         version=version,
         path=str(path),
-        num_bytes=written.num_bytes,
-        checksum=written.checksum,
+        num_bytes=num_bytes,
+        checksum=checksum,
         piece_bytes=piece_bytes,
         tensors=specs,
     )
     announce(manifest, keep=keep)
-    return manifest, written.seconds
+    return manifest
 
 
 def read_weights(
     manifest: WeightManifest, *, num_threads: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """Return the tensors of a weights file, after proving that it is the file that was published.
+    """Return the tensors of a weights file, after verifying that it is what was published.
 
-    They are not copied: they lie in the file, which stays mapped and is not reused while one of
-    them lives. So the bytes that are checked are those that are parsed, unless a process of this
-    user that is none of ours writes to the file in between: a copy would shut that out, and cost
-    as much again as the checksum. Writing to a tensor changes a copy of the caller's own.
+    They are views of the file, which stays mapped and is not reused while one of them lives. So the
+    verified bytes are the ones in use, unless a foreign process of this user writes to the file: a
+    copy would prevent that, and cost as much again as the checksum. Writing to a tensor changes a
+    private copy.
 
     Raises:
         WeightSyncError: the file is missing, or size, checksum or tensors differ from the manifest.
     """
     path = Path(manifest.path)
     try:
-        # Before it is mapped: an empty file cannot be.
+        # Before mapping: an empty file cannot be mapped.
         if (num_bytes := path.stat().st_size) != manifest.num_bytes:
             raise mismatch(manifest, "size in bytes", num_bytes, manifest.num_bytes)
         mapping = map_file(path)
@@ -175,22 +154,22 @@ def read_weights(
 
 
 def latest_manifest(directory: str | Path) -> WeightManifest | None:
-    """Return the manifest of the newest version in a directory; None where there is none."""
+    """Return the manifest of the newest version in a directory; None if there is none."""
     while True:
         newest = max(_manifest_paths(directory), key=_version_of, default=None)
         if newest is None:
             return None
         try:
             return WeightManifest.from_json(newest.read_text())
-        except FileNotFoundError:  # removed since, so a newer one is there: look again
+        except FileNotFoundError:  # removed since, because there is a newer one: look again
             continue
 
 
 def announce(manifest: WeightManifest, *, keep: int) -> None:
-    """Put the manifest beside a file that is complete, and remove what it makes old.
+    """Write the manifest next to a complete file, and remove old versions.
 
     Raises:
-        EnvironmentSetupError: the directory cannot be written to.
+        EnvironmentSetupError: the directory is not writable.
     """
     path = Path(manifest.path)
     with written_aside(path.with_suffix(".json")) as aside:
@@ -201,22 +180,22 @@ def announce(manifest: WeightManifest, *, keep: int) -> None:
 def remove_old_versions(directory: str | Path, keep: int) -> None:
     """Delete all but the newest ``keep`` versions, manifest first. ``keep`` must be at least 1.
 
-    One of their files stays as the spare of the next version, which is then written over it.
+    One of their files stays as the spare that the next version overwrites.
     """
     if keep < 1:
         raise ValueError(f"keep must be >= 1, got {keep}")
     paths = sorted(_manifest_paths(directory), key=_version_of)
     for path in paths[:-keep]:
         path.unlink(missing_ok=True)
-        with suppress(FileNotFoundError):  # another process of this host was faster
+        with suppress(FileNotFoundError):  # another process of this host did it
             os.replace(path.with_suffix(".safetensors"), Path(directory) / SPARE)
 
 
 def make_private(directory: str | Path) -> Path:
-    """Make a folder that only this user can look into, unless it is there, and return it.
+    """Create a folder that only this user can read, unless it exists, and return it.
 
     Raises:
-        EnvironmentSetupError: it cannot be made.
+        EnvironmentSetupError: it cannot be created.
     """
     folder = Path(directory)
     with refusals_named(folder):
@@ -227,7 +206,7 @@ def make_private(directory: str | Path) -> Path:
 def mismatch(
     manifest: WeightManifest, what: str, found: object, expected: object
 ) -> WeightSyncError:
-    """Return the error of a file that is not what its manifest says."""
+    """Return the error of a file that differs from its manifest."""
     return WeightSyncError(
         f"weights {manifest.path} (version {manifest.version}): {what} is {found}, expected "
         f"{expected}; the file was damaged or replaced, publish it again"

@@ -1,1 +1,1 @@
-"""The way from an episode to the engines of a run."""
+"""Connects episodes and drivers to the engines of a run."""

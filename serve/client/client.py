@@ -1,10 +1,8 @@
-"""Tokens in, tokens out, for many episodes at once: from an env runner to the engines.
+"""Sends the requests of many episodes to a run's engines: tokens in, tokens out.
 
-An episode stays with the engine that holds its prefix, unless that one is overrun and another is
-not. What an engine that failed did not answer is asked again under the same seed, which gives the
-same answer, so that an episode does not notice.
-
-From the names of a run's engines to a function that generates, inside any Ray process.
+An episode stays with the engine that holds its prefix, unless that engine is overloaded and another
+is not. Requests that a failed engine did not answer are repeated with the same seed, which gives
+the same answer, so an episode does not notice.
 """
 
 from __future__ import annotations
@@ -20,21 +18,21 @@ from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
 from serve.client.link import Ask, EngineLink
 
 _OVERRUN = 1.25
-"""An engine with so many times more requests than slots lets episodes go."""
+"""An engine with this many times more requests than slots hands episodes over to another."""
 _FEWER = 0.5
-"""Where they go must have less than this share of its requests: a prefix computed anew costs more
+"""The other engine must have less than this share of its requests: recomputing a prefix costs more
 than a short wait."""
 
 
 _MAX_FAILURES = 8
-"""What so many engines in a row fail with is no accident of theirs."""
+"""A request with which this many engines fail is itself the cause."""
 
 
 def home_engines(number: int, *, num_clients: int, num_engines: int) -> Sequence[int]:
     """Return the engines that a client's episodes begin with.
 
-    A share of them where they can be shared out evenly: turns that are ready together then travel
-    to one engine and not to all, which halves what a turn costs with as many clients as engines.
+    A share of them if they can be divided evenly: turns that are ready together then go to one
+    engine instead of all, which halves the cost of a turn with as many clients as engines.
     """
     if num_clients % num_engines == 0:
         return [number % num_engines]
@@ -45,13 +43,12 @@ def home_engines(number: int, *, num_clients: int, num_engines: int) -> Sequence
 
 def clients_of_an_engine(*, num_clients: int, num_engines: int) -> int:
     """Return how many clients' episodes begin at one engine; see ``home_engines``."""
-    if num_clients % num_engines == 0:
-        return num_clients // num_engines
-    return 1 if num_engines % num_clients == 0 else num_clients
+    shares = {"num_clients": num_clients, "num_engines": num_engines}
+    return sum(0 in home_engines(number, **shares) for number in range(num_clients))
 
 
 class PolicyClient:
-    """Generates through a run's engines. Belongs to one event loop; is a ``Generate``."""
+    """Generates with a run's engines. Belongs to one event loop; is a ``Generate``."""
 
     def __init__(
         self,
@@ -68,11 +65,11 @@ class PolicyClient:
         Args:
             handles: one for each engine, in an order that all clients share.
             home: numbers of the engines that episodes begin with; empty = all.
-            expected: names of those that are not there yet; they are asked nothing until they
+            expected: names of those that have not started yet; they get no requests until they
                 answer.
             slots_per_engine: this client's share of the requests that an engine runs together.
-            timeout_s: an engine that is up and writes nothing for so long has stalled.
-            recovery_timeout_s: a request waits so long for an engine to come back.
+            timeout_s: an engine that is up and writes nothing for this long has stalled.
+            recovery_timeout_s: how long a request waits for an engine to recover.
         """
         self._links = [
             EngineLink(
@@ -89,7 +86,7 @@ class PolicyClient:
         self._home = tuple(home) or tuple(range(len(handles)))
         self._slots = slots_per_engine
         self._recovery_timeout_s = recovery_timeout_s
-        self._parked: dict[Ask, None] = {}  # in their order
+        self._parked: dict[Ask, None] = {}  # in order
         self._num_requests = 0
         self._num_retries = 0
         self._num_overflows = 0
@@ -99,11 +96,11 @@ class PolicyClient:
 
         Args:
             request: what to answer.
-            lane: whose it is; notes which engine was asked.
+            lane: of its episode; records which engine was asked.
 
         Raises:
-            RemoteTimeout: no engine came back in time, or one stalled.
-            EngineError: the engine refuses the request, or fails with it again and again.
+            RemoteTimeout: no engine recovered in time, or one stalled.
+            EngineError: the engine refuses the request, or fails with it repeatedly.
             WeightSyncError: the engine does not trust its weights.
         """
         self._num_requests += 1
@@ -114,8 +111,8 @@ class PolicyClient:
     def counters(self) -> Mapping[str, float]:
         """Return totals since the start.
 
-        ``num_retries`` counts requests that were asked again because their engine failed;
-        ``num_overflows`` moves of an episode away from an overrun engine.
+        ``num_retries`` counts requests that were repeated because their engine failed;
+        ``num_overflows`` counts moves of an episode away from an overloaded engine.
         """
         return {
             "num_requests": self._num_requests,
@@ -152,20 +149,20 @@ class PolicyClient:
         return idlest
 
     def _ask_again(self, asks: Sequence[Ask]) -> None:
-        """Take back what a failed engine did not answer, and ask whoever is up."""
+        """Take back what a failed engine did not answer, and send it to one that is up."""
         now = asyncio.get_running_loop().time()
         for ask in asks:
             if ask.failed_at is None:
                 ask.failed_at = now
             is_late = now - ask.failed_at >= self._recovery_timeout_s
             if is_late or ask.num_failures >= _MAX_FAILURES:
-                self._give_up(ask)
+                self._abandon(ask)
                 continue
             self._num_retries += 1
             self._send(ask)
 
     def _park(self, ask: Ask) -> None:
-        """Keep a request until an engine is up, but not for ever."""
+        """Keep a request until an engine is up, up to the recovery time-out."""
         loop = asyncio.get_running_loop()
         if ask.failed_at is None:
             ask.failed_at = loop.time()
@@ -181,9 +178,9 @@ class PolicyClient:
     def _expire(self, ask: Ask) -> None:
         if ask in self._parked:
             del self._parked[ask]
-            self._give_up(ask)
+            self._abandon(ask)
 
-    def _give_up(self, ask: Ask) -> None:
+    def _abandon(self, ask: Ask) -> None:
         if ask.answer.done():
             return
         failures = "; ".join(str(link.last_failure) for link in self._links if link.last_failure)
@@ -210,11 +207,10 @@ def connect_policy(
     timeout_s: float,
     recovery_timeout_s: float,
 ) -> PolicyClient:
-    """Return a client of these engines; see ``PolicyClient`` for what the arguments mean.
+    """Return a client of these engines; call it in the event loop that will use the client.
 
-    ``number`` of ``num_clients`` says which client this is, of those that share the engines.
-
-    Must be called in the event loop that will use it.
+    ``number`` of ``num_clients`` says which client this is of those that share the engines. The
+    other arguments are those of ``PolicyClient``.
     """
     return PolicyClient(
         [ray_serve.get_app_handle(name) for name in app_names],

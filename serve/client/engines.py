@@ -1,18 +1,17 @@
-"""The engines of one run, as the driver sees them: every call goes to all of them.
+"""The engines of one run, for its driver: every call goes to all of them.
 
-An engine may be down at any time: Serve starts it again, and it takes the newest published weights
-by itself before its first request. No call here waits for one that is down while another answers.
+An engine may be down at any time: Serve restarts it, and it loads the newest published weights
+before its first request. No call here waits for an engine that is down while another answers.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ray import serve as ray_serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
@@ -27,47 +26,40 @@ from cast_ray.errors import (
 from cast_ray.weights.broadcast import GIVE_UP_SHARE
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest
+from serve.client.applications import engines_up, failed_starts, remove_engines
 from serve.client.link import local_error
-from serve.client.readiness import (
-    PLACE_TIMEOUT_S,
-    free_resources,
-    reason_of,
-    serve_status,
-    start_serve,
-    wait_until_running,
-)
 from serve.messages import EngineStats, WeightReceipt
 from serve.weights.receipts import WeightRoute
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
-"""After so long without an answer, Serve is asked whether the engine still runs."""
+"""After this long without an answer, ask Serve whether the engine still runs."""
 _FAILED = "it did not start"
 BROADCAST_TRIES = 3
-"""Each without the engines that were lost in the one before."""
+"""Each without the engines that the previous one lost."""
 
 
 class WeightSending(Protocol):
-    """The learner's end of broadcasts; its own errors are the learner's loss."""
+    """The learner's end of broadcasts; an error it raises means the learner is lost."""
 
     def open_broadcast(self, manifest: WeightManifest, *, world_size: int) -> Meeting:
-        """Prove a version and return where its receivers are to come."""
+        """Verify a version and return where its receivers meet the sender."""
         ...
 
     def send_broadcast(self, *, timeout_s: float) -> Callable[[], WeightSyncError | None]:
-        """Begin to send; return a wait for the end, which says what went wrong."""
+        """Begin to send; return a function that waits for the end and returns the error."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginesUpdate:
-    """What became of a weight update."""
+    """The outcome of a weight update."""
 
     receipts: list[WeightReceipt]
-    """Of the engines that answered, in their order; at least one."""
+    """Of the engines that answered, in order; at least one."""
     down: list[str]
-    """Engines that did not. Each takes the newest published version before it answers again."""
+    """Engines that did not. Each loads the newest published version before it answers again."""
 
 
 class PolicyEngines:
@@ -85,33 +77,33 @@ class PolicyEngines:
 
         Args:
             handles: one for each engine.
-            start_timeout_s: how long an engine that Serve starts again may take.
-            workers_per_engine: that receive a broadcast.
-            expected: names of those that may have no place yet.
+            start_timeout_s: how long an engine that Serve restarts may take.
+            workers_per_engine: how many receive a broadcast.
+            expected: names of engines that may have no place yet.
         """
         self.handles = tuple(handles)
         self.names = [handle.app_name for handle in handles]
         self._start_timeout_s = start_timeout_s
         self._workers_per_engine = workers_per_engine
-        self._known_down: dict[str, str] = {}  # and why
+        self._known_down: dict[str, str] = {}  # name to reason
         for name in expected:
-            self._note(name, "it has no place yet, or is not ready; it joins when it is")
+            self._note(name, "it is not ready yet, and joins when it is")
 
     def update_weights(
         self, manifest: WeightManifest, *, timeout_s: float, sender: WeightSending | None = None
     ) -> EnginesUpdate:
         """Change all engines that are up to a published version.
 
-        While none is up this waits for one, as long as a start may take.
+        If none is up, wait for one as long as a start may take.
 
         Args:
             manifest: of the version.
             timeout_s: for one engine; of a broadcast, for each try.
-            sender: broadcasts the tensors; None = each engine reads the file.
+            sender: broadcasts the tensors; None = every engine reads the file.
 
         Raises:
             WeightSyncError: an engine does not hold what was sent; the message names the layer.
-            TransferBroken: no broadcast came to its end; the engines are as they were.
+            TransferBroken: no broadcast was completed; the engines are as they were.
             RemoteTimeout: no engine answered.
         """
         deadline = time.monotonic() + timeout_s + self._start_timeout_s
@@ -127,9 +119,9 @@ class PolicyEngines:
                 break
             if time.monotonic() > deadline:
                 raise RemoteTimeout(
-                    f"no engine of {self.names} took weights of "
-                    f"version {manifest.version} within {timeout_s:g} s, nor was one started again "
-                    f"within {self._start_timeout_s:g} s; see their logs"
+                    f"no engine of {self.names} loaded weights of version {manifest.version} "
+                    f"within {timeout_s:g} s, and none was restarted within "
+                    f"{self._start_timeout_s:g} s; see their logs"
                 )
             time.sleep(_LOOK_S)
         pairs = zip(self.handles, answers, strict=True)
@@ -142,7 +134,7 @@ class PolicyEngines:
         return [answer for answer in answers if answer is not None]
 
     def stats(self, *, timeout_s: float) -> list[EngineStats | None]:
-        """Return each engine's figures, None for one that is down."""
+        """Return each engine's statistics, None for one that is down."""
         answers = self._ask(lambda handle: handle.stats.remote(), timeout_s)
         if None in answers:
             for name, reason in failed_starts(self.names).items():
@@ -151,33 +143,33 @@ class PolicyEngines:
 
     def rest(self, *, timeout_s: float) -> None:
         """Have all engines that are up give their GPU's memory to the learner."""
-        self._ask_everybody(lambda handle: handle.rest.remote(), timeout_s, "leave the GPU")
+        self._ask_every_engine(lambda handle: handle.rest.remote(), timeout_s, "leave the GPU")
 
     def wake(self, *, timeout_s: float) -> None:
         """Have all engines that are up take their memory back."""
-        self._ask_everybody(lambda handle: handle.wake.remote(), timeout_s, "take the GPU back")
+        self._ask_every_engine(lambda handle: handle.wake.remote(), timeout_s, "take the GPU back")
 
-    def _ask_everybody(
+    def _ask_every_engine(
         self, call: Callable[[DeploymentHandle], Any], timeout_s: float, what: str
     ) -> None:
         for name, answer in zip(self.names, self._ask(call, timeout_s), strict=True):
             if answer is None:
                 raise RemoteTimeout(
-                    f"engine {name} did not {what} within {timeout_s:g} s, which it shares with "
-                    "the learner; see its log"
+                    f"engine {name} did not {what}, which it shares with the learner, within "
+                    f"{timeout_s:g} s; see its log"
                 )
 
     def remove(self) -> None:
-        """Delete these applications; one that is not gone in Serve's own time is left to Serve."""
-        _remove(self.names)
+        """Delete these applications; one that does not end in time is left to Serve."""
+        remove_engines(self.names)
 
     def _broadcast(
         self, manifest: WeightManifest, sender: WeightSending, timeout_s: float
     ) -> list[Any]:
-        """Return every engine's receipt, None for one that is down or was lost on the way.
+        """Return every engine's receipt, None for one that is down or was lost.
 
-        An engine that is lost takes the group with it: the others say so and go on with what they
-        had, and are asked again without it. It takes the version from the file when it is back.
+        An engine that is lost breaks the group: the others keep their weights, and the broadcast is
+        repeated without it. It reads the version from the file when it is back.
         """
         lost: set[str] = set()
         errors: list[CastRayError] = []
@@ -189,20 +181,20 @@ class PolicyEngines:
             for error in errors:
                 if not isinstance(error, TransferBroken):
                     raise error
-            # The sender's own error is no matter where every engine has proved what it holds.
+            # The sender's own error does not matter if every engine has verified its weights.
             broken = [answer for answer in answers if isinstance(answer, TransferBroken)]
             if not broken:
                 return answers
-            logger.warning("%s; the engines that are left are asked again", broken[0])
+            logger.warning("%s; the broadcast is repeated with the remaining engines", broken[0])
             pairs = zip(self.handles, answers, strict=True)
             lost |= {handle.app_name for handle, answer in pairs if answer is None}
         else:
             raise TransferBroken(
-                f"version {manifest.version} was broadcast {BROADCAST_TRIES} times and never came "
-                f"to all engines that are up, the last time because: {errors[0]}"
+                f"version {manifest.version} was broadcast {BROADCAST_TRIES} times and never "
+                f"reached all engines that are up; last error: {errors[0]}"
             )
         for handle in self.handles:
-            self._note(handle.app_name, "is being started again")
+            self._note(handle.app_name, "is being restarted")
         return [None] * len(self.handles)
 
     def _broadcast_once(
@@ -212,13 +204,13 @@ class PolicyEngines:
         up: Collection[str],
         timeout_s: float,
     ) -> tuple[list[Any], list[CastRayError]]:
-        """Return what became of each engine, errors included, and all errors, engines' first."""
+        """Return each engine's receipt or error, and all errors, the engines' first."""
         names = [handle.app_name for handle in self.handles if handle.app_name in up]
         world_size = 1 + self._workers_per_engine * len(names)
         meeting = sender.open_broadcast(manifest, world_size=world_size)
         wait_for_sender = sender.send_broadcast(timeout_s=timeout_s * GIVE_UP_SHARE)
 
-        def receive(handle: DeploymentHandle) -> Any:  # Any: a handle does not know the method
+        def receive(handle: DeploymentHandle) -> Any:  # Any: a handle has no typed methods
             first_rank = 1 + self._workers_per_engine * names.index(handle.app_name)
             route = WeightRoute(meeting=meeting, first_rank=first_rank)
             return handle.update_weights.remote(manifest, route)
@@ -231,7 +223,7 @@ class PolicyEngines:
     def _ask(
         self, call: Callable[[DeploymentHandle], Any], timeout_s: float
     ) -> list[Any]:  # Any: Serve does not type a response
-        """Return every engine's answer, None for one that is down or does not answer in time."""
+        """Return every engine's answer, None for one that is down or late; raise their errors."""
         up = engines_up(self.names)
         outcomes = self._outcomes(call, timeout_s, up)
         for outcome in outcomes:
@@ -245,12 +237,12 @@ class PolicyEngines:
         timeout_s: float,
         up: Collection[str],
     ) -> list[Any]:
-        """Return what ``_ask`` does of the engines that are up, errors among the answers."""
+        """Return answers as ``_ask`` does, with errors among them."""
         deadline = time.monotonic() + timeout_s
         responses = [call(handle) if handle.app_name in up else None for handle in self.handles]
         answers: list[Any] = []
         for handle, response in zip(self.handles, responses, strict=True):
-            reason = "is being started again"
+            reason = "is being restarted"
             answer = None
             if response is not None:
                 answer, reason = _answer(handle.app_name, response, deadline)
@@ -259,136 +251,20 @@ class PolicyEngines:
         return answers
 
     def _note(self, name: str, reason: str) -> None:
-        """Say once that an engine is down, once that its start failed, and once that it is back."""
+        """Log once that an engine is down, once that its start failed, and once that it is back."""
         known = self._known_down.get(name)
         if reason and (known is None or (reason.startswith(_FAILED) and reason != known)):
-            logger.warning("Engine %s is down: %s. The others go on.", name, reason)
+            logger.warning("Engine %s is down: %s. The others continue.", name, reason)
             self._known_down[name] = reason
         # The monitor's thread and the job's may both see that it is back.
         elif not reason and self._known_down.pop(name, None) is not None:
             logger.warning("Engine %s is up.", name)
 
 
-def run_engines(
-    application: ray_serve.Application,
-    run_id: str,
-    *,
-    num_engines: int,
-    num_at_start: int | None,
-    bundle: Mapping[str, float],
-    start_timeout_s: float,
-    workers_per_engine: int,
-    place_timeout_s: float = PLACE_TIMEOUT_S,
-    late_application: ray_serve.Application | None = None,
-) -> PolicyEngines:
-    """Run an application once for each engine and return them when enough are ready.
-
-    Args:
-        application: one engine.
-        run_id: prefix of the names; applications of that name are replaced.
-        num_engines: how many.
-        num_at_start: so many are waited for, then the others are asked for; None = all.
-        bundle: what each asks of the cluster.
-        start_timeout_s: limit for those that are waited for, and for one that is started again.
-        workers_per_engine: see ``PolicyEngines``.
-        place_timeout_s: how long one may wait for a place that others hold.
-        late_application: an engine that joins later; None = the same.
-
-    Raises:
-        EngineError, RemoteTimeout: they are not ready; none is left running.
-    """
-    names = engine_names(run_id, num_engines)
-    at_start = names[:num_at_start]
-    others = names[len(at_start) :]
-    start_serve()
-    free_before = free_resources()
-    try:
-        first = _run(application, at_start)
-        wait_until_running(
-            at_start,
-            bundle=bundle,
-            free_before=free_before,
-            place_timeout_s=place_timeout_s,
-            timeout_s=start_timeout_s + place_timeout_s,
-        )
-        # Not before: they would take the places of those that the run cannot begin without.
-        handles = [*first, *_run(late_application or application, others)]
-    except BaseException:  # also Ctrl-C: applications outlive their driver
-        _remove(names)
-        raise
-    return PolicyEngines(
-        handles,
-        expected=others,
-        start_timeout_s=start_timeout_s,
-        workers_per_engine=workers_per_engine,
-    )
-
-
-def engine_names(run_id: str, num_engines: int) -> list[str]:
-    """Return the names of a run's applications."""
-    return [f"{run_id}-policy-{index}" for index in range(num_engines)]
-
-
-def _run(application: ray_serve.Application, names: Sequence[str]) -> list[DeploymentHandle]:
-    if not names:
-        return []
-    targets = [
-        ray_serve.RunTarget(target=application, name=name, route_prefix=None) for name in names
-    ]
-    return ray_serve.run_many(targets, wait_for_applications_running=False)
-
-
-def _remove(names: Sequence[str]) -> None:
-    for name in names:
-        try:
-            ray_serve.delete(name)
-        except TimeoutError as error:
-            # Not raised: it would hide what the engines are removed for, and nothing waits.
-            logger.warning("Engine %s takes long to go: %s.", name, error)
-
-
-def remove_left_over(run_ids: Sequence[str]) -> None:
-    """Delete the engines that earlier drivers of a run left behind; Serve outlives them."""
-    prefixes = tuple(f"{run_id}-policy-" for run_id in run_ids)
-    if not prefixes:
-        return
-    start_serve()
-    for name in serve_status().applications:
-        if name.startswith(prefixes):
-            logger.warning("Engine %s was left behind by a driver that died; it is removed.", name)
-            _remove([name])
-
-
-def engines_up(names: Sequence[str]) -> set[str]:
-    """Return those applications that have a replica which takes requests."""
-    applications = serve_status().applications
-    return {
-        name
-        for name in names
-        if name in applications
-        and any(
-            count
-            for status in applications[name].deployments.values()
-            for state, count in status.replica_states.items()
-            if state == "RUNNING"
-        )
-    }
-
-
-def failed_starts(names: Sequence[str]) -> dict[str, str]:
-    """Return those applications that Serve has given up starting, and why."""
-    applications = serve_status().applications
-    return {
-        name: reason_of(applications[name])
-        for name in names
-        if name in applications and applications[name].status == "DEPLOY_FAILED"
-    }
-
-
 def _answer(name: str, response: DeploymentResponse, deadline: float) -> tuple[Any, str]:
-    """Return an engine's answer and an empty reason, or None and why it gave none.
+    """Return an engine's answer and an empty reason, or None and the reason.
 
-    An engine that is up and says what is wrong answers with that error.
+    If an engine that is up raised an error of ours, that error is its answer.
     """
     while True:
         left_s = deadline - time.monotonic()
@@ -396,7 +272,7 @@ def _answer(name: str, response: DeploymentResponse, deadline: float) -> tuple[A
             return response.result(timeout_s=max(0.0, min(_LOOK_S, left_s))), ""
         except TimeoutError:
             if left_s <= _LOOK_S or name not in engines_up([name]):
-                # Or it would be carried out by the next replica, when it is long out of date.
+                # Otherwise the next replica would carry it out, when it is long out of date.
                 response.cancel()
                 return None, "it did not answer in time"
         except RayError as error:

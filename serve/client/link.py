@@ -1,7 +1,7 @@
-"""The way to one engine: requests that are ready together travel together, and what fails is said.
+"""A client's connection to one engine: it batches requests, and notices failure and recovery.
 
-A Serve call costs about as much CPU as a short answer. Its answers come back one by one, so a
-batch never waits for its slowest.
+A Serve call costs about as much CPU as a short answer, so requests that are ready together share
+one. Their answers come back one by one: a batch never waits for its slowest.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from serve.messages import EngineStats
 logger = logging.getLogger(__name__)
 
 _LONGEST_GATHERING_S = 0.002
-"""A request waits so long for others that become ready in the same turn of the event loop. When an
-engine finishes many answers at once, the first of their successors must reach it before the last
-is made: an engine that is empty meanwhile costs more than a second call."""
+"""How long a request waits for others that become ready in the same turn of the event loop. When an
+engine finishes many answers at once, the first of the next requests must reach it before the last
+is ready: an idle engine costs more than a second call."""
 _SMALLEST_EARLY_CALL = 8
-"""And so many travel together then: alone, a call costs more than its turns. An engine that has
-more of our requests than slots is not empty and gets whole cohorts."""
+"""Fewest requests in a call that does not wait longer: a small call costs more than its turns. An
+engine that has more of our requests than slots is not idle, so its calls wait for all of them."""
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
 _CHECKS_PER_TIMEOUT = 4
 _FAILURES = (RayError, RayServeException, grpc.RpcError)
-"""A replica that is gone, or the way to it."""
+"""Exceptions that mean the replica, or the connection to it, is gone."""
 
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """One request on its way."""
+    """One request and its future answer."""
 
     request: GenerateRequest
     lane: Lane
     answer: asyncio.Future[Completion]
     failed_at: float | None = None
-    """The event loop's time when this first met an engine that was down."""
+    """The event loop's time when the request first found an engine down."""
     num_failures: int = 0
-    """Engines that failed with it."""
+    """How many engines failed with it."""
 
 
 class EngineLink:
-    """Sends to one engine, notices that it is down, and looks for its return."""
+    """Sends to one engine, notices that it is down, and waits for its return."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class EngineLink:
 
         Args:
             handle: of the engine's application.
-            is_up: whether the engine counts as up; one that does not is looked for.
+            is_up: whether the engine counts as up; otherwise its return is awaited.
             slots: this client's share of the requests that the engine runs together.
-            timeout_s: an engine that is up and writes nothing for so long has stalled.
-            recovery_timeout_s: one that is not up may take so long to come back.
-            on_failed: gets requests back that the engine did not answer because it failed.
+            timeout_s: an engine that is up and writes nothing for this long has stalled.
+            recovery_timeout_s: how long an engine that is down may take to recover.
+            on_failed: takes back the requests that the engine failed to answer.
             on_return: called when the engine is up again.
         """
         self.name = handle.app_name
@@ -82,8 +82,8 @@ class EngineLink:
         self.num_failures = 0
         self.last_failure: CastRayError | None = None
         self._handle = handle
-        # Over gRPC an answer is a message and not an object with an owner and a count: with six
-        # turns a call 1.0 ms of CPU a turn for all processes, 1.4 by reference.
+        # By value an answer is a gRPC message and not an object in Ray's store: with six turns per
+        # call 1.0 ms of CPU per turn over all processes, 1.4 by reference.
         self._stream = handle.options(stream=True, _by_reference=False).generate
         self._slots = slots
         self._timeout_s = timeout_s
@@ -102,11 +102,11 @@ class EngineLink:
 
     @property
     def num_outstanding(self) -> int:
-        """Requests that this client has sent and that are not answered."""
+        """How many of this client's requests are not answered yet."""
         return len(self._asked)
 
     def send(self, ask: Ask) -> None:
-        """Ask the engine, together with all that is ready in this turn of the event loop."""
+        """Send a request with all others that are ready in this turn of the event loop."""
         loop = asyncio.get_running_loop()
         if not self._asked:
             self._answered_at = loop.time()
@@ -134,15 +134,15 @@ class EngineLink:
             return
         if self.is_up:
             self.num_calls += 1
-            # Not in the task: it goes on its way now, while further episodes have their turn.
+            # Not in the task: the call leaves now, while other episodes prepare their requests.
             answers = self._stream.remote([ask.request for ask in batch])
             self._run(self._read(answers, batch))
-        else:  # since a moment ago
+        else:  # it went down a moment ago
             self._asked.difference_update(batch)
             self._on_failed(batch)
 
     async def _read(self, answers: Any, batch: list[Ask]) -> None:
-        # Any: Serve does not say that a stream's response is a stream.
+        # Any: Serve does not type a stream's response as a stream.
         left = dict(enumerate(batch))
         failure: CastRayError = EngineError(f"engine {self.name} left requests unanswered")
         is_engine_down = True
@@ -151,16 +151,13 @@ class EngineLink:
                 self._take(finished, left)
             if not left:
                 return
-        except Exception as error:  # over gRPC whatever the replica raises comes as itself
+        except Exception as error:  # over gRPC the replica's own exception arrives
             failure = local_error(error, self.name)
             is_engine_down = _is_engine_down(error)
         except asyncio.CancelledError:
-            # Serve cancels the calls of a replica that it takes away, which is no cancellation of
-            # this task.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if _is_cancelled():
                 raise
-            failure = EngineError(f"engine {self.name} was taken away")
+            failure = EngineError(f"Serve removed engine {self.name}")
         self._asked.difference_update(left.values())
         if is_engine_down:
             self._note_failure(failure)
@@ -178,7 +175,7 @@ class EngineLink:
         for index, outcome in finished:
             ask = left.pop(index)
             self._asked.discard(ask)
-            if ask.answer.done():  # its episode was given up
+            if ask.answer.done():  # its episode was cancelled
                 continue
             if isinstance(outcome, Refusal):
                 ask.answer.set_exception(EngineError(f"engine {self.name}: {outcome.reason}"))
@@ -187,20 +184,20 @@ class EngineLink:
 
     def _note_failure(self, failure: CastRayError) -> None:
         if not self.is_up:
-            return  # another call of the same moment said so
+            return  # another call has just reported it
         self.is_up = False
         self.num_failures += 1
         self._failures_in_row += 1
         self.last_failure = failure
-        if self._failures_in_row == 1:  # the next one in a row is the same failure going on
-            logger.warning("%s; what it did not answer is asked again", failure)
+        if self._failures_in_row == 1:  # the next ones continue the same failure
+            logger.warning("%s; its unanswered requests are repeated", failure)
         self._run(self._await_return())
 
     async def _await_return(self) -> None:
-        """Ask for a sign of life, ever more seldom, until there is one."""
+        """Ask for a sign of life, at growing intervals, until there is one."""
         pause = _FIRST_PAUSE_S * 2 ** max(self._failures_in_row - 1, 0)
         while True:
-            # Many actors lose an engine at the same moment and must not return as one.
+            # Random, because many clients lose an engine at once and must not return at once.
             await asyncio.sleep(min(pause, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5))
             if await self._stats() is not None:
                 self.is_up = True
@@ -209,23 +206,22 @@ class EngineLink:
             pause *= 2
 
     async def _stats(self) -> EngineStats | None:
-        """Return the engine's totals, or None when it does not answer."""
+        """Return the engine's totals, or None if it does not answer."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._handle.stats.remote()
         except (*_FAILURES, TimeoutError):
             return None
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if _is_cancelled():
                 raise
             return None
 
     async def _watch(self) -> None:
-        """Give up what an engine that is up has had for too long without finishing anything.
+        """Fail the requests of an engine that stalled, or did not recover in time.
 
-        Progress is the engine's, not this client's: a request may have to wait for those of other
-        actors, and for weights that its engine does not have yet.
+        What counts is the engine's progress, not this client's: a request may wait for those of
+        other clients, and for weights that its engine does not have yet.
         """
         loop = asyncio.get_running_loop()
         excused_at = 0.0
@@ -236,15 +232,15 @@ class EngineLink:
                 continue
             stats = await self._stats()
             oldest = min((ask.request.min_weight_version for ask in self._asked), default=0)
-            if stats is None:  # on its way down or up
+            if stats is None:  # going down or coming up
                 if quiet >= self._recovery_timeout_s:
-                    self._give_up(f"did not come back within {self._recovery_timeout_s:g} s")
+                    self._fail_all(f"did not recover within {self._recovery_timeout_s:g} s")
             elif stats.seconds_since_progress < self._timeout_s or oldest > stats.weight_version:
                 excused_at = loop.time()
             elif loop.time() - excused_at >= self._timeout_s:
-                self._give_up(f"wrote nothing for {self._timeout_s:g} s")
+                self._fail_all(f"wrote nothing for {self._timeout_s:g} s")
 
-    def _give_up(self, what: str) -> None:
+    def _fail_all(self, what: str) -> None:
         stalled, self._asked = self._asked, set()
         _fail(stalled, RemoteTimeout(f"engine {self.name} {what}; see its log"))
 
@@ -255,18 +251,24 @@ def _fail(asks: Any, failure: CastRayError) -> None:  # Any: a set or a view of 
             ask.answer.set_exception(failure)
 
 
+def _is_cancelled() -> bool:
+    """Return whether the current task is cancelled: Serve also cancels calls, not our tasks."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _is_engine_down(error: Exception) -> bool:
-    """Return whether asking again can help: not where the engine itself said what is wrong."""
+    """Return whether another try can help: not if the engine itself refused."""
     if isinstance(error, RayTaskError):
         return isinstance(error.cause, EngineError)
     return isinstance(error, (EngineError, *_FAILURES))
 
 
 def local_error(error: Exception, engine: str) -> CastRayError:
-    """Return what went wrong in an engine as one of our own errors.
+    """Return an engine's failure as one of our own errors, in one sentence.
 
-    Ray wraps an exception of the other side together with its whole traceback; a user needs the
-    sentence. What is not ours means that the engine, or the way to it, is gone.
+    Ray wraps a remote exception together with its traceback. An exception that is not ours means
+    that the engine, or the connection to it, is gone.
     """
     cause = error.cause if isinstance(error, RayTaskError) else error
     if isinstance(cause, CastRayError):

@@ -1,10 +1,10 @@
-"""The sentence in what a process wrote before it died."""
+"""Finds the error in what a process wrote before it died."""
 
 from __future__ import annotations
 
 import re
 
-SENTENCE_CHARACTERS = 400
+_MAX_CHARACTERS = 400
 
 _PREFIX = re.compile(r"^\([^)]*pid=\d+\) |^(ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] ?")
 _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?([A-Za-z_]\w*(?:Error|Exception|Interrupt))(?:: (.*))?$")
@@ -13,8 +13,8 @@ _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?([A-Za-z_]\w*(?:Error|Exception|Interrup
 def first_error(text: str) -> str:
     """Return the first exception in what processes wrote, as one line; empty if there is none.
 
-    The first, because those after it are what it led to. Its message may go on over lines that
-    are not indented as a traceback is; the next one is enough for a sentence.
+    The first, because it caused the others. Its message may continue on lines that are not
+    indented; one of them is enough for a sentence.
     """
     lines = [_without_prefix(line) for line in text.splitlines()]
     for index, line in enumerate(lines):
@@ -32,6 +32,6 @@ def _without_prefix(line: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, cut to a sentence's length."""
+    """Return a text on one line, shortened to a sentence's length."""
     line = " ".join(text.split())
-    return line if len(line) <= SENTENCE_CHARACTERS else f"{line[:SENTENCE_CHARACTERS]}…"
+    return line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]}…"

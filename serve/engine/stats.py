@@ -1,13 +1,12 @@
-"""What an engine does, counted as vLLM reports it step by step, and when it last brought a token.
+"""An engine's statistics, and its health: whether it still produces tokens.
 
 vLLM calls ``EngineFigures.record`` (through ``logger_of``) in the replica's event loop after each
-step's tokens were worked off, so the time of the last progress is that of the engine, not of the
-last whole answer.
+step's tokens were processed, so the last progress is that of the engine, not of the last complete
+answer.
 
-Whether an engine is alive, judged by the tokens it brings and not by an answer to a ping.
-
-A stopped process answers no ping, but neither does a healthy event loop that takes up a thousand
-requests; a stalled core leaves the replica's event loop answering for ever. Tokens tell them apart.
+Health is judged by tokens, not by the answer to a ping. A stopped process answers no ping, but
+neither does a healthy event loop that accepts a thousand requests, and with a stalled core the
+replica's event loop answers for ever.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
 
 import psutil
 from vllm.config import VllmConfig
@@ -26,9 +26,28 @@ from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, Schedule
 from cast_ray.errors import EngineError
 from serve.messages import EngineStats
 
+_LOOP_LAG_S = 2.0
+"""How far the replica's event loop may lag behind tokens that have arrived."""
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The fields of ``EngineStats`` that are counted step by step."""
+
+    num_requests: int = 0
+    num_generated_tokens: int = 0
+    num_refused: int = 0
+    seconds_queued: float = 0.0
+    num_preemptions: int = 0
+    prefix_query_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_usage: float = 0.0
+
 
 class EngineFigures:
-    """Totals and the present state of one engine."""
+    """Totals and present state of one engine."""
 
     def __init__(self) -> None:
         self._engine_id = uuid.uuid4().hex
@@ -37,78 +56,69 @@ class EngineFigures:
         self._num_in_flight = 0
         self._running_since = 0.0
         self._seconds_running = 0.0
-        self._num_requests = 0
-        self._num_generated_tokens = 0
-        self.num_refused = 0
-        self._seconds_queued = 0.0
-        self._num_preemptions = 0
-        self._prefix_query_tokens = 0
-        self._prefix_hit_tokens = 0
-        self._num_running = 0
-        self._num_waiting = 0
-        self._kv_usage = 0.0
+        self.counted = _Counted()
 
     def record(
         self,
         scheduler_stats: SchedulerStats | None,
         iteration_stats: IterationStats | None,
     ) -> None:
-        """Take up one step's figures."""
+        """Add one step's statistics."""
         if scheduler_stats is not None:
-            self._num_running = scheduler_stats.num_running_reqs
-            self._num_waiting = scheduler_stats.num_waiting_reqs
-            self._kv_usage = scheduler_stats.kv_cache_usage
+            self.counted.num_running = scheduler_stats.num_running_reqs
+            self.counted.num_waiting = scheduler_stats.num_waiting_reqs
+            self.counted.kv_usage = scheduler_stats.kv_cache_usage
             prefix = scheduler_stats.prefix_cache_stats
-            self._prefix_query_tokens += prefix.queries
-            self._prefix_hit_tokens += prefix.hits
+            self.counted.prefix_query_tokens += prefix.queries
+            self.counted.prefix_hit_tokens += prefix.hits
         if iteration_stats is not None:
-            self._num_preemptions += iteration_stats.num_preempted_reqs
+            self.counted.num_preemptions += iteration_stats.num_preempted_reqs
             for finished in iteration_stats.finished_requests:
-                self._seconds_queued += finished.queued_time
+                self.counted.seconds_queued += finished.queued_time
             if iteration_stats.num_generation_tokens:
                 self.note_progress()
 
     @property
     def has_work(self) -> bool:
-        """Whether a request is in the engine."""
+        """Whether the engine has a request."""
         return self._num_in_flight > 0
 
     @property
     def seconds_silent(self) -> float:
-        """Time without a token, counted from when there was something to do."""
+        """Time without a token, counted from when there was work."""
         return time.monotonic() - self._silent_since
 
     def note_progress(self) -> None:
-        """Begin to count the silence anew: a token came, or generation goes on after a pause."""
+        """Restart the count of silence: a token arrived, or generation resumed after a pause."""
         self._silent_since = time.monotonic()
         self._progress.set()
         self._progress = asyncio.Event()
 
     async def progress(self) -> None:
-        """Return when a token comes."""
+        """Return when a token arrives."""
         await self._progress.wait()
 
     def begin_request(self) -> None:
-        """Note that a request was handed to vLLM."""
+        """Count a request that was handed to vLLM."""
         if not self._num_in_flight:
             self._running_since = time.monotonic()
             self.note_progress()
         self._num_in_flight += 1
 
     def end_request(self, num_tokens: int) -> None:
-        """Note that a request ended, and with how many tokens."""
-        self._num_requests += 1
-        self._num_generated_tokens += num_tokens
+        """Count a request that ended, and its tokens."""
+        self.counted.num_requests += 1
+        self.counted.num_generated_tokens += num_tokens
         self._num_in_flight -= 1
         if not self._num_in_flight:
             self._seconds_running += time.monotonic() - self._running_since
 
     def stats(self, weight_version: int) -> EngineStats:
-        """Return all figures, those of a request that is running included."""
+        """Return all statistics, running requests included."""
         replica = psutil.Process()
         sizes: dict[int, int] = {}
         for process in replica.children(recursive=True):
-            # A process that ends while we look has no size; it is not one that computes.
+            # A process may end while it is looked at; it does not compute any more.
             try:
                 if process.name().startswith("VLLM::"):
                     sizes[process.pid] = process.memory_info().rss
@@ -121,16 +131,7 @@ class EngineFigures:
             core_pids=tuple(sizes),
             weight_version=weight_version,
             seconds_running=self._seconds_running + running,
-            num_requests=self._num_requests,
-            num_generated_tokens=self._num_generated_tokens,
-            num_refused=self.num_refused,
-            seconds_queued=self._seconds_queued,
-            num_preemptions=self._num_preemptions,
-            prefix_query_tokens=self._prefix_query_tokens,
-            prefix_hit_tokens=self._prefix_hit_tokens,
-            num_running=self._num_running,
-            num_waiting=self._num_waiting,
-            kv_usage=self._kv_usage,
+            **asdict(self.counted),
             seconds_since_progress=self.seconds_silent,
             replica_bytes=replica.memory_info().rss,
             core_bytes=sum(sizes.values()),
@@ -138,12 +139,11 @@ class EngineFigures:
 
 
 def logger_of(figures: EngineFigures) -> type[PrometheusStatLogger]:
-    """Return the class that vLLM is to make its one logger of, which only passes figures on.
+    """Return a class for vLLM's only logger, which passes statistics on.
 
-    To vLLM it must be its Prometheus logger: where it gets none it adds its own, whose histograms
-    take an observation for each token. Microseconds of the replica's CPU a token, median of 24
-    rounds of 128 answers of a tiny model side by side: 18.1 without any logger, 21.8 with this one,
-    23.2 with vLLM's.
+    It must be a subclass of vLLM's Prometheus logger, or vLLM adds its own, whose histograms record
+    every token. Microseconds of the replica's CPU per token, median of 24 rounds of 128 parallel
+    answers of a tiny model: 18.1 without a logger, 21.8 with this one, 23.2 with vLLM's.
     """
 
     class FiguresLogger(PrometheusStatLogger):
@@ -170,10 +170,6 @@ def logger_of(figures: EngineFigures) -> type[PrometheusStatLogger]:
     return FiguresLogger
 
 
-LOOP_LAG_S = 2.0
-"""By so much the replica's event loop may be behind: tokens that arrived and were not yet seen."""
-
-
 async def check_progress(
     figures: EngineFigures,
     probe: Callable[[], Awaitable[object]],
@@ -182,30 +178,30 @@ async def check_progress(
     stall_timeout_s: float,
     probe_timeout_s: float,
 ) -> None:
-    """Return when the engine brings tokens, within ``probe_timeout_s``.
+    """Return if the engine produces tokens, within ``probe_timeout_s``.
 
     Args:
         figures: of the engine.
         probe: asks it for one token.
-        is_suspended: whether a weight update holds generation; it has a limit of its own.
+        is_suspended: whether generation is paused, as by a weight update with its own limit.
         stall_timeout_s: longest healthy silence.
         probe_timeout_s: limit for the probe of an idle engine.
 
     Raises:
-        EngineError: no token came in time.
+        EngineError: no token arrived in time.
     """
     if is_suspended() or figures.seconds_silent < stall_timeout_s:
         return
     is_idle = not figures.has_work
-    wait_s = probe_timeout_s if is_idle else min(LOOP_LAG_S, probe_timeout_s)
+    wait_s = probe_timeout_s if is_idle else min(_LOOP_LAG_S, probe_timeout_s)
     try:
         async with asyncio.timeout(wait_s):
             await (probe() if is_idle else figures.progress())
     except TimeoutError as error:
-        # An update that came in between held the probe, and began the silence anew at its end.
+        # An update meanwhile delays the probe, and restarts the count of silence at its end.
         if is_suspended() or figures.seconds_silent < wait_s:
             return
-        what = "no probe token" if is_idle else "no token of the requests that it has"
+        what = "no answer to a probe" if is_idle else "no token of its requests"
         raise EngineError(
             f"the engine is stalled: {what} for {figures.seconds_silent:.0f} s; it is ended and "
             f"started again"

@@ -1,4 +1,4 @@
-"""Who may reach a service: its address, its API keys, and the rules that both commands share."""
+"""Who may reach a service: address and API keys, for ``cast-ray serve`` and ``cast-ray view``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIN_KEY_CHARACTERS = 16
 
 
 def api_keys() -> tuple[str, ...]:
-    """Return the API keys of the environment, as digests.
+    """Return the digests of the API keys in the environment.
 
     Raises:
         ConfigError: one is too short to be a secret.
@@ -26,14 +26,14 @@ def api_keys() -> tuple[str, ...]:
     for number, key in enumerate(keys, start=1):
         if len(key) < _MIN_KEY_CHARACTERS:
             raise ConfigError(
-                f"key {number} of {KEYS_VARIABLE} has {len(key)} characters: take at least "
-                f"{_MIN_KEY_CHARACTERS}, for example of openssl rand -hex 24"
+                f"key {number} of {KEYS_VARIABLE} has {len(key)} characters: use at least "
+                f"{_MIN_KEY_CHARACTERS}, for example from openssl rand -hex 24"
             )
     return tuple(digest_of_key(key) for key in keys)
 
 
 def guard_settings(host: str, digests: tuple[str, ...]) -> GuardSettings:
-    """Return who may ask a service that listens on a host.
+    """Return the access rules of a service that listens on a host.
 
     Raises:
         ConfigError: the address is public and there is no key.
@@ -41,13 +41,13 @@ def guard_settings(host: str, digests: tuple[str, ...]) -> GuardSettings:
     if not digests and not is_local(host):
         raise ConfigError(
             f"--host {host} is reachable from other machines: set {KEYS_VARIABLE} to one or more "
-            "API keys (comma between them), or leave --host at 127.0.0.1"
+            "API keys, separated by commas, or leave --host at 127.0.0.1"
         )
     return GuardSettings(key_digests=digests, allowed_hosts=() if digests else _LOCAL_HOSTS)
 
 
 def is_local(host: str) -> bool:
-    """Return whether an address is this machine's own."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -57,7 +57,7 @@ def is_local(host: str) -> bool:
 
 
 def games_with_deadlocks() -> frozenset[str]:
-    """Return the games that end where the solver proves them lost."""
+    """Return the games that end once the solver proves them lost."""
     return frozenset(name for name in game_names() if has_deadlocks(name))
 
 
@@ -68,10 +68,10 @@ def base_url(host: str, port: int) -> str:
 
 
 def check_port(host: str, port: int) -> None:
-    """Refuse a port that somebody listens on, which Serve would say in fifty lines.
+    """Refuse a port that is in use; Serve's own message has fifty lines.
 
     Raises:
-        ConfigError: it is taken, or the address is none of this machine's.
+        ConfigError: the port is in use, or the address is not one of this machine's.
     """
     name = host.strip("[]")
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
@@ -81,5 +81,5 @@ def check_port(host: str, port: int) -> None:
             probe.bind((name, port))
         except OSError as error:
             raise ConfigError(
-                f"--port {port} of --host {host} cannot be had ({error.strerror}): give another"
+                f"cannot listen on --host {host} --port {port} ({error.strerror}); choose others"
             ) from None

@@ -1,4 +1,4 @@
-"""The way to an application that is perhaps being deployed beside this one."""
+"""Handles of applications that may still be deploying, and environments of the replicas."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ONE_LOOP = {
         "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     }
 }
-"""Runtime environment of a replica whose code never blocks: its requests, those that it makes and
-Serve's own part share one event loop. Two threads fewer take a third off a turn's time."""
+"""Runtime environment of a replica whose code never blocks: its handlers, its own requests and
+Serve share one event loop. Two threads fewer save a third of a turn's time."""
 QUICK_PROXY = {"RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}
-"""Environment of the HTTP proxies, so of whoever starts Ray: pieces of a stream come as messages
-and not as objects."""
+"""Environment of the HTTP proxies, and so of the process that starts Ray: the pieces of a stream
+arrive as messages, not as objects."""
 
 _PAUSE_S = 0.5
 
@@ -29,7 +29,7 @@ async def wait_for_app(app_name: str, *, timeout_s: float) -> DeploymentHandle:
     """Return the handle of an application once Serve knows it.
 
     Raises:
-        RemoteTimeout: nobody deploys it.
+        RemoteTimeout: it is not deployed in time.
     """
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + timeout_s
@@ -39,7 +39,6 @@ async def wait_for_app(app_name: str, *, timeout_s: float) -> DeploymentHandle:
         except RayServeException:
             if loop.time() > give_up_at:
                 raise RemoteTimeout(
-                    f"there is no Serve application {app_name} after {timeout_s:g} s; deploy it "
-                    "beside this one"
+                    f"there is no Serve application {app_name} after {timeout_s:g} s; deploy it"
                 ) from None
             await asyncio.sleep(_PAUSE_S)

@@ -1,7 +1,7 @@
-"""The trained model as a Serve deployment of Ray's LLM library, for chats and for the agent alike.
+"""The trained model as a Serve deployment of Ray's LLM library, for chat clients and for the agent.
 
-One copy of the weights a replica answers both: OpenAI's clients through ``ray.serve.llm``, and the
-agent, which sends the exact token ids of its conversation, many of them in one call.
+A replica has one copy of the weights for both: OpenAI's clients through ``ray.serve.llm``, and the
+agent, which sends the exact token ids of its conversations, many in one call.
 
 Importing this takes seconds and a gigabyte (vLLM): only what deploys or hosts a model does.
 """
@@ -24,41 +24,37 @@ from ray.serve.llm import LLMConfig, ModelLoadingConfig
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import CompletionRequest
 
+from cast_ray.cluster.placement import bundle_of
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EngineError
 from cast_ray.rollout.chat import tokenizer_digest
 from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from serve.engine.deployment import ENGINE_ENVIRONMENT
-from serve.engine.vllm_args import MIN_BATCHED_TOKENS
+from serve.engine.vllm_args import vllm_arguments
 from serve.messages import EngineStats
 from serve.orphans import guard_children
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """What a model server is started with."""
+    """What model servers are started with."""
 
     model_dir: str
     """A Hugging Face model directory with its tokenizer, on every host that may get a replica."""
     name: str
     """By which clients ask for it."""
-    dtype: str
+    engine: EngineConfig
+    resources: ResourcesConfig
+    """Its CPUs and GPUs per engine are those of a replica."""
     max_model_len: int
     """Prompt and answer together, in tokens."""
-    max_num_seqs: int
-    kv_cache_gib: float
-    num_threads: int
-    """On CPU."""
-    cpus: float
-    """Reserved for a replica."""
-    gpus: float
-    tensor_parallel_size: int
     min_replicas: int
     max_replicas: int
-    seed: int = 0
 
 
 class ModelServer(LLMServer):
-    """Ray's server of a model, which also answers the agent."""
+    """Ray's model server, which also answers the agent."""
 
     async def __init__(self, llm_config: LLMConfig, **rest: Any) -> None:
         guard_children()
@@ -73,10 +69,10 @@ class ModelServer(LLMServer):
     async def generate(
         self, requests: Sequence[GenerateRequest]
     ) -> AsyncIterator[list[tuple[int, Completion | Refusal]]]:
-        """Answer requests, each as soon as it is done; as ``PolicyEngine.generate``.
+        """Answer requests, each as soon as it is done, as ``PolicyEngine.generate`` does.
 
         Raises:
-            EngineError: the engine failed; the others of this call are given up.
+            EngineError: the engine failed; the other requests of this call are cancelled.
         """
         finished: asyncio.Queue[tuple[int, Completion | Refusal | Exception]] = asyncio.Queue()
 
@@ -106,27 +102,17 @@ class ModelServer(LLMServer):
             replica_pid=os.getpid(),
             core_pids=(),
             weight_version=0,
-            seconds_running=0.0,
             num_requests=self._num_requests,
             num_generated_tokens=self._num_tokens,
             num_refused=self._num_refused,
-            seconds_queued=0.0,
-            num_preemptions=0,
-            prefix_query_tokens=0,
-            prefix_hit_tokens=0,
             num_running=self._num_running,
-            num_waiting=0,
-            kv_usage=0.0,
             seconds_since_progress=time.monotonic() - self._progress_at,
             replica_bytes=psutil.Process().memory_info().rss,
-            core_bytes=0,
         )
 
     async def _answer(self, request: GenerateRequest) -> Completion | Refusal:
         if request.tokenizer not in ("", self._tokenizer):
-            return Refusal(
-                reason="the model was exchanged for one with another tokenizer; begin a new game"
-            )
+            return Refusal(reason="the new model has another tokenizer; begin a new game")
         body = CompletionRequest(
             model=self._model,
             prompt=list(request.token_ids),
@@ -137,7 +123,7 @@ class ModelServer(LLMServer):
             stop_token_ids=[]
             if request.stop_token_id == NO_STOP_TOKEN
             else [request.stop_token_id],
-            logprobs=0,  # of the tokens themselves, no others
+            logprobs=0,  # only of the sampled tokens
             return_token_ids=True,
             stream=False,
         )
@@ -164,7 +150,7 @@ def _outcome(response: Any) -> Completion | Refusal:
     """Return an answer of vLLM's OpenAI layer (Any: its models) as one of ours.
 
     Raises:
-        EngineError: it is an error that another try may not meet.
+        EngineError: it is an error, and another try may succeed.
     """
     if hasattr(response, "error"):
         if response.error.code < 500:
@@ -188,13 +174,17 @@ def _checked(
 
 
 def model_application(options: ModelOptions) -> Application:
-    """Return the model servers as an application of their own, without a route."""
+    """Return the model servers as an application of their own, without a route.
+
+    Raises:
+        ConfigError: an option of ``engine.vllm`` is unknown or must be set elsewhere.
+    """
     config = llm_config(options)
     serve_options = ModelServer.get_deployment_options(config) | {
         "name": "ModelServer",
         "max_ongoing_requests": 10_000,
         "health_check_period_s": 5,
-        # Requests under way end before a replica does: a new model loses none of them.
+        # A replica answers its requests before it ends: exchanging the model loses none of them.
         "graceful_shutdown_timeout_s": 120,
         "graceful_shutdown_wait_loop_s": 1,
     }
@@ -202,40 +192,26 @@ def model_application(options: ModelOptions) -> Application:
 
 
 def llm_config(options: ModelOptions) -> LLMConfig:
-    """Return what Ray's LLM library is told."""
-    bundle = {"CPU": options.cpus} | ({"GPU": 1} if options.gpus else {})
-    environment = ENGINE_ENVIRONMENT | {
-        "OMP_NUM_THREADS": str(options.num_threads),
-        "VLLM_CPU_KVCACHE_SPACE": str(options.kv_cache_gib),
-    }
+    """Return the configuration for Ray's LLM library."""
+    engine, resources = options.engine, options.resources
+    bundle = bundle_of(resources.cpus_per_engine, 1 if resources.gpus_per_engine else 0)
     return LLMConfig(
         model_loading_config={"model_id": options.name, "model_source": options.model_dir},
         deployment_config={
             "autoscaling_config": {
                 "min_replicas": options.min_replicas,
                 "max_replicas": options.max_replicas,
-                "target_ongoing_requests": max(1, options.max_num_seqs // 2),
+                "target_ongoing_requests": max(1, engine.max_num_seqs // 2),
             }
         },
-        placement_group_config={"bundles": [bundle] * options.tensor_parallel_size},
-        runtime_env={"env_vars": environment},
+        placement_group_config={"bundles": [dict(bundle)] * engine.tensor_parallel_size},
+        runtime_env={"env_vars": ENGINE_ENVIRONMENT | {"OMP_NUM_THREADS": str(engine.num_threads)}},
         log_engine_metrics=False,
-        engine_kwargs={
-            "dtype": options.dtype,
-            "max_model_len": options.max_model_len,
-            "max_num_seqs": options.max_num_seqs,
-            "kv_cache_memory_bytes": int(options.kv_cache_gib * 1024**3),
-            "block_size": 32,
-            "seed": options.seed,
-            "tensor_parallel_size": options.tensor_parallel_size,
-            # As in training: seeds and prompts in chunks do not go together on CPU.
-            "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(options.max_model_len, MIN_BATCHED_TOKENS),
-            "enable_prefix_caching": True,
-            "enforce_eager": not options.gpus,
-            # What the model's files say of sampling holds for no one here.
-            "generation_config": "vllm",
-            "logprobs_mode": "raw_logprobs",
-            "trust_remote_code": False,
-        },
+        engine_kwargs=vllm_arguments(
+            engine,
+            max_model_len=options.max_model_len,
+            seed=0,
+            enforce_eager=not resources.gpus_per_engine,
+            trust_remote_code=False,
+        ),
     )

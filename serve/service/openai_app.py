@@ -1,4 +1,4 @@
-"""OpenAI's interface, by Ray's LLM library, behind the service's own guard."""
+"""OpenAI's interface from Ray's LLM library, behind the service's own guard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel
 from ray import serve as ray_serve
 from ray.exceptions import RayError
 from ray.serve.deployment import Application
@@ -29,45 +28,35 @@ MAX_CHOICES = 16
 """Answers to one request."""
 
 
-class ModelCard(BaseModel):
-    """A model as OpenAI's clients list it."""
-
-    id: str
-    object: str = "model"
-    created: int = 0
-    owned_by: str = "cast_ray"
-
-
 class OpenAI(OpenAiIngress):
-    """Ray's ingress with this service's errors."""
+    """Ray's ingress with this service's error messages."""
 
     async def __init__(self, *, model_app: str, name: str) -> None:
         handle = await wait_for_app(model_app, timeout_s=_MODEL_TIMEOUT_S)
-        cards: Any = {name: ModelCard(id=name)}  # Any: less than Ray's own card says
-        super().__init__(llm_deployments={name: handle}, model_cards=cards)
+        # Any: Ray's own card is an object that says more.
+        card: Any = {"id": name, "object": "model", "created": 0, "owned_by": "cast_ray"}
+        super().__init__(llm_deployments={name: handle}, model_cards={name: card})
 
     # Responses where Ray's ingress returns models: FastAPI sends both.
     async def models(self) -> JSONResponse:  # pyright: ignore[reportIncompatibleMethodOverride]
         """List the models."""
-        cards = [card.model_dump() for card in self._model_cards.values()]
-        return JSONResponse({"object": "list", "data": cards})
+        return JSONResponse({"object": "list", "data": list(self._model_cards.values())})
 
     async def model_data(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model: str
     ) -> JSONResponse:
         """Return one model."""
-        card = self._model_cards.get(model)
-        if card is None:
+        if model not in self._model_cards:
             raise _unknown_model(model, self._model_cards)
-        return JSONResponse(card.model_dump())
+        return JSONResponse(self._model_cards[model])
 
     async def chat(self, body: ChatCompletionRequest, request: Request) -> Response:
-        """Answer a conversation, as a whole or as a stream."""
+        """Answer a conversation, complete or as a stream."""
         self._check(body.model, body.n)
         return await _answered(super().chat(body, request))
 
     async def completions(self, body: CompletionRequest, request: Request) -> Response:
-        """Go on with a text, as a whole or as a stream."""
+        """Complete a text, at once or as a stream."""
         self._check(body.model, body.n)
         return await _answered(super().completions(body, request))
 
@@ -117,7 +106,7 @@ def openai_application(
         model_app: name of the application of ``model_application``.
         name: of the model.
         guard: limits and keys.
-        max_replicas: of this layer, which parses requests and passes tokens on.
+        max_replicas: of this layer, which parses requests and forwards tokens.
     """
     app = FastAPI(title="cast_ray: OpenAI's interface", docs_url=None, redoc_url=None)
     add_problem_handlers(app)

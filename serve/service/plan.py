@@ -1,8 +1,7 @@
-"""A service as Serve applications: the model's servers, OpenAI's interface, the site.
+"""The plan of a service as three Serve applications: model servers, OpenAI's interface, site.
 
-The service's applications for ``serve deploy configs/serve/agent.yaml``.
-
-Each function is named by an ``import_path`` of that file and gets its ``args``. API keys come from
+``model``, ``openai`` and ``site`` are the ``import_path`` functions of
+``serve deploy configs/serve/agent.yaml``, and get its ``args``. API keys come from
 ``CAST_RAY_API_KEYS`` in the environment of the cluster's nodes.
 """
 
@@ -24,19 +23,23 @@ from cast_ray.errors import ConfigError, RemoteTimeout
 from cast_ray.evaluation.models import model_directory
 from cast_ray.games import game_names
 from cast_ray.games.analysis import Analyst
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatPieces
-from cast_ray.runs.remote_directories import PathOrUri, localized
+from cast_ray.rollout.chat import ChatPieces, read_chat_pieces
+from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_session import stored_config
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.training.workers import conversation_limit
+from serve.engine.vllm_args import check_vllm_options
 from serve.service.access import api_keys, games_with_deadlocks, guard_settings
 from serve.service.site_deployment import AgentOptions, site_application
 from serve.site.agent import AnswerLimits
 from serve.site.app import SiteSettings
 from serve.site.guard import GuardSettings
-from solver_actors.analyst.remote import GAMES as NEAR_GAMES
-from solver_actors.analyst.remote import NearAnalyst, RemoteAnalyst, start_analysts
+from solver_actors.analyst.remote import (
+    NearAnalyst,
+    RemoteAnalyst,
+    games_with_tables,
+    start_analysts,
+)
 from solver_actors.kernels import compile_kernels
 
 MODEL_APP, OPENAI_APP, SITE_APP = "cast-ray-model", "cast-ray-openai", "cast-ray-site"
@@ -51,7 +54,7 @@ _ANALYST_START_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePlan:
-    """What is served, checked before anything starts."""
+    """What is served; checked before anything starts."""
 
     model_dir: Path
     pieces: ChatPieces
@@ -79,17 +82,19 @@ class ServicePlan:
         """Find the model and read its chat template.
 
         Args:
-            model: model directory, or run directory (its ``model/`` is taken), or the URI of one.
+            model: model directory, run directory (its ``model/`` is served), or the URI of one.
             config: engine and token limits.
             guard: who may ask.
-            name: of the model; empty = that of its directory.
+            name: of the model; empty = its directory's.
             min_replicas: model servers that always run.
-            max_replicas: as many as are asked for.
+            max_replicas: most model servers, if requests need them.
             runs: directory of runs to show.
 
         Raises:
+            ConfigError: an option of ``engine.vllm`` is unknown or must be set elsewhere.
             ModelError: there is no model, or its chat template cannot be appended to.
         """
+        check_vllm_options(config.engine.vllm)
         model_dir = localized(model_directory(model))
         return cls(
             model_dir=model_dir,
@@ -104,26 +109,20 @@ class ServicePlan:
 
     @property
     def num_cpus(self) -> float:
-        """What Ray reserves, with one server more than run: a new model starts beside an old."""
+        """CPUs to reserve: one server more than run, so that a new model can replace an old one."""
         return self.config.resources.cpus_per_engine * (self.max_replicas + 1) + _ANALYST_CPUS
 
     def model_application(self) -> Application:
         """Return the model's servers."""
         from serve.service.model_server import ModelOptions, model_application  # ten seconds: vLLM
 
-        resources, engine = self.config.resources, self.config.engine
         return model_application(
             ModelOptions(
                 model_dir=str(self.model_dir),
                 name=self.name,
-                dtype=engine.dtype,
+                engine=self.config.engine,
+                resources=self.config.resources,
                 max_model_len=conversation_limit(self.config),
-                max_num_seqs=engine.max_num_seqs,
-                kv_cache_gib=engine.kv_cache_gib,
-                num_threads=engine.num_threads,
-                cpus=resources.cpus_per_engine,
-                gpus=resources.gpus_per_engine,
-                tensor_parallel_size=engine.tensor_parallel_size,
                 min_replicas=self.min_replicas,
                 max_replicas=self.max_replicas,
             )
@@ -162,14 +161,13 @@ class ServicePlan:
 
 @asynccontextmanager
 async def cluster_analyst() -> AsyncIterator[Analyst]:
-    """Give an analyst whose searches run in a Ray actor of its own."""
-    # A child of the process that asks: it ends with it.
+    """Provide an analyst whose searches run in a Ray actor, a child of this process."""
     handles = start_analysts(
         1, num_cpus=_ANALYST_CPUS, max_bytes=_ANALYST_BYTES, games=game_names()
     )
-    compile_kernels(sorted(NEAR_GAMES))  # the first board would wait for them, and all others too
+    compile_kernels(games_with_tables())  # the first board would wait for them, and all others too
     try:
-        async with asyncio.timeout(_ANALYST_START_S):  # its kernels take some seconds to load
+        async with asyncio.timeout(_ANALYST_START_S):  # its kernels take seconds to load
             await asyncio.gather(*(handle.counters.remote() for handle in handles))
     except TimeoutError:
         raise RemoteTimeout(
@@ -183,18 +181,17 @@ async def cluster_analyst() -> AsyncIterator[Analyst]:
 
 def _name_of(model: PathOrUri) -> str:
     """Return the directory's name; of a run's ``model/`` that of the run."""
-    path = Path(str(model).rstrip("/"))
-    return path.parent.name if path.name == "model" and path.parent.name else path.name
+    return model.parent.name if model.name == "model" and model.parent.name else model.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeArguments:
-    """The ``args`` of the file, the same for all three applications."""
+    """The ``args`` of the Serve file, the same for all three applications."""
 
     model: str
-    """Model directory or run directory that every node sees, or the URI of one."""
+    """Model or run directory that every node can read, or the URI of one."""
     host: str
-    """That of ``http_options``: one that others reach needs API keys."""
+    """The same as in ``http_options``: an address that others can reach needs API keys."""
     name: str = ""
     min_replicas: int = 1
     max_replicas: int = 1
@@ -219,18 +216,19 @@ def site(args: dict[str, Any]) -> Application:
 
 
 def plan_of(args: dict[str, Any]) -> ServicePlan:
-    """Return what the file's ``args`` ask for.
+    """Return the plan of the Serve file's ``args``.
 
     Raises:
-        ConfigError: one is missing, unknown or of no use.
+        ConfigError: an argument is missing, unknown or wrong.
     """
     try:
         given = ServeArguments(**args)
     except TypeError as error:
         raise ConfigError(f"args of the Serve file: {error}") from None
+    location = path_or_uri(given.model)
     return ServicePlan.of(
-        given.model if is_uri(given.model) else Path(given.model),
-        load_config(stored_config(given.model), given.overrides),
+        location,
+        load_config(stored_config(location), given.overrides),
         guard=guard_settings(given.host, api_keys()),
         name=given.name,
         min_replicas=given.min_replicas,

@@ -15,8 +15,8 @@ from ray.serve.exceptions import RayServeException
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EngineError
-from cast_ray.runs.remote_directories import PathOrUri
-from serve.client.readiness import start_serve
+from cast_ray.runs.uris import PathOrUri
+from serve.client.applications import start_serve
 from serve.engine.first_error import first_error
 from serve.service.access import api_keys, base_url, check_port, guard_settings
 from serve.service.app_handles import QUICK_PROXY
@@ -25,14 +25,14 @@ from serve.service.plan import MODEL_APP, OPENAI_APP, OPENAI_ROUTE, SITE_APP, Se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """What the command line says of a service."""
+    """The options of ``cast-ray serve``."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     name: str = ""
-    """Of the model, for clients; empty = that of its directory."""
+    """Of the model, for clients; empty = its directory's."""
     max_replicas: int = 1
-    """Model servers, as many as are asked for; at least one."""
+    """Most model servers, if requests need them; at least 1."""
     runs: Path | None = None
     """Directory of runs to show."""
 
@@ -45,18 +45,18 @@ def serve_model(
     say: Callable[[str], None],
     until: threading.Event,
 ) -> None:
-    """Start the service, and end it when told to.
+    """Start the service, and end it when ``until`` is set.
 
     Args:
-        model: model directory, or run directory (its ``model/`` is taken), or the URI of one.
+        model: model directory, run directory (its ``model/`` is served), or the URI of one.
         config: engine and token limits; those of the run if it is one.
         options: where and how.
-        say: tells the user.
-        until: ends it.
+        say: prints a line for the user.
+        until: ends the service.
 
     Raises:
-        ConfigError, ModelError: something is not as it must be, said before anything starts.
-        EngineError: an application does not come up.
+        ConfigError, ModelError: bad input, found before anything starts.
+        EngineError: an application does not start.
     """
     plan = ServicePlan.of(
         model,
@@ -87,7 +87,7 @@ def serve_model(
 
 
 def ready_text(options: ServiceOptions, name: str) -> str:
-    """Return what to do now."""
+    """Return where the service can be reached."""
     base = base_url(options.host, options.port)
     return "\n".join(
         [
@@ -106,12 +106,12 @@ def _run(app_name: str, application: Application, *, route: str | None) -> None:
     except (RuntimeError, RayServeException) as error:
         reason = _reason(app_name) or str(error).strip().splitlines()[0]
         raise EngineError(
-            f"the application {app_name} does not come up: {reason}; Serve's logs say more"
+            f"the application {app_name} does not start: {reason}; see Serve's logs"
         ) from error
 
 
 def _reason(app_name: str) -> str:
-    """Return the error that ended an application's start, as Serve's status tells it."""
+    """Return the error that ended an application's start, from Serve's status."""
     app = ray_serve.status().applications.get(app_name)
     said = "\n".join(found.message for found in app.deployments.values()) if app else ""
     return first_error(said)

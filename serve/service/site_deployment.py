@@ -1,4 +1,4 @@
-"""The service as a Serve application: one process, which holds the games that are being played."""
+"""The site as a Serve application: one process, which holds the games being played."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class AgentOptions:
     """The model that plays, and how to reach it."""
 
     app_name: str
-    """Of the application with its servers."""
+    """Of the application with the model servers."""
     model: str
-    """Name that users know."""
+    """Its name for users."""
     model_dir: str
-    """With ``tokenizer.json``."""
+    """Holds ``tokenizer.json``."""
     pieces: ChatPieces
     limits: AnswerLimits
     slots: int
-    """Answers that the servers write at the same time."""
+    """Answers that the servers write in parallel."""
     timeout_s: float
-    """A server that writes nothing for so long has stalled."""
+    """A server that writes nothing for this long has stalled."""
     recovery_timeout_s: float
-    """A turn waits so long for a server that is started again."""
+    """How long a turn waits for a server that is restarted."""
 
 
 def site_application(
@@ -50,8 +50,8 @@ def site_application(
 
     Args:
         settings: limits, keys, runs.
-        agent: who plays; None = humans and the solver alone.
-        analyst: called once in the replica; what it gives lives as long.
+        agent: who plays; None = only humans and the solver.
+        analyst: called once in the replica, for as long as it lives.
     """
 
     @asynccontextmanager
@@ -69,7 +69,7 @@ def site_application(
     deployment = ray_serve.deployment(
         name="Site",
         num_replicas=1,  # a game lives in one process
-        max_ongoing_requests=settings.guard.max_requests + 64,  # the guard says no in words
+        max_ongoing_requests=settings.guard.max_requests + 64,  # the guard refuses before Serve
         ray_actor_options={"num_cpus": 0, "runtime_env": ONE_LOOP},
         health_check_period_s=5,
         graceful_shutdown_timeout_s=60,
@@ -78,10 +78,10 @@ def site_application(
 
 
 async def _connected(options: AgentOptions) -> Agent:
-    """Return the agent once its servers are known to Serve.
+    """Return the agent once Serve knows its servers.
 
     Raises:
-        RemoteTimeout: nobody deploys them.
+        RemoteTimeout: they are not deployed in time.
     """
     await wait_for_app(options.app_name, timeout_s=options.recovery_timeout_s)
     generate = connect_policy(
@@ -94,7 +94,7 @@ async def _connected(options: AgentOptions) -> Agent:
     tokenizer = tokenizer_digest(model_dir)
 
     async def ask(request: GenerateRequest, lane: Lane) -> Completion:
-        # While models are exchanged, any of them may get the request.
+        # While the model is being replaced, the old or the new one may get the request.
         return await generate(replace(request, tokenizer=tokenizer), lane)
 
     return Agent(

@@ -1,4 +1,4 @@
-"""``cast-ray view``: the page without an engine: runs to look into, games to play."""
+"""``cast-ray view``: the page without an engine, to inspect runs and play games."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
     guard = guard_settings(host, api_keys())
     check_port(host, port)
     if not runs.is_dir():
-        raise RunDirectoryError(f"{runs} is no directory: give one with runs, or a run")
+        raise RunDirectoryError(f"{runs} is not a directory: name a run or a directory of runs")
     say("loading the solvers")
-    compile_kernels(game_names())  # the first board would wait for them, and the page with it
+    compile_kernels(game_names())  # or the first board waits for them, and blocks the page
     settings = SiteSettings(guard=guard, runs=runs, games_with_deadlocks=games_with_deadlocks())
 
     @asynccontextmanager

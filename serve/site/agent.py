@@ -1,4 +1,4 @@
-"""The trained agent: it plays here by the code that it was trained with."""
+"""The trained agent; it plays with the code that it was trained with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cast_ray.rollout.generate import Generate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerLimits:
-    """How long answers and conversations may grow, in tokens; as in training."""
+    """Limits of answers and conversations, in tokens; as in training."""
 
     max_answer_tokens: int
     prompt_tokens: int
@@ -24,7 +24,7 @@ class Agent:
     """A policy with its tokenizer. Belongs to the event loop of its ``generate``."""
 
     model: str
-    """Name that users know."""
+    """Name for users."""
     tokenizer: ChatTokenizer
     generate: Generate
     limits: AnswerLimits
@@ -59,6 +59,6 @@ class Agent:
             tokenizer=self.tokenizer,
             generate=self.generate,
             sampling=sampling,
-            is_dead=None,  # the watcher asks the analyst, who has a process of its own
+            is_dead=None,  # the watcher asks the analyst, in another process
             watch=watch,
         )

@@ -1,4 +1,4 @@
-"""The application put together: routes, page, documentation, errors and the guard before all."""
+"""The application: routes, page, documentation, errors, and the guard in front of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from serve.site.agent import Agent
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import add_problem_handlers
 from serve.site.routes import Site, router
-from serve.site.runs import routes
+from serve.site.runs.routes import router_of
 from serve.site.schemas import ProblemBody
 from serve.site.sessions import SessionLimits, Sessions
 
@@ -34,7 +34,7 @@ _DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Players:
-    """What a process needs for games; made inside its event loop."""
+    """What a process needs to play; made inside its event loop."""
 
     analyst: Analyst
     agent: Agent | None = None
@@ -46,7 +46,7 @@ class SiteSettings:
 
     guard: GuardSettings = field(default_factory=GuardSettings)
     sessions: SessionLimits = field(default_factory=SessionLimits)
-    games_with_deadlocks: frozenset[str] = frozenset({"sokoban"})
+    games_with_deadlocks: frozenset[str] = frozenset()
     """Those that end where the solver proves them lost, as in training."""
     runs: Path | None = None
     """Directory of training runs to show; None = none are shown."""
@@ -59,7 +59,7 @@ def build_site(
 
     Args:
         settings: of this process.
-        players: called once in the event loop that serves; what it gives lives as long.
+        players: entered once in the event loop that serves, and left when that ends.
     """
 
     @asynccontextmanager
@@ -92,13 +92,13 @@ def build_site(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses={"default": {"model": ProblemBody, "description": "Why not."}},
+        responses={"default": {"model": ProblemBody, "description": "The error."}},
     )
-    # The guard looks at the key; here it is only told, so that the documentation asks for it.
+    # The guard checks the key; it is declared here so that the documentation asks for it.
     keyed = [Depends(HTTPBearer(auto_error=False))] if settings.guard.key_digests else []
     app.include_router(router, dependencies=keyed)
     if settings.runs is not None:
-        app.include_router(routes.router_of(settings.runs), dependencies=keyed)
+        app.include_router(router_of(settings.runs), dependencies=keyed)
     _add_pages(app)
     add_problem_handlers(app)
     app.add_middleware(Guard, settings=settings.guard)

@@ -1,7 +1,7 @@
-"""What stands before every route: who may ask, how much, how often and for how long.
+"""Checks before every route: keys, hosts, body sizes, rates and time limits.
 
-An ASGI middleware without state that outlives its process: rates and numbers are those of one
-replica. It reads no more of a body than it allows, and says everything in the service's own form.
+An ASGI middleware whose rates and counts are those of one replica. It reads no more of a body than
+it allows, and reports errors in the service's own form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve.site.problems import ApiProblem
 
 _OPEN = ("/web/", "/docs", "/openapi.json")
-"""The pages and their files need no key: whoever opens them is asked for one there."""
+"""The pages and their files need no key; the page asks for it."""
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _MAX_CALLERS = 10_000
 _SECURITY_HEADERS = {
@@ -38,7 +38,7 @@ _SECURITY_HEADERS = {
 
 
 def digest_of_key(key: str) -> str:
-    """Return what is kept of an API key: its SHA-256, so that no configuration shows the key."""
+    """Return the SHA-256 of an API key, so that no configuration shows the key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -47,20 +47,20 @@ class GuardSettings:
     """Limits of one replica."""
 
     key_digests: tuple[str, ...] = ()
-    """``digest_of_key`` of each API key; none = everybody may ask."""
+    """``digest_of_key`` of each API key; empty = no key is needed."""
     allowed_hosts: tuple[str, ...] = ()
-    """Values of the Host header, without port, that are answered; none = all. Where no key is
-    asked for, this keeps pages of other sites from reaching a service on localhost under a name
-    of theirs."""
+    """Values of the Host header, without port, that are answered; empty = all. Without
+    keys, this keeps pages of other sites from reaching a service on localhost under a name of
+    their own."""
     max_body_bytes: int = 1 << 20
     requests_per_minute: int = 1200
-    """Of one key, or of one address where there are no keys."""
+    """Per key, or per address without keys."""
     burst: int = 120
-    """So many may come at once."""
+    """Requests that may come at once."""
     max_requests: int = 512
-    """Being answered at the same time."""
+    """Most requests that are answered at the same time."""
     request_timeout_s: float = 120.0
-    """Until an answer begins; a stream may then go on."""
+    """Until an answer begins; a stream may then continue."""
 
 
 class Guard:
@@ -73,7 +73,7 @@ class Guard:
         self._rates = _Rates(settings.requests_per_minute / 60, settings.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or say why not."""
+        """Answer a request, or report why it is refused."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -96,7 +96,7 @@ class Guard:
             await asyncio.wait({work, begun}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             if not work.done() and not answer.has_begun.is_set():
                 raise ApiProblem(
-                    504, "time_out", f"there was no answer within {limit_s:g} s; try it again"
+                    504, "time_out", f"there was no answer within {limit_s:g} s; try again"
                 )
             await work
         finally:
@@ -105,14 +105,14 @@ class Guard:
                 work.cancel()
 
     async def _read_and_pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        # The whole body first: a framework that meets our error while it reads makes its own of it.
+        # The complete body first: the framework would replace our error with its own.
         if scope["method"] in _WITH_BODY:
             body = await _read_body(receive, self._settings.max_body_bytes)
             receive = _replayed(body, receive)
         await self._app(scope, receive, answer)
 
     def _admit(self, scope: Scope) -> None:
-        """Raise unless this request may be answered."""
+        """Raise ApiProblem unless this request may be answered."""
         headers = Headers(scope=scope)
         settings = self._settings
         host = _without_port(headers.get("host", ""))
@@ -120,8 +120,8 @@ class Guard:
             raise ApiProblem(
                 403,
                 "host_forbidden",
-                f"this service answers as {settings.allowed_hosts[0]} only; begin it with an API "
-                "key to reach it by another name",
+                f"this service answers as {settings.allowed_hosts[0]} only; start it with an API "
+                "key to reach it under another name",
             )
         path: str = scope["path"]
         is_page = path == "/" or path.startswith(_OPEN)
@@ -132,7 +132,7 @@ class Guard:
                 raise ApiProblem(
                     429,
                     "too_many_requests",
-                    f"more than {settings.requests_per_minute} requests a minute came from here; "
+                    f"more than {settings.requests_per_minute} requests per minute came from here; "
                     f"wait {math.ceil(wait_s)} s",
                     retry_after_s=math.ceil(wait_s),
                 )
@@ -140,14 +140,13 @@ class Guard:
             raise ApiProblem(
                 429,
                 "too_busy",
-                f"{settings.max_requests} requests are being answered already; try again in a "
-                "second",
+                f"{settings.max_requests} requests are being answered; try again in a second",
                 retry_after_s=1,
             )
         _check_body(scope, headers, settings.max_body_bytes)
 
     def _caller(self, scope: Scope, headers: Headers) -> str:
-        """Return whose rate counts."""
+        """Return the key or address whose rate counts."""
         if not self._settings.key_digests:
             client = scope.get("client")
             return client[0] if client else "unknown"
@@ -159,10 +158,10 @@ class Guard:
                 "an API key is needed: send the header Authorization: Bearer KEY",
             )
         digest = digest_of_key(key.strip())
-        # All of them are compared, each in constant time: how long it takes says nothing.
+        # All are compared, each in constant time: the time taken reveals nothing.
         matches = [hmac.compare_digest(digest, known) for known in self._settings.key_digests]
         if not any(matches):
-            raise ApiProblem(401, "key_wrong", "this API key is not known here; ask for another")
+            raise ApiProblem(401, "key_wrong", "this API key is not valid here; use another one")
         return digest
 
 
@@ -187,12 +186,12 @@ def _check_body(scope: Scope, headers: Headers, max_bytes: int) -> None:
 
 def _too_large(max_bytes: int) -> ApiProblem:
     return ApiProblem(
-        413, "body_too_large", f"the body is larger than {max_bytes} bytes: send less at once"
+        413, "body_too_large", f"the body is larger than {max_bytes} bytes: send less"
     )
 
 
 async def _read_body(receive: Receive, max_bytes: int) -> bytes:
-    """Return the body; a caller who says less than is sent is found out here."""
+    """Return the body; also refuses one that is longer than its header says."""
     parts: list[bytes] = []
     num_bytes = 0
     while True:
@@ -208,7 +207,7 @@ async def _read_body(receive: Receive, max_bytes: int) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that gives the body once and then what else comes."""
+    """Return a ``receive`` that first returns the body, then what follows."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -254,14 +253,14 @@ class _Answer:
 
 
 class _Rates:
-    """A bucket of tokens for each caller, refilled at a steady rate."""
+    """A token bucket for each caller, refilled at a steady rate."""
 
     def __init__(self, per_second: float, burst: int) -> None:
         self._per_second, self._burst = per_second, burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str) -> float:
-        """Take one token; return 0, or the seconds until there is one."""
+        """Take one token and return 0, or return the seconds until there is one."""
         now = time.monotonic()
         tokens, seen_at = self._buckets.pop(caller, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - seen_at) * self._per_second)
@@ -271,6 +270,6 @@ class _Rates:
         return wait_s
 
     def _forget(self) -> None:
-        """Keep the callers seen last; one who is forgotten begins with a full bucket again."""
+        """Keep the most recent callers; a forgotten one starts with a full bucket again."""
         while len(self._buckets) > _MAX_CALLERS:
             self._buckets.popitem(last=False)

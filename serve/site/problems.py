@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as JSON: a stable code, one sentence for a person, the field."""
+"""Errors as JSON: a stable code, one sentence for people, and the field of the request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _SHOWN_CHARACTERS = 300
 _TYPE_NAMES = ("str", "int", "float", "bool", "list", "dict")
-"""pydantic names the alternative of a union behind the field; nobody sent a field of this name."""
+"""pydantic adds the alternative of a union to the path; it is no field of the request."""
 _OF_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _OF_ERROR: tuple[tuple[type[CastRayError], int, str], ...] = (
     (PuzzleError, 422, "board_invalid"),
@@ -39,7 +39,7 @@ _OF_ERROR: tuple[tuple[type[CastRayError], int, str], ...] = (
     (RunDirectoryError, 409, "run_broken"),
     (TrajectoryError, 409, "run_broken"),
 )
-"""First match counts."""
+"""The first match counts."""
 
 
 class ApiProblem(CastRayError):
@@ -54,13 +54,13 @@ class ApiProblem(CastRayError):
         field: str | None = None,
         retry_after_s: int | None = None,
     ) -> None:
-        """Prepare one.
+        """Describe one.
 
         Args:
             status: of HTTP.
             code: stable; programs may compare it.
-            message: one sentence: what, where, what to do.
-            field: of the request, as ``puzzles[3].board``; None = none of them.
+            message: one sentence: what is wrong, where, what to do.
+            field: of the request, as ``puzzles[3].board``; None = no single one.
             retry_after_s: when to try again.
         """
         super().__init__(message)
@@ -69,7 +69,7 @@ class ApiProblem(CastRayError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The JSON object; ``type`` and ``param`` are what OpenAI's clients look for."""
+        """The JSON object; ``type`` and ``param`` are for OpenAI's clients."""
         return problem_body(self.status, self.code, str(self), self.field)
 
     @property
@@ -77,6 +77,11 @@ class ApiProblem(CastRayError):
         """Headers of the answer."""
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
         return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
+
+
+def invalid_field(field: str, message: str) -> ApiProblem:
+    """Return the error of a request whose field has a wrong value."""
+    return ApiProblem(422, "field_invalid", message, field=field)
 
 
 def problem_body(status: int, code: str, message: str, field: str | None) -> dict[str, Any]:
@@ -104,7 +109,7 @@ def problem_of(error: CastRayError, *, field: str | None = None) -> ApiProblem:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Have every error of an application answered in this form."""
+    """Answer every error of an application in this form."""
 
     @app.exception_handler(CastRayError)
     async def known_error(_: Request, error: CastRayError) -> JSONResponse:
@@ -128,12 +133,12 @@ def add_problem_handlers(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def unexpected_error(_: Request, error: Exception) -> JSONResponse:
         logger.error("Unexpected: %s", error, exc_info=error)
-        message = "the service failed with this request; its log says where"
+        message = "the service failed on this request; see its log"
         return JSONResponse(problem_body(500, "internal", message, None), 500)
 
 
 def _of_schema(errors: Sequence[Mapping[str, Any]]) -> ApiProblem:
-    """Return the first thing that the schema does not allow."""
+    """Return the first violation of the schema."""
     first = errors[0]
     if first["type"] == "json_invalid":
         where = first["loc"][-1] if isinstance(first["loc"][-1], int) else 0

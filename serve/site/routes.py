@@ -9,20 +9,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from fastapi.sse import format_sse_event
+from pydantic import BaseModel
 
 from cast_ray.errors import CastRayError
 from cast_ray.games import game_names, get_game
 from cast_ray.games.analysis import Analyst
 from serve.site import schemas
 from serve.site.agent import Agent
-from serve.site.given_puzzle import PUZZLE_KEYS, given_puzzle, made_puzzle, turn_budget_of
-from serve.site.problems import ApiProblem, problem_of
+from serve.site.problems import ApiProblem, invalid_field, problem_of
+from serve.site.puzzle_fields import (
+    PUZZLE_KEYS,
+    check_game,
+    make_puzzle,
+    parse_puzzle,
+    turn_budget_of,
+)
 from serve.site.session import Session, SessionOptions
 from serve.site.sessions import Sessions
-from serve.site.turn_values import HIDDEN_FROM_PLAYERS, shown_analysis, shown_board
+from serve.site.turn_values import shown_analysis, shown_board
 
 PING_S = 15.0
-_TITLES = {"sokoban": "Sokoban", "minesweeper": "Minesweeper", "rush_hour": "Rush Hour"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +70,13 @@ async def about(request: Request) -> schemas.About:
 
 @router.get("/games", tags=["games"])
 async def games() -> schemas.Games:
-    """All games that are known here, with rules and tiers."""
+    """All games, with rules and tiers."""
     return schemas.Games(
         games=[
             schemas.GameInfo(
                 name=name,
-                title=_TITLES.get(name, name.replace("_", " ").capitalize()),
-                rules=get_game(name).rules,
+                title=game.title,
+                rules=game.rules,
                 tiers=[
                     schemas.TierInfo(
                         name=tier.name,
@@ -77,18 +84,18 @@ async def games() -> schemas.Games:
                         cols=tier.cols,
                         turn_budget=tier.turn_budget,
                     )
-                    for tier in get_game(name).tiers.values()
+                    for tier in game.tiers.values()
                 ],
             )
-            for name in game_names()
+            for name, game in ((name, get_game(name)) for name in game_names())
         ]
     )
 
 
 @router.post("/boards", tags=["games"])
 async def new_board(request: Request, body: schemas.BoardRequest) -> schemas.NewBoard:
-    """Make a new board; game, tier and seed name it in every other call."""
-    puzzle = await made_puzzle(_site(request).analyst, body.game, body.tier, body.seed)
+    """Make a new board; other calls refer to it by game, tier and seed."""
+    puzzle = await make_puzzle(_site(request).analyst, body.game, body.tier, body.seed)
     return schemas.NewBoard(
         game=body.game,
         tier=body.tier,
@@ -105,7 +112,7 @@ async def move(request: Request, body: schemas.MoveRequest) -> schemas.Move:
 
 @router.post("/moves", tags=["agent"])
 async def moves(request: Request, body: schemas.MovesRequest) -> schemas.Moves:
-    """The agent's move on each of many boards; one that is broken does not spoil the others."""
+    """The agent's move on each of many boards; a broken one does not affect the others."""
     site = _site(request)
 
     async def one(number: int, fields: schemas.PuzzleFields) -> schemas.Move | schemas.ProblemBody:
@@ -124,10 +131,10 @@ async def moves(request: Request, body: schemas.MovesRequest) -> schemas.Moves:
 async def begin_episode(
     request: Request, response: Response, body: schemas.EpisodeRequest
 ) -> schemas.Episode:
-    """Begin a game. Agent and solver play on their own: follow the events."""
+    """Begin a game. Agent and solver play by themselves: follow the events."""
     site = _site(request)
     agent = _agent(site) if body.player == "agent" else None
-    puzzle = await given_puzzle(site.analyst, body)
+    puzzle = await parse_puzzle(site.analyst, body)
     session = await site.sessions.begin(
         SessionOptions(
             puzzle=puzzle,
@@ -146,7 +153,7 @@ async def begin_episode(
 
 @router.get("/episodes/{episode_id}", tags=["episodes"])
 async def episode(request: Request, episode_id: str) -> schemas.Episode:
-    """Where a game stands."""
+    """A game as it is now."""
     return await _site(request).sessions.get(episode_id).episode()
 
 
@@ -166,10 +173,10 @@ async def act(request: Request, episode_id: str, body: schemas.ActionRequest) ->
 async def events(
     request: Request,
     episode_id: str,
-    after: Annotated[int, Query(ge=-1, description="Begin behind this turn.")] = -1,
-    last_event_id: Annotated[str | None, Header(description="The same, wins over after.")] = None,
+    after: Annotated[int, Query(ge=-1, description="Begin after this turn.")] = -1,
+    last_event_id: Annotated[str | None, Header(description="The same; overrides after.")] = None,
 ) -> StreamingResponse:
-    """Server-sent events: `turn` (its id is its number), at the end `end` with the whole game."""
+    """Server-sent events: `turn` (its id is its number), then `end` with the complete game."""
     session = _site(request).sessions.get(episode_id)
     if last_event_id is not None and last_event_id.isdecimal():
         after = int(last_event_id[:9])
@@ -183,15 +190,14 @@ async def solve(request: Request, body: schemas.SolveRequest) -> schemas.Solved:
     if body.visible is not None:
         return await _solve_visible(analyst, body)
     if body.num_mines is not None:
-        raise ApiProblem(
-            422, "field_invalid", "num_mines goes with visible: leave it out", field="num_mines"
-        )
-    puzzle = await given_puzzle(analyst, body)
-    is_made = body.tier is not None and body.game in HIDDEN_FROM_PLAYERS
+        raise invalid_field("num_mines", "num_mines goes with visible: leave it out")
+    puzzle = await parse_puzzle(analyst, body)
+    hides = get_game(puzzle.game).has_hidden_state
+    is_made = body.tier is not None and hides
     found = await analyst.analyse(
         puzzle.game,
         [puzzle.board],
-        privileged=not is_made,  # whoever has not given the layout must not read it here
+        privileged=not is_made,  # a layout that the caller did not send stays hidden
         temperature=None if is_made else body.temperature,
         with_line=not is_made,
     )
@@ -199,38 +205,30 @@ async def solve(request: Request, body: schemas.SolveRequest) -> schemas.Solved:
         **shown_analysis(found[0]).model_dump(),
         game=puzzle.game,
         board=shown_board(get_game(puzzle.game), puzzle.board, is_over=False),
-        privileged=puzzle.game in HIDDEN_FROM_PLAYERS and not is_made,
+        privileged=hides and not is_made,
     )
 
 
 async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schemas.Solved:
-    if body.game != "minesweeper" or body.visible is None:
-        raise ApiProblem(
-            422, "field_invalid", "visible is for minesweeper: use board", field="visible"
-        )
+    assert body.visible is not None
+    check_game(body.game)
+    if not get_game(body.game).has_hidden_state:
+        raise invalid_field("visible", f"{body.game} hides nothing: use board")
     given = [key for key in ("tier", *PUZZLE_KEYS) if getattr(body, key) is not None]
     if given:
-        raise ApiProblem(
-            422,
-            "field_invalid",
-            f"visible and {given[0]} are both given: leave one of them out",
-            field=given[0],
+        raise invalid_field(
+            given[0], f"visible and {given[0]} are both given: leave one of them out"
         )
     if body.num_mines is None:
-        raise ApiProblem(
-            422, "field_invalid", "num_mines is missing: give it with visible", field="num_mines"
-        )
+        raise invalid_field("num_mines", "num_mines is missing: give it with visible")
     if body.temperature is not None:
-        raise ApiProblem(
-            422,
-            "field_invalid",
-            "temperature needs the costs of a whole layout: leave it out with visible",
-            field="temperature",
+        raise invalid_field(
+            "temperature", "temperature needs a complete layout: leave it out with visible"
         )
-    found = await analyst.analyse_visible(body.visible, body.num_mines)
+    found = await analyst.analyse_visible(body.game, body.visible, body.num_mines)
     return schemas.Solved(
         **shown_analysis(found).model_dump(),
-        game="minesweeper",
+        game=body.game,
         board=schemas.Board(rows=body.visible, text="\n".join(body.visible), mines=None),
         privileged=False,
     )
@@ -238,7 +236,7 @@ async def _solve_visible(analyst: Analyst, body: schemas.SolveRequest) -> schema
 
 async def _move(site: Site, fields: schemas.PuzzleFields, sampled: schemas.Sampled) -> schemas.Move:
     agent = _agent(site)
-    puzzle = await given_puzzle(site.analyst, fields)
+    puzzle = await parse_puzzle(site.analyst, fields)
     session = await site.sessions.move(
         SessionOptions(
             puzzle=puzzle,
@@ -257,20 +255,20 @@ async def _move(site: Site, fields: schemas.PuzzleFields, sampled: schemas.Sampl
 def _agent(site: Site) -> Agent:
     if site.agent is None:
         raise ApiProblem(
-            409, "no_agent", "no model runs here: start it with cast-ray serve MODEL", field=None
+            409, "no_agent", "no model is served here: start one with cast-ray serve MODEL"
         )
     return site.agent
 
 
-async def _events(session: Session, after: int) -> AsyncIterator[str]:
+async def _events(session: Session, after: int) -> AsyncIterator[bytes]:
     async for turn in session.follow(after, ping_s=PING_S):
         if turn is None:
-            yield ": still there\n\n"
+            yield ": ping\n\n"
         else:
             yield _event("turn", turn.model_dump_json(), number=turn.turn)
     yield _event("end", (await session.episode()).model_dump_json())
 
 
-def _event(name: str, data: str, *, number: int | None = None) -> str:
-    head = f"id: {number}\n" if number is not None else ""
-    return f"{head}event: {name}\ndata: {data}\n\n"
+def _event(name: str, data: BaseModel, *, number: str | None = None) -> bytes:
+    # In ASCII: FastAPI also breaks lines where Unicode does, which would tear a text in two.
+    return format_sse_event(event=name, data_str=data.model_dump_json(ensure_ascii=True), id=number)

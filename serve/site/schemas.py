@@ -1,7 +1,7 @@
-"""What the service takes and gives, as pydantic models: strict, without unknown fields.
+"""Requests and answers of the service, as pydantic models: strict, without unknown fields.
 
-A cost is an integer, ``"dead"`` (infinite), ``"unknown"``, or null where it is not told: in
-Minesweeper costs are those of the true board, and hidden until the game is over.
+A cost is an integer, ``"dead"`` (infinite), ``"unknown"``, or null where it is withheld: in a game
+that hides part of its state, costs are those of the true board and shown when the game is over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Cost = int | Literal["dead", "unknown"] | None
 Player = Literal["agent", "solver", "human"]
 _Seed = Annotated[int, Field(ge=0, lt=1 << 53)]
-"""Below what a JavaScript number holds exactly."""
+"""JavaScript numbers are exact up to here."""
 _Name = Annotated[str, Field(min_length=1, max_length=60)]
 _MAX_TEXT = 20_000
 _MAX_ROWS = 1024
@@ -45,13 +45,13 @@ def _examples(*examples: dict[str, Any]) -> ConfigDict:
 
 
 class PuzzleFields(BaseModel):
-    """A board: its text or rows, Minesweeper's layout, or game, tier and seed of a made one."""
+    """A board: its text or rows, Minesweeper's layout, or the tier and seed to make one from."""
 
     model_config = _examples(SOKOBAN, RUSH_HOUR, MINEFIELD, {"game": "sokoban", "tier": "id"})
 
     game: _Name
     board: Annotated[str, Field(max_length=_MAX_TEXT)] | _Rows | None = Field(
-        None, description="One text, or one a row."
+        None, description="One text, or one per row."
     )
     tier: _Name | None = Field(None, description="Make a board of this tier instead.")
     seed: _Seed = Field(0, description="Of the board that is made.")
@@ -60,7 +60,7 @@ class PuzzleFields(BaseModel):
     mines: Annotated[list[Annotated[list[int], Field(max_length=2)]], Field(max_length=1024)] | (
         None
     ) = Field(None, description="Minesweeper: row and column of each.")
-    revealed: _Rows | None = Field(None, description="Minesweeper: 0 and 1, one text a row.")
+    revealed: _Rows | None = Field(None, description="Minesweeper: 0 and 1, one text per row.")
     flags: _Rows | None = None
     first_click: Annotated[list[int], Field(max_length=2)] | None = Field(
         None, description="Minesweeper: the first cell opened, instead of revealed and flags."
@@ -75,13 +75,13 @@ class Sampled(BaseModel):
 
 
 class MoveRequest(PuzzleFields, Sampled):
-    """One move is wanted."""
+    """Request for one move."""
 
     model_config = _examples(SOKOBAN, RUSH_HOUR, MINEFIELD)
 
 
 class MovesRequest(Sampled):
-    """One move for each of many boards."""
+    """Request for one move on each of many boards."""
 
     model_config = _examples({"puzzles": [SOKOBAN, RUSH_HOUR]})
 
@@ -89,7 +89,7 @@ class MovesRequest(Sampled):
 
 
 class EpisodeRequest(PuzzleFields, Sampled):
-    """A whole episode is wanted."""
+    """Request for an episode."""
 
     model_config = _examples(SOKOBAN | {"player": "agent"}, RUSH_HOUR | {"player": "human"})
 
@@ -107,7 +107,7 @@ class ActionRequest(BaseModel):
 
 
 class BoardRequest(BaseModel):
-    """A new board is wanted."""
+    """Request for a new board."""
 
     model_config = _examples({"game": "sokoban", "tier": "id", "seed": 7})
 
@@ -117,23 +117,23 @@ class BoardRequest(BaseModel):
 
 
 class SolveRequest(PuzzleFields):
-    """What a solver knows of a board is wanted."""
+    """Request for what the solver knows about a board."""
 
     model_config = _examples(SOKOBAN | {"temperature": 1.0}, RUSH_HOUR, MINEFIELD_SEEN, MINEFIELD)
 
     visible: _Rows | None = Field(
         None,
-        description="Minesweeper from what is seen alone: . hidden, F flag, 0 to 8; with num_mines "
+        description="Minesweeper as the player sees it: . hidden, F flag, 0 to 8; with num_mines "
         "and without a layout.",
     )
     num_mines: int | None = Field(None, ge=0, le=_MAX_ROWS)
     temperature: float | None = Field(
-        None, gt=0, le=100, description="Give the soft-optimal teacher's probabilities, too."
+        None, gt=0, le=100, description="Also return the soft-optimal teacher's probabilities."
     )
 
 
 class Board(BaseModel):
-    """What a player may see."""
+    """What a player sees of a board."""
 
     rows: list[str]
     text: str = Field(description="What the policy reads.")
@@ -143,7 +143,7 @@ class Board(BaseModel):
 
 
 class Analysis(BaseModel):
-    """What the solver knows of a board."""
+    """What the solver knows about a board."""
 
     cost: Cost = Field(description="Least moves to the goal.")
     best: str | None
@@ -156,7 +156,7 @@ class Analysis(BaseModel):
 
 
 class Advantages(BaseModel):
-    """What training made of a turn."""
+    """The advantages of a turn in training."""
 
     shifted: float | None
     solver: float | None
@@ -177,9 +177,9 @@ class Turn(BaseModel):
     cost_before: Cost
     cost_after: Cost
     analysis: Analysis | None
-    regret: int | None = Field(description="Moves lost against the best action.")
+    regret: int | None = Field(description="Moves lost compared with the best action.")
     excess_risk: float | None = Field(
-        description="Minesweeper: mine probability of the cell above that of the safest."
+        description="Minesweeper: mine probability of the cell minus that of the safest cell."
     )
     num_tokens: int | None
     seconds: float | None
@@ -197,7 +197,7 @@ class Problem(BaseModel):
 
 
 class ProblemBody(BaseModel):
-    """What every error's body is."""
+    """The body of every error."""
 
     error: Problem
 
@@ -209,13 +209,13 @@ class Move(Turn):
 
 
 class Moves(BaseModel):
-    """The moves, or why there is none, in the order of the boards."""
+    """A move or an error for each board, in order."""
 
     results: list[Move | ProblemBody]
 
 
 class Episode(BaseModel):
-    """A game from its first board to where it stands."""
+    """A game from its first board to its latest."""
 
     id: str
     game: str
@@ -235,7 +235,7 @@ class Episode(BaseModel):
 
 
 class NewBoard(BaseModel):
-    """A board that was made; ``game``, ``tier`` and ``seed`` name it in every other call."""
+    """A new board; other calls refer to it by ``game``, ``tier`` and ``seed``."""
 
     game: str
     tier: str
@@ -244,7 +244,7 @@ class NewBoard(BaseModel):
 
 
 class Solved(Analysis):
-    """An analysis and what it is of."""
+    """An analysis and its board."""
 
     game: str
     board: Board
@@ -261,7 +261,7 @@ class TierInfo(BaseModel):
 
 
 class GameInfo(BaseModel):
-    """One game that is known here."""
+    """One game."""
 
     name: str
     title: str
@@ -270,7 +270,7 @@ class GameInfo(BaseModel):
 
 
 class Games(BaseModel):
-    """All of them."""
+    """All games."""
 
     games: list[GameInfo]
 

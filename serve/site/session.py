@@ -1,7 +1,7 @@
-"""One game that somebody plays through the service: agent, solver or human.
+"""One game that is played through the service by agent, solver or human.
 
-The analysis of a board is asked for when it appears and used when it has been played on: the
-solver works while the player thinks.
+The analysis of a board is requested when the board appears and used after the next move: the solver
+works while the player thinks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cast_ray.rollout.episode import PlayedTurn
 from serve.site import schemas
 from serve.site.agent import Agent
 from serve.site.problems import ApiProblem, problem_of
-from serve.site.turn_values import HIDDEN_FROM_PLAYERS, judged_turn, shown_analysis, shown_board
+from serve.site.turn_values import scored_turn, shown_analysis, shown_board
 
 CANCELLED, FAILED, STOPPED = "cancelled", "failed", "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """What is played, by whom."""
+    """What is played, and who plays it."""
 
     puzzle: Puzzle
     player: schemas.Player
@@ -40,13 +40,13 @@ class SessionOptions:
     sampling_seed: int = 0
     delay_s: float = 0.0
     max_turns: int | None = None
-    """End after so many, whatever the budget says; the player is not told."""
+    """End after this many turns, whatever the budget is; the player does not know of it."""
     ends_when_dead: bool
     """Whether a state of infinite cost ends the game."""
 
 
 class Session:
-    """Belongs to one event loop. ``start`` it once."""
+    """One game. Belongs to one event loop; ``start`` it once."""
 
     def __init__(self, options: SessionOptions, analyst: Analyst) -> None:
         self.id = secrets.token_urlsafe(12)
@@ -58,7 +58,7 @@ class Session:
         self._created = datetime.now(UTC)
         self._analyst = analyst
         self._game = get_game(options.puzzle.game)
-        self._is_hidden = options.puzzle.game in HIDDEN_FROM_PLAYERS
+        self._is_hidden = self._game.has_hidden_state
         self._played: list[PlayedTurn] = []
         self._board = options.puzzle.board
         self._analysis = self._analyse(self._board)
@@ -74,20 +74,20 @@ class Session:
         return bool(self.end_reason)
 
     def start(self, agent: Agent | None) -> None:
-        """Begin, and let agent or solver play on their own.
+        """Begin, and let agent or solver play.
 
         Raises:
             PuzzleError: the board is decided already.
         """
         self._env.reset(self._game.decode(self._board))
         if self.options.player == "agent":
-            assert agent is not None  # the routes say so before
+            assert agent is not None  # the routes check it
             self._player = asyncio.create_task(self._played_out(self._play_agent(agent)))
         elif self.options.player == "solver":
             self._player = asyncio.create_task(self._played_out(self._play_solver()))
 
     async def wait(self) -> None:
-        """Return when agent or solver have ended; raise what went wrong."""
+        """Return when agent or solver has ended; raise the error if one occurred."""
         if self._player is not None:
             await asyncio.shield(self._player)
         if self.problem is not None:
@@ -97,7 +97,7 @@ class Session:
         """Carry out a human's action and return the turn.
 
         Raises:
-            ApiProblem: the game is over, or it is not a human's.
+            ApiProblem: the game is over, or is not played by a human.
         """
         if self.options.player != "human":
             raise ApiProblem(
@@ -116,7 +116,7 @@ class Session:
             return self.turns[-1]
 
     async def cancel(self) -> None:
-        """End the game where it stands."""
+        """End the game as it is."""
         if self._player is not None:
             self._player.cancel()
             await asyncio.gather(self._player, return_exceptions=True)
@@ -124,7 +124,7 @@ class Session:
             await self._end(CANCELLED)
 
     async def follow(self, after: int, *, ping_s: float) -> AsyncIterator[schemas.Turn | None]:
-        """Yield the turns behind number ``after`` as they come, to the end; None = still there."""
+        """Yield the turns after number ``after`` as they come; None = none for ``ping_s``."""
         next_turn = after + 1
         while True:
             while next_turn < len(self.turns):
@@ -142,7 +142,7 @@ class Session:
             self.used_at = time.monotonic()
 
     async def episode(self) -> schemas.Episode:
-        """Return where the game stands."""
+        """Return the game as it is now."""
         options = self.options
         return schemas.Episode(
             id=self.id,
@@ -176,27 +176,23 @@ class Session:
         while not end_reason:
             best = (await self._analysis).best
             if best is None:
-                raise ApiProblem(
-                    409, "solver_gives_up", "the solver knows no way on from this board"
-                )
+                raise ApiProblem(409, "solver_gives_up", "the solver knows no move on this board")
             end_reason = await self._watch(self._step(best))
 
     async def _played_out(self, playing: Awaitable[None]) -> None:
-        """Let a player play, and end the game as it did."""
+        """Wait for a player, then end the game with its reason or error."""
         try:
             await playing
-        except CastRayError as error:
+        except Exception as error:
+            if not isinstance(error, CastRayError):
+                error = CastRayError(f"{type(error).__name__}: {error}")
             self.problem = problem_of(error)
             await self._end(FAILED)
-            return
-        except Exception as error:
-            self.problem = problem_of(CastRayError(f"{type(error).__name__}: {error}"))
-            await self._end(FAILED)
-            return
-        await self._end(self._last_reason)
+        else:
+            await self._end(self._last_reason)
 
     def _step(self, action: str) -> PlayedTurn:
-        """Carry out an action that nobody had to write an answer for."""
+        """Carry out an action that comes without an answer."""
         turn = self._env.step(f"```{action}```")
         return PlayedTurn(
             board=self._board,
@@ -211,14 +207,14 @@ class Session:
         )
 
     async def _watch(self, played: PlayedTurn) -> str:
-        """Judge a turn, show it, and return why the game ends with it, if it does."""
+        """Score a turn, show it, and return why the game ends with it, if it does."""
         before = await self._analysis
         if played.board_after != played.board:
             self._board = played.board_after
             self._analysis = self._analyse(self._board)
         number = len(self.turns)
         cost_after = await self._cost_after(played, before)
-        turn = judged_turn(
+        turn = scored_turn(
             self._game, number, played, before=before, cost_after=cost_after, is_over=False
         )
         end_reason = played.end_reason
@@ -237,7 +233,7 @@ class Session:
         return end_reason
 
     async def _cost_after(self, played: PlayedTurn, before: Analysis) -> float | None:
-        """Return the cost after a turn, without waiting for the solver where it has said it."""
+        """Return the cost after a turn, without waiting for the solver if it is already known."""
         if played.board_after == played.board:
             return before.cost
         if before.action_costs is not None and played.action in before.action_costs:
@@ -245,14 +241,14 @@ class Session:
         return (await self._analysis).cost
 
     async def _end(self, reason: str) -> None:
-        """Show what was hidden, then say that it is over."""
+        """Show what was hidden, then end the game."""
         if self._is_hidden and reason not in (STOPPED, FAILED):
             boards = [*(played.board for played in self._played), self._board]
             analyses = await self._analyst.analyse(self.options.puzzle.game, boards)
             self._analysis.cancel()
             self._analysis = asyncio.ensure_future(_known(analyses[-1]))
             self.turns[:] = [
-                judged_turn(
+                scored_turn(
                     self._game,
                     number,
                     played,

@@ -1,4 +1,4 @@
-"""The games that are being played through this process, and those that ended lately."""
+"""The games that are being played through this process, and those that ended recently."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from serve.site.session import Session, SessionOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLimits:
-    """How many games are kept, and how long."""
+    """How many games are kept, and for how long."""
 
     max_playing: int = 128
     max_kept: int = 1024
-    """Games that are over are forgotten first, the longest unused before others."""
+    """Beyond this, ended games are forgotten, the longest unused first."""
     idle_s: float = 1800.0
-    """Forgotten so long after their last use."""
+    """Seconds after its last use when a game is forgotten."""
 
 
 class Sessions:
-    """Belongs to one event loop."""
+    """The games of one event loop."""
 
     def __init__(self, limits: SessionLimits, analyst: Analyst, agent: Agent | None) -> None:
         self._limits, self._analyst, self._agent = limits, analyst, agent
@@ -36,8 +36,8 @@ class Sessions:
         """Start a game and keep it.
 
         Raises:
-            ApiProblem: as many are being played as may be.
-            CastRayError: the board is decided already, or nobody can judge it.
+            ApiProblem: the limit of games is reached.
+            CastRayError: the board is decided already, or cannot be analysed.
         """
         self._forget_old()
         if sum(not session.is_over for session in self._sessions.values()) >= (
@@ -46,8 +46,8 @@ class Sessions:
             raise ApiProblem(
                 429,
                 "too_many_episodes",
-                f"{self._limits.max_playing} games are being played already; end one, or try "
-                "again in a few seconds",
+                f"{self._limits.max_playing} games are being played; end one, or try again "
+                "in a few seconds",
                 retry_after_s=5,
             )
         session = Session(options, self._analyst)
@@ -56,10 +56,10 @@ class Sessions:
         return session
 
     async def move(self, options: SessionOptions) -> Session:
-        """Play a game that is not kept to its end and return it.
+        """Play a game to its end and return it, without keeping it.
 
         Raises:
-            CastRayError: why there is none.
+            CastRayError: the game failed.
         """
         session = Session(options, self._analyst)
         session.start(self._agent)
@@ -70,7 +70,7 @@ class Sessions:
         return session
 
     def get(self, session_id: str) -> Session:
-        """Return a game that is kept.
+        """Return a kept game.
 
         Raises:
             ApiProblem: there is none of this id.

@@ -1,4 +1,4 @@
-"""Turns as the service shows them: a played turn beside what the solver knows of its boards."""
+"""Turns as the service shows them: what was played, and what the solver knows of its boards."""
 
 from __future__ import annotations
 
@@ -8,36 +8,30 @@ from typing import Any
 
 from cast_ray.games import get_game
 from cast_ray.games.analysis import Analysis, visible_board
+from cast_ray.games.costs import json_cost
 from cast_ray.games.game import Game
-from cast_ray.games.turn_quality import reveal_risk
 from cast_ray.rollout.episode import PlayedTurn
 from serve.site import schemas
 
 _KEPT_BOARDS = 2048
-HIDDEN_FROM_PLAYERS = frozenset({"minesweeper"})
-"""Games whose costs are those of a board that no player sees: told when the game is over."""
 
 
 def shown_cost(cost: float | None) -> schemas.Cost:
-    """Return a cost as it is written: a number, ``dead``, ``unknown``; None = not told."""
-    if cost is None:
-        return None
-    if math.isnan(cost):
-        return "unknown"
-    return "dead" if math.isinf(cost) else int(cost)
+    """Return a cost as it is written: a number, ``dead``, ``unknown``; None = withheld."""
+    return None if cost is None else json_cost(cost)
 
 
 def shown_analysis(analysis: Analysis) -> schemas.Analysis:
     """Return an analysis as it is written."""
     costs, line = analysis.action_costs, analysis.line
-    mines = analysis.mine_probabilities
+    risks = analysis.cell_risks
     return schemas.Analysis(
         cost=shown_cost(analysis.cost),
         best=analysis.best,
         q=None if costs is None else {name: shown_cost(cost) for name, cost in costs.items()},
         line=None if line is None else list(line),
         teacher=None if analysis.teacher is None else dict(analysis.teacher),
-        mines=None if mines is None else [list(row) for row in mines],
+        mines=None if risks is None else [list(row) for row in risks],
     )
 
 
@@ -57,7 +51,7 @@ def _shown_board(name: str, text: str, is_over: bool) -> schemas.Board:
     )
 
 
-def judged_turn(
+def scored_turn(
     game: Game[Any],
     number: int,
     played: PlayedTurn,
@@ -73,7 +67,7 @@ def judged_turn(
         number: of the turn, from 0.
         played: what happened.
         before: of ``played.board``.
-        cost_after: of ``played.board_after``; None = not told.
+        cost_after: of ``played.board_after``; None = withheld.
         is_over: whether what was hidden may be shown.
     """
     return schemas.Turn(
@@ -87,8 +81,8 @@ def judged_turn(
         cost_before=shown_cost(before.cost),
         cost_after=shown_cost(cost_after),
         analysis=shown_analysis(before),
-        regret=None if game.name in HIDDEN_FROM_PLAYERS else regret(before, played.action),
-        excess_risk=excess_risk(before, played.action),
+        regret=None if game.has_hidden_state else regret(before, played.action),
+        excess_risk=excess_risk(game, before, played.action),
         num_tokens=played.num_tokens or None,
         seconds=round(played.seconds, 4),
     )
@@ -107,8 +101,8 @@ def regret(before: Analysis, action: str) -> int | None:
     return int(cost - min(finite))
 
 
-def excess_risk(before: Analysis, action: str) -> float | None:
-    """Return how much likelier a mine was in the revealed cell than in the safest one."""
-    mines = before.mine_probabilities
-    risk = None if mines is None else reveal_risk(mines, action)
+def excess_risk(game: Game[Any], before: Analysis, action: str) -> float | None:
+    """Return how much likelier an action was to lose than the safest; None if it risked none."""
+    risks = before.cell_risks
+    risk = None if risks is None else game.risk_of(risks, action)
     return None if risk is None else risk.excess

@@ -1,7 +1,7 @@
 /** Minesweeper's cells: closed, open with their counts, flags, the mine that was hit, the others at the end. */
 
 import { refill, s } from "./dom.js";
-import { CELL } from "./geometry.js";
+import { CELL, badge, cellOf, chip } from "./geometry.js";
 
 const MARGIN = 24;
 
@@ -67,4 +67,34 @@ function flag() {
 
 function mine(name) {
   return s("g", { class: name }, s("path", { d: "M24 10v28M10 24h28M14 14l20 20M34 14L14 34" }), s("circle", { cx: 24, cy: 24, r: 9 }), s("circle", { class: "glint", cx: 21, cy: 21, r: 2.5 }));
+}
+
+/** Draw the value of a reveal: the cost after it, in its cell. */
+export function revealValue(rows, move) {
+  const cell = cellOf(move.action);
+  return cell && move.action.startsWith("reveal") ? chip(CELL * (cell[1] + 0.5), CELL * (cell[0] + 0.3), move, 10) : null;
+}
+
+/** Mark the cell that was opened or flagged; null for another action. */
+export function cellMark(rows, action) {
+  const cell = cellOf(action);
+  return cell && s("rect", { class: "chosen-mark", x: CELL * cell[1] + 2, y: CELL * cell[0] + 2, width: CELL - 4, height: CELL - 4, rx: 6 });
+}
+
+/** Number the cells that a line opens. */
+export function revealLine(rows, line) {
+  return line.map((action, index) => {
+    const cell = cellOf(action);
+    return cell && badge(CELL * (cell[1] + 0.8), CELL * (cell[0] + 0.22), index + 1);
+  });
+}
+
+/** Return what the solver is asked about a board; null while its mines are hidden. */
+export function minefieldOf({ rows, mines }) {
+  if (!mines) return null;
+  const marked = (isMarked) => rows.map((line) => [...line].map((symbol) => (isMarked(symbol) ? "1" : "0")).join(""));
+  return {
+    mines, rows: rows.length, cols: rows[0].length,
+    revealed: marked((symbol) => !".F".includes(symbol)), flags: marked((symbol) => symbol === "F"),
+  };
 }

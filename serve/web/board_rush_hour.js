@@ -1,7 +1,7 @@
 /** Rush Hour's pieces: vehicles over their cells, walls, the exit. */
 
 import { refill, s } from "./dom.js";
-import { CELL, SIDE, vehiclesOf } from "./geometry.js";
+import { CELL, SIDE, arrow, badge, chip, slideOf, vehiclesOf } from "./geometry.js";
 
 const EXIT_ROW = 2;
 const NUM_PAINTS = 8;
@@ -100,4 +100,52 @@ function vehicle({ letter, length, isVertical }) {
       s("path", { class: "lamp", d: `M${long - 7.5} 11v6M${long - 7.5} ${CELL - 17}v6` })),
     s("text", { class: "plate", x: isVertical ? CELL / 2 : long * 0.47, y: isVertical ? long * 0.47 : CELL / 2, dy: "0.35em" }, letter),
   );
+}
+
+const MOST_SLIDES = 12;
+
+/** Draw the value of a slide: the cost after it, where the vehicle's front comes to stand. */
+export function slideValue(rows, move) {
+  const { letter, sign, count } = slideOf(move.action);
+  const { row, col, length, isVertical } = vehiclesOf(rows).find((vehicle) => vehicle.letter === letter);
+  const front = (sign > 0 ? length - 1 : 0) + sign * count;
+  // Kept to the side from which the vehicle comes: four vehicles can aim at one cell.
+  const [along, across] = [front + 0.5 - 0.3 * sign, 0.5];
+  const [x, y] = isVertical ? [col + across, row + along] : [col + along, row + across];
+  const back = isVertical ? [0, -sign * 0.26] : [-sign * 0.26, 0];
+  const [cx, cy] = [CELL * x, CELL * y];
+  const tail = [cx + 0.8 * CELL * back[0], cy + 0.8 * CELL * back[1]];
+  return [count === 1 ? s("path", { class: `way ${move.grade}`, d: `M${tail}L${cx} ${cy}` }) : null, chip(cx, cy, move, 9.5)];
+}
+
+/** Mark where a slide put its vehicle; null for another action. */
+export function slideMark(rows, action) {
+  const slide = slideOf(action);
+  const vehicle = slide && vehiclesOf(rows).find(({ letter }) => letter === slide.letter);
+  if (!vehicle) return null;
+  const { row, col, length, isVertical } = vehicle;
+  const shift = slide.sign * slide.count;
+  const [r, c] = isVertical ? [row + shift, col] : [row, col + shift];
+  const [width, height] = isVertical ? [1, length] : [length, 1];
+  return s("rect", { class: "chosen-mark", x: CELL * c + 4, y: CELL * r + 4, width: CELL * width - 8, height: CELL * height - 8, rx: 11 });
+}
+
+/** Draw the first slides of a line, numbered. */
+export function slideLine(rows, line) {
+  const vehicles = new Map(vehiclesOf(rows).map((vehicle) => [vehicle.letter, { ...vehicle }]));
+  const used = new Map(); // place of a badge -> how many are there
+  return line.slice(0, MOST_SLIDES).map((action, index) => {
+    const { letter, sign, count } = slideOf(action);
+    const vehicle = vehicles.get(letter);
+    const center = () => [CELL * (vehicle.col + (vehicle.isVertical ? 0.5 : vehicle.length / 2)), CELL * (vehicle.row + (vehicle.isVertical ? vehicle.length / 2 : 0.5))];
+    const from = center();
+    if (vehicle.isVertical) vehicle.row += sign * count;
+    else vehicle.col += sign * count;
+    const to = center();
+    const number = used.get(String(from)) ?? 0;
+    used.set(String(from), number + 1);
+    const lane = (number ? -1 : 1) * 12;
+    const shifted = ([x, y]) => (vehicle.isVertical ? [x + lane, y] : [x, y + lane]);
+    return [arrow(shifted(from), shifted(to), index ? "head" : "head first"), badge(...shifted(from), index + 1)];
+  });
 }

@@ -1,7 +1,7 @@
 /** Sokoban's pieces: walls, floor, targets, boxes, the player. */
 
 import { refill, s } from "./dom.js";
-import { CELL } from "./geometry.js";
+import { CELL, STEPS, arrow, chip, playerOf } from "./geometry.js";
 
 /** Draws the rows of a Sokoban board into `layer`. Boxes have identity, so that a push can be seen. */
 export class SokobanPieces {
@@ -132,4 +132,42 @@ function player() {
     s("circle", { class: "eye", cx: 19.5, cy: 18, r: 2 }),
     s("circle", { class: "eye", cx: 28.5, cy: 18, r: 2 }),
   );
+}
+
+/** Units by which a step keeps to the right of its way, so that going there and back are two lines. */
+const LANE = 6;
+
+/** Draw the value of a step: an arrow to the cell, and the cost after it. */
+export function stepValue(rows, move) {
+  const [row, col] = playerOf(rows);
+  const [down, right] = STEPS[move.action];
+  const [x, y] = [CELL * (col + 0.5), CELL * (row + 0.5)];
+  const at = (far) => [x + CELL * far * right, y + CELL * far * down];
+  return [arrow(at(0.34), at(0.68), move.grade), chip(...at(1), move)];
+}
+
+/** Mark the cell that a step went to; null for another action. */
+export function stepMark(rows, action) {
+  const step = STEPS[action];
+  if (!step) return null;
+  const [row, col] = playerOf(rows);
+  return s("rect", { class: "chosen-mark", x: CELL * (col + step[1]) + 3, y: CELL * (row + step[0]) + 3, width: CELL - 6, height: CELL - 6, rx: 8 });
+}
+
+/** Draw the way that a line of steps walks. */
+export function stepLine(rows, line) {
+  let [row, col] = playerOf(rows);
+  const points = [];
+  for (const action of line) {
+    const [down, right] = STEPS[action];
+    const [x, y] = [CELL * (col + 0.5) - LANE * down, CELL * (row + 0.5) + LANE * right];
+    points.push([[x, y], [x + CELL * right, y + CELL * down]]);
+    [row, col] = [row + down, col + right];
+  }
+  const way = points.map(([from, to], index) => `${index ? "L" : "M"}${from}L${to}`).join("");
+  const heads = points.map(([from, to], index) => {
+    const middle = [(from[0] + 2 * to[0]) / 3, (from[1] + 2 * to[1]) / 3];
+    return arrow(from, middle, index ? "head" : "head first");
+  });
+  return [s("path", { class: "line-way", d: way }), heads, s("circle", { class: "line-end", cx: points.at(-1)[1][0], cy: points.at(-1)[1][1], r: 4.5 })];
 }

@@ -1,16 +1,13 @@
-/** A board as a picture: one renderer a game, text for a game that has none. */
+/** A board as a picture: one renderer per game, text for a game that has none. */
 
 import { freshId, h, s } from "./dom.js";
-import { MinesweeperPieces } from "./board_minesweeper.js";
+import { factsOf } from "./games.js";
 import { CELL } from "./geometry.js";
-import { RushHourPieces } from "./board_rush_hour.js";
-import { SokobanPieces } from "./board_sokoban.js";
-
-const PIECES = { sokoban: SokobanPieces, rush_hour: RushHourPieces, minesweeper: MinesweeperPieces };
 
 /** Return a board to look at, of `PictureBoard` or `TextBoard`; both have `element` and `update`. */
 export function createBoard(game) {
-  return PIECES[game] ? new PictureBoard(game, new PIECES[game]()) : new TextBoard(game);
+  const { Pieces } = factsOf(game);
+  return Pieces ? new PictureBoard(game, new Pieces()) : new TextBoard(game);
 }
 
 /** A drawn board. What stays on the board between two updates moves to its new place. */

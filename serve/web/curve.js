@@ -1,7 +1,8 @@
 /** The cost-to-go along an episode, as a curve under its board. */
 
 import { freshId, h, refill, s } from "./dom.js";
-import { costText, wordsOf } from "./wording.js";
+import { factsOf } from "./games.js";
+import { costText } from "./wording.js";
 
 const HEIGHT = 128;
 const LEFT = 34;
@@ -15,7 +16,7 @@ const LABEL = 90;
 export class CostCurve {
   constructor(game, onSeek) {
     this.game = game;
-    this.words = wordsOf(game);
+    this.words = factsOf(game);
     this.onSeek = onSeek;
     this.title = s("title", { id: freshId("curve") });
     this.marks = s("g");

@@ -59,3 +59,18 @@ export function arrow([x0, y0], [x1, y1], name) {
   const wing = (side) => `${x1 - 7 * ux - side * 6 * uy} ${y1 - 7 * uy + side * 6 * ux}`;
   return s("path", { class: `arrow ${name}`, d: `M${x0} ${y0}L${x1} ${y1}M${wing(1)}L${x1} ${y1}L${wing(-1)}` });
 }
+
+/** Return a disc with the cost after a move; its shape says what its colour says. */
+export function chip(x, y, move, r = 12.5) {
+  const text = { dead: "✕", unknown: "?" }[move.grade] ?? String(move.cost);
+  const ring = move.grade === "best" ? s("circle", { class: "ring", cx: x, cy: y, r: r + 3 }) : null;
+  const disc = move.grade === "dead"
+    ? s("rect", { x: x - r, y: y - r, width: 2 * r, height: 2 * r, rx: 4 })
+    : s("circle", { cx: x, cy: y, r });
+  return s("g", { class: `chip ${move.grade}` }, ring, disc, s("text", { x, y, dy: "0.35em", class: r < 12 ? "small" : "" }, text));
+}
+
+/** Return a numbered disc: the place of an action in a line. */
+export function badge(x, y, number) {
+  return s("g", { class: "badge" }, s("circle", { cx: x, cy: y, r: 8.5 }), s("text", { x, y, dy: "0.35em" }, String(number)));
+}

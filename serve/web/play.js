@@ -4,7 +4,8 @@ import { getJson, postJson } from "./api.js";
 import { h, recalled, refill, remember } from "./dom.js";
 import { createBoard } from "./board_svg.js";
 import { choice, clearErrors, field, showError } from "./forms.js";
-import { costText, wordsOf } from "./wording.js";
+import { factsOf } from "./games.js";
+import { costText } from "./wording.js";
 
 /** Boards that "New board" draws from: numbers that people can read out. */
 const MOST_SEEDS = 100_000;
@@ -73,8 +74,7 @@ class Setup {
 
   boardField() {
     this.boardInput = h("textarea", { name: "board", rows: 7, spellcheck: "false", autocomplete: "off", oninput: () => this.pasted() });
-    const hint = { sokoban: "# wall, _ floor, O target, X box, * box on target, P you, S you on a target", rush_hour: ". empty, x wall, A the red car, B to Z vehicles; six lines of six", minesweeper: ". closed, + closed with a mine, 0 to 8 open; F, f flags" }[this.game.name];
-    return h("details", { class: "fold" }, h("summary", {}, "Paste a board instead"), field("board", "Board, one line a row", this.boardInput, hint));
+    return h("details", { class: "fold" }, h("summary", {}, "Paste a board instead"), field("board", "Board, one line a row", this.boardInput, factsOf(this.game.name).hint));
   }
 
   agentFields(about) {
@@ -143,8 +143,8 @@ class Setup {
   showBoard(board, analysis) {
     const picture = createBoard(this.game.name);
     picture.update(board);
-    const { letter, meaning } = wordsOf(this.game.name);
-    const isKnown = analysis && analysis.cost !== null && analysis.cost !== undefined && this.game.name !== "minesweeper";
+    const { letter, meaning, hides } = factsOf(this.game.name);
+    const isKnown = analysis && analysis.cost !== null && analysis.cost !== undefined && !hides;
     refill(this.preview, h("div", { class: "board-frame" }, picture.element),
       isKnown ? h("p", { class: "soft" }, h("b", {}, `${letter} = ${costText(analysis.cost, this.game.name)}`), ` — ${meaning}`) : null);
   }

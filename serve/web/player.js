@@ -8,7 +8,8 @@ import { drawOverlay, overlaySwitches } from "./overlay.js";
 import { optimalLine } from "./optimal_line.js";
 import { TurnList } from "./turn_list.js";
 import { turnPanel } from "./turn_panel.js";
-import { costText, endWords, turnGrade, wordsOf } from "./wording.js";
+import { factsOf } from "./games.js";
+import { costText, endWords, turnGrade } from "./wording.js";
 
 /** Milliseconds between two turns, and what that is called. */
 const SPEEDS = { 1600: "½×", 800: "1×", 400: "2×", 160: "5×" };
@@ -92,7 +93,7 @@ export class Player {
 
   sentence(turn, number) {
     const { label } = turnGrade(turn, this.episode.game);
-    const { letter } = wordsOf(this.episode.game);
+    const { letter } = factsOf(this.episode.game);
     const cost = turn.cost_after === null ? "" : ` ${letter} is now ${costText(turn.cost_after, this.episode.game)}.`;
     const isTold = !this.isPlaying() || this.switches.kinds.size > 0;
     return `Turn ${number}: ${turn.action || "no action"}.${turn.feedback ? ` ${turn.feedback}` : ""}${isTold ? `${label ? ` ${label}.` : ""}${cost}` : ""}`;

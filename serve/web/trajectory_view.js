@@ -4,7 +4,8 @@ import { getJson } from "./api.js";
 import { h, refill } from "./dom.js";
 import { Player } from "./player.js";
 import { runTitle } from "./runs.js";
-import { endWords, wordsOf } from "./wording.js";
+import { factsOf } from "./games.js";
+import { endWords } from "./wording.js";
 
 /** Show a trajectory in `place`; the turn that is looked at stands in the address. */
 export async function showTrajectory(place, { run, step, group, episode, query }) {
@@ -35,7 +36,7 @@ function advantageTable({ turns, game }) {
   const number = (value) => (typeof value === "number" ? h("td", { class: value < 0 ? "minus" : null }, value.toFixed(3).replace("-", "−")) : h("td", {}, "–"));
   return h("details", { class: "fold card" }, h("summary", {}, "Advantages of all turns"),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Advantages of all turns" }, h("table", { class: "numbers" },
-      h("thead", {}, h("tr", {}, ["Turn", "Action", `${wordsOf(game).letter} before`, ...names].map((name) => h("th", { scope: "col" }, name)))),
+      h("thead", {}, h("tr", {}, ["Turn", "Action", `${factsOf(game).letter} before`, ...names].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, turns.map((turn, index) => h("tr", {},
         h("th", { scope: "row" }, String(index + 1)), h("td", {}, turn.action || "–"), h("td", {}, String(turn.cost_before ?? "–")),
         names.map((name) => number(turn.advantages?.[name]))))))));

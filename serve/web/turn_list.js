@@ -1,7 +1,8 @@
 /** The turns of an episode as a list: one button a turn, coloured and named by its regret. */
 
 import { h, refill } from "./dom.js";
-import { shortCost, turnGrade, wordsOf } from "./wording.js";
+import { factsOf } from "./games.js";
+import { shortCost, turnGrade } from "./wording.js";
 
 /** A list that marks where the player stands; `onSeek(position)` when a turn is chosen. */
 export class TurnList {
@@ -20,7 +21,7 @@ export class TurnList {
 
   button(turn, index, game) {
     const { grade, label } = turnGrade(turn, game);
-    const cost = turn.cost_after === null ? "" : `${wordsOf(game).letter} ${shortCost(turn.cost_after, game)}`;
+    const cost = turn.cost_after === null ? "" : `${factsOf(game).letter} ${shortCost(turn.cost_after, game)}`;
     return h("button", { type: "button", class: `turn ${grade}`, onclick: () => this.onSeek(index) },
       h("span", { class: "number" }, String(index + 1)),
       h("span", { class: "action" }, turn.action || "—"),

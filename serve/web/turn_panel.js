@@ -2,7 +2,8 @@
 
 import { h } from "./dom.js";
 import { answerElement } from "./answer.js";
-import { costText, costWords, effectWords, endWords, figure, gradedMoves, percent, turnGrade, wordsOf } from "./wording.js";
+import { factsOf } from "./games.js";
+import { costText, costWords, effectWords, endWords, figure, gradedMoves, percent, turnGrade } from "./wording.js";
 
 const ADVANTAGES = {
   shifted: "shifted", solver: "solver", outcome: "outcome", step: "step", turn: "turn (what the tokens get)",
@@ -35,7 +36,7 @@ function playedTurn(episode, turn) {
 }
 
 function changeText(turn, game) {
-  const { letter } = wordsOf(game);
+  const { letter } = factsOf(game);
   if (turn.cost_before === null && turn.cost_after === null) return effectWords(turn.effect) ? "" : "the board changed";
   return `${letter} ${costText(turn.cost_before, game)} → ${costText(turn.cost_after, game)}`;
 }
@@ -74,14 +75,14 @@ function movesIfAsked(episode, analysis, chosen) {
 
 function costAtStart(episode) {
   const cost = episode.turns[0]?.cost_before;
-  return typeof cost === "number" ? `; ${wordsOf(episode.game).letter} was ${costWords(cost, episode.game)} at the start` : "";
+  return typeof cost === "number" ? `; ${factsOf(episode.game).letter} was ${costWords(cost, episode.game)} at the start` : "";
 }
 
 /** Return the values of all moves as a table: what the overlay draws, for everybody. */
 export function movesTable(analysis, game, chosen) {
   const moves = gradedMoves(analysis, game);
   if (!moves.length) return null;
-  const { letter } = wordsOf(game);
+  const { letter } = factsOf(game);
   const teacher = analysis.teacher;
   const row = ({ action, cost, grade, label }) =>
     h("tr", { class: action === chosen ? "is-chosen" : null },

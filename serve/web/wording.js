@@ -1,21 +1,6 @@
-/** What costs, turns and ends are called: the words in which the games differ stand here alone. */
+/** What costs, turns and ends are called. */
 
-const DEFAULT_WORDS = {
-  letter: "N", unit: "move", infinite: "dead", short: "dead", lost: "Lost by the rules.",
-  meaning: "moves that the best player would still need",
-};
-const WORDS = {
-  rush_hour: { unit: "slide", meaning: "slides that the best player would still need" },
-  minesweeper: {
-    letter: "K", unit: "reveal", infinite: "solver loses", short: "loses", lost: "Lost: a mine was hit.",
-    meaning: "reveals that the solver, which never peeks, would still need on this board",
-  },
-};
-
-/** Return the words for a game; the default ones for a game that was added. */
-export function wordsOf(game) {
-  return { ...DEFAULT_WORDS, ...WORDS[game] };
-}
+import { factsOf } from "./games.js";
 
 const ENDS = {
   solved: "Solved.",
@@ -30,7 +15,7 @@ const ENDS = {
 /** Return the end of an episode in words. */
 export function endWords(episode) {
   if (episode.end_reason === "failed" && episode.error) return episode.error.message;
-  if (episode.end_reason === "lost") return wordsOf(episode.game).lost;
+  if (episode.end_reason === "lost") return factsOf(episode.game).lost;
   return ENDS[episode.end_reason] ?? `Ended: ${episode.end_reason}.`;
 }
 
@@ -47,20 +32,20 @@ export function effectWords(effect) {
 
 /** Return a cost as short text: a number, the word for infinite, "unknown" or "hidden". */
 export function costText(cost, game) {
-  if (cost === "dead") return wordsOf(game).infinite;
+  if (cost === "dead") return factsOf(game).infinite;
   if (cost === "unknown") return "unknown";
   return cost === null || cost === undefined ? "hidden" : String(cost);
 }
 
 /** Return a cost as text for narrow places. */
 export function shortCost(cost, game) {
-  return cost === "dead" ? wordsOf(game).short : costText(cost, game);
+  return cost === "dead" ? factsOf(game).short : costText(cost, game);
 }
 
 /** Return a cost with its unit. */
 export function costWords(cost, game) {
   if (typeof cost !== "number") return costText(cost, game);
-  const unit = wordsOf(game).unit;
+  const unit = factsOf(game).unit;
   return `${cost} ${cost === 1 ? unit : `${unit}s`}`;
 }
 
@@ -87,11 +72,12 @@ export function turnGrade(turn, game) {
   const effect = effectWords(turn.effect);
   if (turn.effect === "invalid" || turn.effect === "truncated") return { grade: "invalid", label: effect, title: "no action was carried out" };
   if (effect) return { grade: "none", label: effect, title: "the board stayed as it was" };
-  if (game === "minesweeper" && turn.board_after.rows.join("").includes("*")) return { grade: "dead", label: "mine hit", title: "this reveal hit a mine" };
-  if (game !== "minesweeper" && turn.cost_after === "dead" && typeof turn.cost_before === "number") {
+  const { hides, loss } = factsOf(game);
+  if (loss && turn.board_after.rows.join("").includes(loss.symbol)) return { grade: "dead", label: loss.label, title: loss.title };
+  if (!hides && turn.cost_after === "dead" && typeof turn.cost_before === "number") {
     return { grade: "dead", label: "deadlock", title: "after this action no win is left" };
   }
-  if (typeof turn.regret === "number") return regretGrade(turn.regret, wordsOf(game).unit);
+  if (typeof turn.regret === "number") return regretGrade(turn.regret, factsOf(game).unit);
   if (typeof turn.excess_risk === "number") return riskGrade(turn.excess_risk);
   return { grade: "none", label: "", title: "without a value" };
 }
@@ -114,6 +100,6 @@ export function gradedMoves(analysis, game) {
   const least = known.length ? Math.min(...known) : null;
   return Object.entries(analysis.q).map(([action, cost]) => {
     if (typeof cost !== "number") return { action, cost, grade: cost === "dead" ? "dead" : "unknown", label: costText(cost, game) };
-    return { action, cost, ...regretGrade(cost - least, wordsOf(game).unit) };
+    return { action, cost, ...regretGrade(cost - least, factsOf(game).unit) };
   });
 }

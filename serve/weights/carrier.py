@@ -1,12 +1,12 @@
-"""Published weights between hosts: once to each host, however many engines are on it.
+"""Brings published weights to other hosts: once per host, however many engines are on it.
 
-The learner's host has a ``WeightSource``, an actor that hands out pieces of the files there. An
-engine asks its own ``WeightCarrier`` for a version: the first on a host takes a lock and pulls the
-pieces into this host's shared memory, the others find the file. Only a few pieces are in Ray's
-object store at a time. A file appears when its checksum is that of the manifest, never before.
+The learner's host has a ``WeightSource``, an actor that serves pieces of the files there. An engine
+asks its own ``WeightCarrier`` for a version: the first on a host takes a lock and pulls the pieces
+into the host's shared memory, the others find the file. Only a few pieces are in Ray's object store
+at a time. A file appears only once its checksum is that of the manifest.
 
-When the learner's host dies, the source goes with the weights: whoever starts the learner again
-starts a source beside it and publishes again.
+If the learner's host dies, the source dies with the weights: a restarted learner needs a new source
+on its host, and publishes again.
 """
 
 from __future__ import annotations
@@ -42,20 +42,19 @@ from cast_ray.weights.manifest import (
 )
 
 NAMESPACE = "cast_ray"
-"""Of the sources' names: engines are in Serve's namespace, the job in one of its own."""
+"""Of the sources: engines are in Serve's namespace, the job in its own."""
 PIECES_IN_FLIGHT = 3
-"""Asked for at the same time: what one transfer takes of the object store, in pieces of 64 MiB."""
+"""Requested at the same time: what one transfer takes of the object store, in 64 MiB pieces."""
 _MAX_RESTARTS = 20
 _LOCK = ".carrier.lock"
 _POLL_S = 0.02
 
 
 class WeightSource:
-    """Hands out what is published in a directory of its host."""
+    """Serves what is published in a directory of its host."""
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
-        self._num_pieces_sent = 0
 
     def latest(self) -> WeightManifest | None:
         """Return the newest manifest; None before anything is published."""
@@ -65,7 +64,7 @@ class WeightSource:
         """Return the bytes of one piece of a version, ``size`` of them unless it is the last.
 
         Raises:
-            WeightSyncError: the version is not here, or no longer.
+            WeightSyncError: the version is not here, or not any more.
         """
         path = self._directory / f"weights-{version}.safetensors"
         try:
@@ -75,13 +74,8 @@ class WeightSource:
                 f"the learner's host has no version {version} at {path} ({error.strerror}); "
                 f"publish it again"
             ) from error
-        self._num_pieces_sent += 1
         count = min(size, len(mapping) - begin)
         return np.frombuffer(mapping, dtype=np.uint8, offset=begin, count=count)
-
-    def num_pieces_sent(self) -> int:
-        """Return how many pieces were asked for since this process started."""
-        return self._num_pieces_sent
 
 
 def start_source(
@@ -89,13 +83,13 @@ def start_source(
 ) -> Any:
     """Start the source of a run on the learner's host; return its handle (Any: Ray's).
 
-    It comes back when it is killed, and ends with the process that started it.
+    It restarts when it is killed, and ends with the process that started it.
 
     Args:
-        name: what carriers look for; with the run's id in it.
+        name: by which carriers find it; contains the run's id.
         directory: where the learner publishes.
-        node_id: Ray's name of the learner's host.
-        kind: a test's own.
+        node_id: Ray's id of the learner's host.
+        kind: of source; tests have their own.
     """
     actor: Any = ray.remote(kind)
     return actor.options(
@@ -110,7 +104,7 @@ def start_source(
 
 
 def clear_hosts(directory: str, *, timeout_s: float) -> None:
-    """Delete a run's files on every host that is alive: when the run ends.
+    """Delete a run's files on every living host, at the end of the run.
 
     Raises:
         RemoteTimeout: a host did not answer; its files stay.
@@ -137,13 +131,13 @@ def _remove(directory: str) -> None:
 
 
 class WeightCarrier:
-    """Brings versions to this host; one for each engine, any number on a host."""
+    """Brings versions to this host; one per engine, any number on a host."""
 
     def __init__(self, source: str, *, directory: str, timeout_s: float) -> None:
-        """Look for the source only when something has to be brought.
+        """Prepare a carrier; the source is looked for when it is needed.
 
         Args:
-            source: name of the run's ``WeightSource``; empty where all is on one host.
+            source: name of the run's ``WeightSource``; empty if all is on one host.
             directory: of this host's files, the same path on every host.
             timeout_s: limit for one transfer.
         """
@@ -151,10 +145,10 @@ class WeightCarrier:
         self._directory = Path(directory)
 
     def current(self) -> WeightManifest | None:
-        """Return the newest version there is, brought to this host; None before the first.
+        """Return the newest version, brought to this host; None before the first.
 
         Raises:
-            WeightSyncError: it arrived damaged, or is gone.
+            WeightSyncError: it arrived damaged, or was deleted.
             RemoteTimeout: the source did not answer.
             EnvironmentSetupError: this host has no room for it.
         """
@@ -168,7 +162,7 @@ class WeightCarrier:
         return self.bring(newest)
 
     def place(self, manifest: WeightManifest) -> WeightManifest:
-        """Return the manifest that a version would have on this host, with a folder, unbrought.
+        """Return the manifest that a version has on this host, and make its folder; no transfer.
 
         Raises:
             EnvironmentSetupError: the folder cannot be made.
@@ -176,15 +170,15 @@ class WeightCarrier:
         return replace(manifest, path=str(make_private(self._directory) / Path(manifest.path).name))
 
     def bring(self, manifest: WeightManifest) -> WeightManifest:
-        """Return the manifest of a version on this host, after a transfer if it was not here.
+        """Return the manifest of a version on this host, transferring it if necessary.
 
         Raises:
-            WeightSyncError: it arrived damaged, or is gone.
+            WeightSyncError: it arrived damaged, or was deleted.
             RemoteTimeout: the source did not answer.
             EnvironmentSetupError: this host has no room for it.
         """
         if not self._source:
-            return manifest  # all is on one host: who reads the file finds what is wrong with it
+            return manifest  # all is on one host: the reader verifies the file
         local = replace(manifest, path=str(self._directory / Path(manifest.path).name))
         if _is_here(local):
             return local
@@ -198,8 +192,8 @@ class WeightCarrier:
         source = self._find_source()
         if source is None:
             raise RemoteTimeout(
-                f"version {local.version} is not in {self._directory} of this host, and there is "
-                f"no source {self._source!r} to bring it; publish it again"
+                f"version {local.version} is not in {self._directory} of this host, and no source "
+                f"{self._source!r} has it; publish it again"
             )
         path = Path(local.path)
         with written_aside(path) as aside:
@@ -218,7 +212,7 @@ class WeightCarrier:
     def _pieces(
         self, source: Any, manifest: WeightManifest, deadline: float
     ) -> Iterator[np.ndarray]:
-        """Yield the pieces in order, a few asked for ahead."""
+        """Yield the pieces in order, a few requested ahead."""
         asked: deque[ray.ObjectRef] = deque()
         size = manifest.piece_bytes
         for begin in range(0, manifest.num_bytes, size):
@@ -229,7 +223,7 @@ class WeightCarrier:
             yield self._get(asked.popleft(), deadline)
 
     def _find_source(self) -> Any:
-        """Return the source's handle (Any: Ray's); None where nobody has started one."""
+        """Return the source's handle (Any: Ray's); None if there is no source."""
         if not self._source:
             return None
         try:
@@ -255,7 +249,7 @@ class WeightCarrier:
 
 
 def _is_here(local: WeightManifest) -> bool:
-    """Whether this host has announced exactly this file."""
+    """Return whether this host has announced exactly this file."""
     path = Path(local.path)
     try:
         found = WeightManifest.from_json(path.with_suffix(".json").read_text())
@@ -266,7 +260,7 @@ def _is_here(local: WeightManifest) -> bool:
 
 @contextmanager
 def _locked(path: Path, deadline: float) -> Iterator[None]:
-    """Hold a lock among the processes of this host; it ends with the process that holds it."""
+    """Hold a lock among this host's processes; it ends with the process that holds it."""
     with refusals_named(path):
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -277,7 +271,7 @@ def _locked(path: Path, deadline: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RemoteTimeout(
-                        f"another engine of this host holds {path} and brings no weights"
+                        f"another engine of this host holds {path} and did not finish its transfer"
                     ) from None
                 time.sleep(_POLL_S)
         yield

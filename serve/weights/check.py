@@ -1,25 +1,18 @@
-"""Does every layer of a running engine compute with the weights that were sent?
+"""Checks that every layer of a running engine computes with the weights that were sent.
 
 A layer's parameters prove nothing: on CPU the engine computes with a packed copy that no attribute
-shows, and packed layers keep an empty parameter. So each layer is *used*, through the call that the
+exposes, and packed layers keep an empty parameter. So each layer is *used*, by the call that the
 model makes, on a fixed random input of two kinds of rows:
 
 * one-hot rows with a random sign. The product is one column of the weight, exactly, in any order
-  of summation and any dtype: it must be equal bit for bit, and one changed weight shows.
-* dense normal rows, which use the layer the way a forward pass does. They agree to rounding.
+  of summation and any dtype: it must be equal bit for bit, so one changed weight shows.
+* dense normal rows, which use the layer as a forward pass does. They agree up to rounding.
 
-No rank asks another: what a layer of this rank computes before results are gathered is compared
-with the share of the tensor that belongs here (``weight_shard``).
+With tensor parallelism, what a layer of this rank computes before results are gathered is compared
+with the rank's share of the tensor (``shares_of_linear``, ``share_of_vocabulary``: a rule of vLLM's
+layers). No rank asks another: one that failed would leave the others waiting in a collective.
 
 Shapes: ``R`` probe rows, ``K`` inputs and ``N`` outputs of a layer.
-
-Which part of a sent tensor one rank of a tensor-parallel engine holds.
-
-A rule of vLLM's own layers, said once here so that the check (``weight_check``) compares a rank's
-layer with its own share and needs no word from another rank: a rank that failed would otherwise
-leave the others waiting in a collective.
-
-Shapes: ``K`` inputs and ``N`` outputs of a whole layer.
 """
 
 from __future__ import annotations
@@ -43,23 +36,34 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 
 from cast_ray.errors import WeightSyncError
 
+MAX_ONE_HOT_ROWS = 512
+"""A layer with more inputs is probed at this many, always the same ones. All outputs are covered
+either way, so a stale layer shows; a single changed weight may be missed."""
+NUM_DENSE_ROWS = 8
+
+ALLOWED_RELATIVE_ERROR = {torch.float32: 2e-6, torch.bfloat16: 1e-3, torch.float16: 1.5e-4}
+"""Largest RMS error of the dense rows over the RMS of the product, by the dtype of the product.
+At least four times the largest healthy value seen on CPU (4e-7, 2.4e-4, 1e-5 in this order): in a
+layer with few outputs, one large output rounded differently weighs more. In bfloat16 an update at
+learning rate 1e-5 stays below it; the one-hot rows detect every weight whose bits changed."""
+
 
 def shares_of_linear(layer: LinearBase, name: str, sent: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return what the layer of this rank holds of each projection that is merged into it.
+    """Return this rank's share of each projection that is merged into a layer.
 
     Args:
         layer: on this rank.
         name: of the layer, for the error.
-        sent: ``[N, K]`` weights, or ``[N]`` biases, whole, in the order of merging.
+        sent: the complete ``[N, K]`` weights or ``[N]`` biases, in the order of merging.
 
     Raises:
-        WeightSyncError: the projections are merged in the file already and this rank holds only a
-            part of each.
+        WeightSyncError: the projections are merged in the file, and this rank holds only a part of
+            each.
     """
     if layer.tp_size == 1 or not isinstance(layer, (ColumnParallelLinear, RowParallelLinear)):
         return sent
     if isinstance(layer, RowParallelLinear):
-        # Inputs are divided; the bias is not.
+        # Inputs are split; the bias is not.
         return [
             part if part.dim() == 1 else part.chunk(layer.tp_size, dim=1)[layer.tp_rank]
             for part in sent
@@ -71,7 +75,7 @@ def shares_of_linear(layer: LinearBase, name: str, sent: list[torch.Tensor]) -> 
             f"be compared; set engine.tensor_parallel_size=1"
         )
     if isinstance(layer, QKVParallelLinear):
-        # Fewer heads of keys and values than ranks: neighbours hold the same one.
+        # With fewer key and value heads than ranks, neighbouring ranks hold the same head.
         replicas = (1, layer.num_kv_head_replicas, layer.num_kv_head_replicas)
     else:
         replicas = (1,) * len(sent)
@@ -82,26 +86,14 @@ def shares_of_linear(layer: LinearBase, name: str, sent: list[torch.Tensor]) -> 
 
 
 def share_of_vocabulary(layer: VocabParallelEmbedding, sent: torch.Tensor) -> torch.Tensor:
-    """Return the rows ``[V, K]`` of the embedding or head that this rank holds, without padding."""
+    """Return the rows ``[V, K]`` of the embedding or head on this rank, without padding."""
     indices = layer.shard_indices
     return sent[indices.org_vocab_start_index : indices.org_vocab_end_index]
 
 
-MAX_ONE_HOT_ROWS = 512
-"""A layer with more inputs is probed at so many of them, the same ones each time. All outputs are
-covered either way, so a layer left behind shows; one single weight may then be missed."""
-NUM_DENSE_ROWS = 8
-
-ALLOWED_RELATIVE_ERROR = {torch.float32: 2e-6, torch.bfloat16: 1e-3, torch.float16: 1.5e-4}
-"""Largest RMS error of the dense rows over the RMS of the product, by the dtype of the product.
-At least four times the largest healthy value seen on CPU (4e-7, 2.4e-4, 1e-5 in this order): in a
-layer of few outputs, one large one that is rounded the other way weighs more. In bfloat16 an update
-at learning rate 1e-5 hides below it; the one-hot rows see every weight whose bits changed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCheck:
-    """How far the engine's use of one tensor is from the tensor that was sent."""
+    """How far one tensor in use is from the tensor that was sent."""
 
     name: str
     """As in the weights file."""
@@ -115,7 +107,7 @@ class LayerCheck:
 
     @property
     def severity(self) -> tuple[bool, float]:
-        """Orders checks: wrong ones above right ones, then by error."""
+        """The sort key of checks: wrong ones above right ones, then by error."""
         return not self.is_right, self.relative_error
 
 
@@ -124,12 +116,11 @@ def check_layers(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) ->
     """Compare every layer of a vLLM model with the tensors that were sent.
 
     Args:
-        model: a model of vLLM's on one worker, weights loaded.
-        tensors: the complete weights, named as in the Hugging Face checkpoint; with tensor
-            parallelism each rank compares the share that it holds.
+        model: vLLM's model on one worker, with its weights loaded.
+        tensors: the complete weights, named as in the Hugging Face checkpoint.
 
     Returns:
-        One entry for each tensor and use: a tied embedding is checked as embedding and as head.
+        One entry per tensor and use: a tied embedding is checked as embedding and as head.
 
     Raises:
         WeightSyncError: a layer has no tensor in the file, or a tensor no layer.
@@ -175,19 +166,19 @@ def _check_module(
 
 
 def _check_linear(
-    model: Any,  # Any: what vLLM's models have beside a module's methods
+    model: Any,  # Any: vLLM's models add attributes to a module's
     name: str,
     layer: LinearBase,
     tensors: Mapping[str, torch.Tensor],
 ) -> Iterator[tuple[LayerCheck, str]]:
-    """Check a linear layer, one by one the projections that the engine has merged into it."""
+    """Check a linear layer, each projection that the engine has merged into it separately."""
     prefix, _, leaf = name.rpartition(".")
     parts = [f"{prefix}.{part}" for part in model.packed_modules_mapping.get(leaf, [leaf])]
     whole = [_find(tensors, f"{part}.weight").to(layer.params_dtype) for part in parts]
     sent = shares_of_linear(layer, name, whole)
     probe = _probe(sent[0].shape[1])
-    # The call that the layer's own forward makes. The bias is compared apart: added to a product,
-    # it would round the exact rows.
+    # The call that the layer's own forward makes. The bias is compared separately: added to a
+    # product, it would round the exact rows.
     output = layer.quant_method.apply(layer, probe.rows.to(sent[0]), None)
     pieces = output.split([len(weight) for weight in sent], dim=1)
     for part, weight, piece in zip(parts, sent, pieces, strict=True):
@@ -225,14 +216,14 @@ def _probe(size: int) -> _Probe:
 def _check_product(
     name: str, probe: _Probe, output: torch.Tensor, weight: torch.Tensor
 ) -> LayerCheck:
-    """Judge the output ``[R, N]`` of a layer that should hold ``weight`` ``[N, K]``."""
+    """Check the output ``[R, N]`` of a layer that should hold ``weight`` ``[N, K]``."""
     exact, dense = output.split([len(probe.inputs), NUM_DENSE_ROWS])
     columns = (probe.signs.to(weight) * weight[:, probe.inputs].T).to(exact)
     if not torch.equal(exact, columns):
         return LayerCheck(
             name=name, relative_error=_relative_error(exact, columns), allowed_error=0.0
         )
-    # Rounded as the engine rounds; the order of summation is what may differ.
+    # Rounded as the engine rounds; only the order of summation may differ.
     exact_enough = torch.float64 if weight.dtype == torch.float32 else torch.float32
     rows = probe.rows[-NUM_DENSE_ROWS:].to(weight).to(exact_enough)
     product = rows @ weight.to(exact_enough).T

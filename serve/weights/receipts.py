@@ -1,9 +1,8 @@
-"""The receipts of an update: how the workers of an engine tell what became of it.
+"""Receipts of weight updates, and an engine's place in a broadcast; importable without vLLM.
 
-Small JSON files, one of each rank, because vLLM's interface carries neither results nor exception
-types. A rank without a receipt has not taken part, and the update has failed.
-
-How a version comes to one engine where the learner broadcasts it; importable without vLLM.
+Each worker of an engine reports an update's outcome in a small JSON file, because vLLM's interface
+carries neither results nor exception types. A rank without a receipt has not taken part, and the
+update has failed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from serve.messages import WeightReceipt
 
 
 def write_receipt(receipt: WeightReceipt, path: str | Path, *, rank: int) -> None:
-    """Write the receipt of one rank; it appears whole."""
+    """Write the receipt of one rank, atomically."""
     place = _place(path, rank)
     aside = place.with_name(f"{place.name}.partial")
     aside.write_text(json.dumps(asdict(receipt)))
@@ -29,11 +28,11 @@ def write_receipt(receipt: WeightReceipt, path: str | Path, *, rank: int) -> Non
 
 
 def collect_receipts(path: str | Path, *, num_ranks: int, version: int) -> WeightReceipt:
-    """Read and delete the receipts of all ranks; return the worst of everything.
+    """Read and delete the receipts of all ranks; return the worst of each value.
 
-    Its ``error`` is that of the first rank in the order of numbers that has one, before those that
-    only tell that a broadcast broke off. A rank whose receipt is missing, or of another version,
-    counts as changed: nobody knows what it holds.
+    Its ``error`` is that of the lowest rank that has one; errors that only report an interrupted
+    broadcast come last. A rank whose receipt is missing, or of another version, counts as changed:
+    what it holds is unknown.
     """
     receipts = [_read(_place(path, rank), rank, version) for rank in range(num_ranks)]
     worst = max(receipts, key=_severity)
@@ -50,7 +49,7 @@ def collect_receipts(path: str | Path, *, num_ranks: int, version: int) -> Weigh
 
 
 def discard_receipts(path: Path) -> None:
-    """Delete what receipts are left there after an update that was given up."""
+    """Delete the receipts that an abandoned update left behind."""
     for place in path.parent.glob(f"{path.name}.*"):
         place.unlink(missing_ok=True)
 
@@ -59,7 +58,7 @@ def _read(place: Path, rank: int, version: int) -> WeightReceipt:
     try:
         receipt = WeightReceipt(**json.loads(place.read_text()))
     except FileNotFoundError:
-        return _unknown(version, f"rank {rank} of the engine gave no account of version {version}")
+        return _unknown(version, f"rank {rank} of the engine wrote no receipt of version {version}")
     place.unlink()
     if receipt.version != version:
         return _unknown(
@@ -73,22 +72,11 @@ def _severity(receipt: WeightReceipt) -> tuple[bool, bool, float]:
 
 
 def _unknown(version: int, error: str) -> WeightReceipt:
-    return WeightReceipt(
-        version=version,
-        num_checks=0,
-        worst_layer="",
-        worst_relative_error=0.0,
-        seconds_read=0.0,
-        seconds_load=0.0,
-        seconds_check=0.0,
-        error=f"{error}; restart the engine",
-        is_changed=True,
-        is_broken=False,
-    )
+    return WeightReceipt(version=version, error=f"{error}; restart the engine", is_changed=True)
 
 
 def _first_error(receipts: Sequence[WeightReceipt]) -> str:
-    """Return the first error, with its rank where there are several; empty when none failed."""
+    """Return the first error, with its rank if there are several; empty if none failed."""
     failed = [(rank, receipt) for rank, receipt in enumerate(receipts) if receipt.error]
     for rank, receipt in sorted(failed, key=lambda pair: pair[1].is_broken):
         return receipt.error if len(receipts) == 1 else f"rank {rank}: {receipt.error}"
@@ -108,13 +96,13 @@ class WeightRoute:
     """Of the engine's first worker; the others follow."""
 
     def update_fields(self, timeout_s: float) -> dict[str, Any]:
-        """Return what ``BroadcastUpdate`` has beside manifest and receipt.
+        """Return the fields of ``BroadcastUpdate`` other than manifest and receipt.
 
         Args:
-            timeout_s: of the whole update; the workers give up before that.
+            timeout_s: of the complete update; the workers stop waiting before that.
         """
         return {
-            **asdict(self.meeting),
+            "meeting": asdict(self.meeting),
             "first_rank": self.first_rank,
             "timeout_s": timeout_s * GIVE_UP_SHARE,
         }

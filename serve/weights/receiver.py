@@ -1,16 +1,13 @@
-"""The engine's end of a weight sync: a backend of vLLM's weight transfer that trusts nothing.
+"""The engine's end of a weight update: backends of vLLM's weight transfer that verify everything.
 
-Runs inside vLLM's worker process, where ``register`` announces it by entry point. It reads a
-published file, proves the bytes, loads them layer by layer and then asks every layer that the
-engine computes with what it holds now (``weight_check``). The outcome goes to the caller as a
-receipt (``weight_receipt``). With tensor parallelism each worker does this for its own share.
-``broadcast_receiver`` differs in how the tensors come, and in nothing else.
+They run inside vLLM's worker process, where the entry point ``register`` announces them. Both get
+the tensors of a version, verify the bytes, load them layer by layer, and then compare what every
+layer in use holds (``serve.weights.check``). The outcome goes to the caller as a receipt. With
+tensor parallelism each worker does this for its own share.
 
-The engine's end of a broadcast: as ``weight_receiver``, but the tensors come from the learner.
-
-Nothing of the engine is touched before all of them have arrived and are proved, here and at every
-other worker of the update. An update without an address is one from the file: so an engine that
-was started again catches up.
+``WeightReceiver`` reads a published file. ``BroadcastReceiver`` receives the tensors from the
+learner, and touches nothing of the engine before all have arrived and are verified, here and at
+every other worker of the update.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from cast_ray.weights.broadcast import receive_tensors
 from cast_ray.weights.group import BroadcastGroup, Meeting, join
 from cast_ray.weights.manifest import WeightManifest, read_weights
 from serve.messages import BROADCAST_BACKEND, FILE_BACKEND, WeightReceipt
-from serve.orphans import end_with_parent
+from serve.orphans import kill_with_parent
 from serve.weights.check import LayerCheck, check_layers
 from serve.weights.receipts import write_receipt
 
@@ -47,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class FileInit(WeightTransferInitInfo):
-    """Nothing to agree on beforehand: every update names its file."""
+    """Empty: every update names its file."""
 
 
 @dataclass
@@ -57,14 +54,14 @@ class FileUpdate(WeightTransferUpdateInfo):
     manifest: str
     """``WeightManifest`` as JSON."""
     receipt_path: str
-    """Where the receipts are written, one path for each engine and update; a rank adds its own."""
+    """Where receipts are written, one path per engine and update; each rank adds its number."""
 
 
 class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
-    """Loads a whole published file; one update is one file.
+    """Loads a published file; one update is one file.
 
-    ``acquire`` is what another way of the tensors replaces. ``load`` and ``pack_tied_head`` are
-    steps of their own so that a test's subclass can do one of them wrong and see the check notice.
+    A subclass gets the tensors in another way by overriding ``acquire``. ``load`` and
+    ``pack_tied_head`` are separate steps so that tests can break one of them.
     """
 
     init_info_cls = FileInit
@@ -81,16 +78,16 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         parallel = self.parallel_config
         if parallel.world_size != parallel.tensor_parallel_size:
             raise WeightSyncError(
-                f"the weight backend {config.backend} knows tensor parallelism alone, got "
+                f"the weight backend {config.backend} supports only tensor parallelism, got "
                 f"{parallel.world_size} workers and tensor_parallel_size="
                 f"{parallel.tensor_parallel_size}; start more engines instead"
             )
 
     def init_transfer_engine(self, init_info: FileInit) -> None:
-        """Do nothing: there is no connection to set up."""
+        """Do nothing: there is no lasting connection."""
 
     def start_weight_update(self) -> None:
-        """Do nothing: the layers are opened only when the tensors have proved right."""
+        """Do nothing: the layers are opened only after the tensors were verified."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:  # Any: vLLM's signature
         """Load one version and write the receipt; the base class would wait for an accelerator."""
@@ -99,9 +96,9 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: FileUpdate) -> None:
-        """Acquire, load and check one version; whatever goes wrong stands in the receipt.
+        """Acquire, load and check one version; errors go into the receipt.
 
-        Nothing is raised: vLLM asks all workers and stops listening at the first that failed. The
+        Nothing is raised: vLLM asks all workers and stops listening at the first failure. The
         answers of the others would then be taken for those of its next call.
         """
         manifest = WeightManifest.from_json(update_info.manifest)
@@ -122,7 +119,7 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             _raise_if_wrong(checks, manifest)
         except WeightSyncError as failure:
             error, is_broken = str(failure), isinstance(failure, TransferBroken)
-        except Exception as failure:  # a model's loader raises anything: it has no contract
+        except Exception as failure:  # a model's loader may raise anything
             error = f"the engine cannot load version {manifest.version}: {failure!r}"
             logger.exception("weights of version %d were not loaded", manifest.version)
         worst = max(checks, key=lambda check: check.severity, default=None)
@@ -143,9 +140,9 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
     def acquire(
         self,
         manifest: WeightManifest,
-        update_info: Any,  # Any: a FileUpdate here; other receivers have types of their own
+        update_info: Any,  # Any: a FileUpdate, or a subclass's own type
     ) -> dict[str, torch.Tensor]:
-        """Return the tensors of a version, proved; nothing of the model is touched.
+        """Return the verified tensors of a version, without touching the model.
 
         Raises:
             WeightSyncError: they are not what was published.
@@ -153,15 +150,15 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         return read_weights(manifest)
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Hand the tensors to the model, which packs each layer as soon as it is complete."""
-        model: Any = self.model  # Any: what vLLM's models have beside a module's methods
+        """Pass the tensors to the model, which packs each layer once it is complete."""
+        model: Any = self.model  # Any: vLLM's models add methods to a module's
         model.load_weights(iter(tensors.items()))
 
     def pack_tied_head(self) -> None:
-        """Pack the output head again when it shares the embedding.
+        """Repack the output head if it shares the embedding.
 
         The layer-wise reload sees the shared parameter only as the embedding's: on CPU the head
-        would go on computing with the copy that was packed at the start.
+        would continue to compute with the copy packed at the start.
         """
         if self.model_config.hf_config.tie_word_embeddings:
             model: Any = self.model
@@ -192,14 +189,14 @@ def _raise_if_wrong(checks: list[LayerCheck], manifest: WeightManifest) -> None:
 
 
 def register() -> None:
-    """Make a process of vLLM ready for us; vLLM calls this in each of them."""
+    """Prepare a process of vLLM; vLLM calls this in each of its processes."""
     WeightTransferEngineFactory.register_engine(FILE_BACKEND, WeightReceiver)
     WeightTransferEngineFactory.register_engine(
         BROADCAST_BACKEND, "serve.weights.receiver", "BroadcastReceiver"
     )
-    end_with_parent()
-    # vLLM's attention uses AMX wherever the CPU has it, and the kernel lets only processes use it
-    # that asked. Without this the engine dies of an illegal instruction unless some matrix product
+    kill_with_parent()
+    # vLLM's attention uses AMX if the CPU has it, and the kernel allows it only to processes that
+    # asked. Without this the engine dies of an illegal instruction, unless some matrix product
     # happened to ask before.
     if torch.cpu._is_amx_tile_supported():
         torch.cpu._init_amx()
@@ -207,61 +204,48 @@ def register() -> None:
 
 @dataclass
 class BroadcastUpdate(FileUpdate):
-    """One published version, and where the learner sends it; the fields of a ``Meeting``."""
+    """One published version, and where the learner sends it."""
 
-    address: str = ""
-    """Empty = read the file."""
-    port: int = 0
-    token: str = ""
-    world_size: int = 0
-    device: str = ""
-    bucket_bytes: int = 0
+    meeting: dict[str, Any] | None = None
+    """The fields of a ``Meeting``; None = read the file."""
     first_rank: int = 0
-    """Of this engine's workers in the broadcast; the others follow."""
+    """Of this engine's first worker in the broadcast; the others follow."""
     timeout_s: float = 0.0
-    """From the worker's start until all tensors are proved."""
-
-    @property
-    def meeting(self) -> Meeting:
-        """Where the tensors are received."""
-        return Meeting(
-            address=self.address,
-            port=self.port,
-            token=self.token,
-            world_size=self.world_size,
-            device=self.device,
-            bucket_bytes=self.bucket_bytes,
-        )
+    """From the worker's start until all tensors are verified."""
 
 
 class BroadcastReceiver(WeightReceiver):
-    """Receives a version from the learner's rank 0, together with all other workers."""
+    """Receives a version from the learner's rank 0, together with all other workers.
+
+    An update without a meeting reads the file: that is how a restarted engine catches up.
+    """
 
     update_info_cls = BroadcastUpdate
 
     def acquire(
         self, manifest: WeightManifest, update_info: BroadcastUpdate
     ) -> dict[str, torch.Tensor]:
-        """Return the tensors of a version, as they were sent, on the worker's device.
+        """Return the verified tensors of a version, on the worker's device.
 
         Raises:
-            TransferBroken: a member of the broadcast is away, or late.
-            WeightSyncError: what arrived is not what was sent, or, of a file, published.
+            TransferBroken: a member of the broadcast is missing or late.
+            WeightSyncError: what arrived is not what was sent or published.
         """
-        if not update_info.address:
+        if update_info.meeting is None:
             return super().acquire(manifest, update_info)
-        with self.join(update_info) as group:
+        meeting = Meeting(**update_info.meeting)
+        with self.join(meeting, update_info) as group:
             return receive_tensors(
                 group,
                 manifest.tensors,
-                bucket_bytes=update_info.bucket_bytes,
+                bucket_bytes=meeting.bucket_bytes,
                 version=manifest.version,
             )
 
-    def join(self, update_info: BroadcastUpdate) -> BroadcastGroup:
+    def join(self, meeting: Meeting, update_info: BroadcastUpdate) -> BroadcastGroup:
         """Meet the sender and the other workers."""
         return join(
-            update_info.meeting,
+            meeting,
             rank=update_info.first_rank + self.parallel_config.rank,
             device=self.device,
             timeout_s=update_info.timeout_s,

@@ -1,7 +1,4 @@
-"""The Ray shells: an oracle, and a host of many concurrent episodes.
-
-Which process an actor is, and what it holds.
-"""
+"""The Ray actors of a rollout pool: an oracle, and a runner of many concurrent episodes."""
 
 from __future__ import annotations
 
@@ -34,8 +31,8 @@ def process_figures() -> dict[str, float]:
 
 _NETWORK_TIMEOUT_S = 120.0
 _NICENESS = 5
-"""An engine on the same cores goes first: games that are ready while it computes can wait, and it
-cannot. On two cores, with eight tokens an answer, 0.92 instead of 0.89 of bare vLLM's speed."""
+"""An engine on the same cores goes first: episodes can wait for it, and it must not wait for them.
+On two cores, with eight tokens per answer: 0.92 instead of 0.89 of bare vLLM's speed."""
 
 
 @ray.remote
@@ -50,8 +47,8 @@ class OracleActor:
         Args:
             max_bytes: bound of its solvers.
             game: whose kernels are compiled before it is ready.
-            teacher: judges every turn; None = nobody does.
-            is_exact: False = a value network comes with every question.
+            teacher: rates every turn; None = no teacher.
+            is_exact: False = a value network is sent with every call.
         """
         os.nice(_NICENESS)
         if is_exact:
@@ -72,8 +69,8 @@ class OracleActor:
 
         Args:
             rollout: ``ROLLOUT_SCHEMA``.
-            value_net: none or one; fetched once. It comes with each question, because what an
-                actor is made with may be gone when Ray starts it again.
+            value_net: none or one; fetched once. It is sent with each call, because an actor's
+                constructor arguments may be gone when Ray restarts it.
         """
         if not self._has_network:
             # Here and not above: torch takes a process two seconds and 300 MB.
@@ -116,10 +113,7 @@ class EnvRunner:
         self._compilations = CompilationCounter()
 
     async def counters(self) -> dict[str, float]:
-        """Return what this process has done so far, kernels that it had to compile included.
-
-        With what became of its requests to the engines, if whoever sends them counts.
-        """
+        """Return what this process has done: compilations, and requests if they are counted."""
         generate = self._generate
         return {
             "num_compilations": self._compilations.num_compilations,
@@ -138,7 +132,7 @@ class EnvRunner:
         Args:
             specs: the episodes.
             sampling: how answers are drawn.
-            solver: proves deadlocks by look-up, which ends such an episode; None = play on.
+            solver: proves deadlocks, which end an episode; None = play on.
         """
         if self._generate is None:
             self._generate = self._make_generate()  # needs the running event loop

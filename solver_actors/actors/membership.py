@@ -1,9 +1,7 @@
-"""The env runners of a pool: which are there, and how many groups each has.
+"""The env runners of a pool: which are available, how many groups each has, and what they did.
 
-An actor is there when it has answered. One whose node has not come yet, or that was lost and is
-being started again, has not: it gets no group, and the others go on.
-
-What a pool's actors have done and which processes they are, restarts included.
+An actor is available once it has answered. One whose node is missing, or that is being restarted,
+gets no group, and the others continue. Counters cover an actor's earlier processes, too.
 """
 
 from __future__ import annotations
@@ -34,19 +32,18 @@ class Member:
     name: str
     actor: Any  # Ray's handles have the actor's methods, and .remote
     num_groups: int = 0
-    """That it plays now."""
+    """How many it is playing."""
     is_there: bool = False
     ping_at: float | None = None
-    """When it is asked for a sign of life again; None = it need not be, or a question is on its
-    way. ``time.monotonic``."""
+    """When it is pinged again, as ``time.monotonic``; None = no need, or a ping is unanswered."""
     num_silent: int = 0
-    """Questions in a row that it was not there for."""
+    """Pings in a row that failed."""
     is_lost: bool = False
-    """For good: Ray does not start it again."""
+    """Whether Ray does not restart it any more."""
 
 
 class Membership:
-    """Gives groups to whoever is there and has the fewest. Not safe for threads by itself."""
+    """Gives groups to the available member with the fewest. Not thread-safe."""
 
     def __init__(
         self,
@@ -54,18 +51,18 @@ class Membership:
         groups_per_actor: int,
         on_answer: Callable[[Member, Any], None],
     ) -> None:
-        """Begin with nobody.
+        """Begin without members.
 
         Args:
             groups_per_actor: most that one gets at a time.
-            on_answer: is told of each answer, from a thread of Ray's; hand it to ``on_ping``.
+            on_answer: called with each answer, from a thread of Ray; pass it to ``on_ping``.
         """
         self._groups_per_actor, self._on_answer = groups_per_actor, on_answer
         self._all: list[Member] = []
         self._lost: list[str] = []  # names and reasons
 
     def add(self, actor: Any) -> None:  # Any: Ray's handle has the actor's methods, and .remote
-        """Add an actor, which need not run yet; it is there when it has answered."""
+        """Add an actor, which need not run yet; it is available once it has answered."""
         member = Member(f"environment-{len(self._all)}", actor)
         self._all.append(member)
         self._ask(member)
@@ -76,16 +73,16 @@ class Membership:
 
     @property
     def num_members(self) -> int:
-        """How many there are, or will be."""
+        """How many there are, available or not."""
         return len(self._all)
 
     @property
     def num_there(self) -> int:
-        """How many are there."""
+        """How many are available."""
         return sum(member.is_there for member in self._all)
 
     def next_free(self) -> Member | None:
-        """Return whoever is to play the next group; None while nobody can take one."""
+        """Return the member that plays the next group; None while none can take one."""
         there = [member for member in self._all if member.is_there]
         idlest = min(there, key=lambda member: member.num_groups, default=None)
         if idlest is None or idlest.num_groups >= self._groups_per_actor:
@@ -93,41 +90,41 @@ class Membership:
         return idlest
 
     def check_enough(self, count: int) -> None:
-        """Raise ActorLostError if so many can never be there together."""
+        """Raise ActorLostError if ``count`` members can never be available together."""
         if len(self._all) - len(self._lost) < count and self._lost:
             raise ActorLostError(
-                f"{len(self._lost)} of {len(self._all)} env runners did not start: look at "
+                f"{len(self._lost)} of {len(self._all)} env runners did not start: see "
                 f"the log of {self._lost[-1]}"
             )
 
     def suspect(self, member: Member) -> None:
-        """Give a member nothing until it has answered: a group of its was lost."""
+        """Give a member no group until it has answered a ping: it lost one."""
         if member.is_there:
             member.is_there = False
             member.ping_at = time.monotonic()
 
     @property
-    def next_question(self) -> float:
-        """When ``ping_due`` has something to do, as ``time.monotonic``; infinite = never so far."""
+    def next_ping(self) -> float:
+        """When the next ping is due, as ``time.monotonic``; infinite = none is planned."""
         return min((one.ping_at for one in self._all if one.ping_at is not None), default=math.inf)
 
     def ping_due(self) -> None:
-        """Ask for a sign of life whoever is due."""
+        """Ping the members whose time has come."""
         now = time.monotonic()
         for member in self._all:
             if member.ping_at is not None and member.ping_at <= now:
                 self._ask(member)
 
     def on_ping(self, member: Member, answer: Any) -> None:
-        """Note that a member is there, or not yet, or that it never will be again.
+        """Note that a member is available, is not yet, or never will be again.
 
         Raises:
-            ActorLostError: the last one is gone.
+            ActorLostError: it was the last one.
         """
         try:
             answer.result(timeout=0)
         except ActorDiedError as error:
-            self._give_up(member, error)
+            self._drop(member, error)
         except RayError:  # it is being started again
             pause = min(_FIRST_PAUSE_S * 2**member.num_silent, _LONGEST_PAUSE_S)
             member.ping_at = time.monotonic() + pause
@@ -135,26 +132,26 @@ class Membership:
         else:
             member.is_there, member.num_silent = True, 0
 
-    def _give_up(self, member: Member, error: ActorDiedError) -> None:
+    def _drop(self, member: Member, error: ActorDiedError) -> None:
         member.is_lost = True
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         self._lost.append(f"{member.name} ({reason})")
-        logger.warning("%s is lost for good: %s", member.name, reason)
+        logger.warning("%s will not be restarted: %s", member.name, reason)
         if all(one.is_lost for one in self._all):
             raise ActorLostError(
-                f"no env runner is left: look at the log of {self._lost[-1]}"
+                f"no env runner is left: see the log of {self._lost[-1]}"
             ) from error
 
     def _ask(self, member: Member) -> None:
         member.ping_at = None
-        # Not repeated by Ray, which tells the terminal of each time. An actor that has no place
-        # yet keeps the question.
+        # Ray must not repeat it: it would report each time on the terminal. An actor that has no
+        # place yet keeps the call.
         answer = member.actor.counters.remote().future()
         answer.add_done_callback(lambda done: self._on_answer(member, done))
 
 
 _SIZES = ("memory_bytes", "resident_bytes")
-"""Sizes: those of a dead process are gone with it."""
+"""These do not outlive a process."""
 
 
 @dataclass(slots=True)
@@ -164,9 +161,9 @@ class _Known:
     pid: int = 0
     """0 = it has never answered."""
     latest: dict[str, float] = field(default_factory=dict)
-    """As it last said, counted from its process's start."""
+    """As last reported, since the start of its process."""
     earlier: dict[str, float] = field(default_factory=dict)
-    """Of its processes before this one, as last heard."""
+    """Of its earlier processes, as last reported."""
 
 
 class ActorCounters:
@@ -179,12 +176,12 @@ class ActorCounters:
         self._known: defaultdict[str, _Known] = defaultdict(_Known)
 
     def refresh(self, *, timeout_s: float) -> dict[str, int]:
-        """Ask every actor that is there and return the pids of those that answer, by name.
+        """Ask every available actor; return the process ids of those that answer, by name.
 
         Args:
             timeout_s: for all of them together.
         """
-        # One that is not there would keep the question until it is.
+        # An actor that is not available would keep the call until it is.
         there = {member.name: member.actor for member in self._environments if member.is_there}
         asked = {
             actor.counters.options(max_task_retries=0).remote(): name
@@ -195,7 +192,7 @@ class ActorCounters:
         for answer in ready:
             try:
                 counters = ray.get(answer, timeout=timeout_s)
-            except RayError:  # it died meanwhile, or is not back yet
+            except RayError:  # it has died, or is restarting
                 continue
             pids[asked[answer]] = self._note(asked[answer], counters)
         return pids

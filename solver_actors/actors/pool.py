@@ -1,9 +1,8 @@
-"""The rollout pool: whole groups go out, scored record batches come back, nothing waits between.
+"""The rollout pool: it sends out groups and returns scored record batches, without waiting between.
 
-A group that its actor's death took along is played again under the same seeds. Nothing here
-blocks but ``collect``; one thread may submit while another collects.
-
-Where a pool's actors run: what is reserved for them, over the nodes, kept over restarts.
+A group that was lost with its actor is played again under the same seeds. Only ``collect`` blocks;
+one thread may submit while another collects. The actors' places are reserved on as many nodes as
+possible, and restarted actors keep theirs.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from solver_actors.actors.actors import EnvRunner, OracleActor
 from solver_actors.actors.membership import ActorCounters, Member, Membership
 from solver_actors.registry import has_deadlocks
 from solver_actors.teacher import SoftTeacher
-from solver_actors.value_net.scale import LossAtSight, ValueNetOracle, sees_losses
+from solver_actors.value_net.scale import LossTest, ValueNetOracle, has_loss_test
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,11 @@ class Reservation:
     def reserve(
         cls, name: str, *, count: int, num_cpus: float, num_gpus: float = 0.0
     ) -> Reservation:
-        """Ask for places on as many nodes as there are, and return at once; actors wait for theirs.
+        """Request places on as many nodes as possible and return at once; actors wait for theirs.
 
         Args:
             name: of the placement group.
-            count: places, all of them given together.
+            count: places, all granted together.
             num_cpus, num_gpus: of each.
         """
         bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
@@ -68,26 +67,26 @@ class Reservation:
         return cls(group, [PlacementGroupSchedulingStrategy(group, i) for i in range(count)])
 
     def give_back(self) -> None:
-        """End the reservation; actors that still run there are ended by Ray."""
+        """End the reservation; Ray ends the actors that still run there."""
         remove_placement_group(self.group)
 
 
 logger = logging.getLogger(__name__)
 
 _OTHER_CALLS = 16
-"""That an env runner answers beside the groups that it plays."""
+"""Other calls that an env runner answers while it plays its groups."""
 _MAX_RESTARTS = 20
-"""Of one actor: an actor that dies more often than this in a run is not dying by accident."""
+"""Of one actor: one that dies more often than this in a run has a fault."""
 _MAX_ATTEMPTS = 5
-"""At one group: the same group that ends its actor again and again ends the run."""
+"""At one group: a group that ends its actor this often ends the run."""
 _FIRST_DELAY_S = 0.25
 _LOST = (RayActorError, ObjectLostError, WorkerCrashedError, NodeDiedError, OutOfMemoryError)
-"""What a dead process or node leaves behind; anything else is an error of ours."""
+"""Errors of a dead process or node; any other error is a bug."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A group that is out, or will be when it is due."""
+    """A group that is being played, or waits to be."""
 
     group: list[EpisodeSpec]
     """As submitted."""
@@ -97,13 +96,13 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """What a thread of Ray's has seen."""
+    """What a thread of Ray reports."""
 
     member: Member
     future: Future[Any]
-    """Done: a scored group, or a member's sign of life."""
+    """Done: a scored group, or a member's answer to a ping."""
     pending: _Pending | None = None
-    """The group; None = it is a sign of life."""
+    """The group; None = a ping was answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +111,7 @@ class PoolSize:
 
     env_runners: int = 1
     env_runners_at_start: int = 1
-    """Placed together, over the nodes; the others join when there is room for them."""
+    """Placed together, spread over the nodes; the others join when there is room."""
     cpus_per_env_runner: float = 0.5
     groups_per_env_runner: int = 64
     oracle_actors: int = 1
@@ -121,7 +120,7 @@ class PoolSize:
 
 
 class RolloutPool:
-    """Env runners and oracle actors, and the way of a group through them."""
+    """Env runners and oracle actors, and how a group passes through them."""
 
     def __init__(
         self,
@@ -137,21 +136,21 @@ class RolloutPool:
         teacher: SoftTeacher | None = None,
         value_net: ValueNetOracle | None = None,
     ) -> None:
-        """Start the actors; nothing waits for them here.
+        """Start the actors without waiting for them.
 
         Args:
-            run_id: begins the names of all actors.
+            run_id: prefix of all actor names.
             size: how many there are.
             oracle_max_bytes: bound of one oracle's solvers.
             game: its kernels are compiled before an oracle is ready.
             model_dir: holds the tokenizer.
             pieces: the chat template's turn pieces.
-            make_generate: makes the way to the engines, inside an actor, whose number it is told.
+            make_generate: makes the connection to the engines, inside the actor of that number.
             deadlock_ends_episode: whether an episode ends in a state that its solver proves lost.
-                Solvers travel to the env runners for this alone, and of games that have
-                deadlocks alone.
-            teacher: judges every turn beside the costs; None = nobody does.
-            value_net: what the oracles ask in the place of exact solvers; None = those.
+                Solvers are sent to the env runners only for this, and only for games with
+                deadlocks.
+            teacher: rates every turn, in addition to the costs; None = no teacher.
+            value_net: replaces the exact solvers; None = they are used.
         """
         self._deadlock_ends_episode = deadlock_ends_episode
         self._value_net = [] if value_net is None else [ray.put(value_net)]
@@ -182,8 +181,8 @@ class RolloutPool:
                 scheduling_strategy=place,
                 max_restarts=_MAX_RESTARTS,
                 max_task_retries=-1,  # asking twice gives the same answer; restarts are bounded
-                # A call to score waits for its rollout: the solvers of groups submitted after it
-                # must not wait behind it, or one group would be played after the other.
+                # A call to score waits for its rollout. The solvers of later groups must not wait
+                # behind it, or groups would be played one by one.
                 allow_out_of_order_execution=True,
             ).remote(
                 max_bytes=oracle_max_bytes,
@@ -206,19 +205,19 @@ class RolloutPool:
         self.num_lost_groups = 0
 
     def expect_more(self) -> None:
-        """Ask for the places of the actors that the run does not begin with; they join by then.
+        """Request places for the actors that the run does not start with; they join later.
 
-        Not before the other parts have theirs: these would take them.
+        Call it after the other parts of the run have their places, or it would take them.
         """
         size = self._size
         for _ in range(size.env_runners - size.env_runners_at_start):
             self._add_environments(1, together=False)
 
     def wait_until_there(self, count: int, *, timeout_s: float) -> None:
-        """Return when so many env runners have answered; call it before ``collect``.
+        """Return when ``count`` env runners have answered; call it before ``collect``.
 
         Raises:
-            RemoteTimeout: they have not in time.
+            RemoteTimeout: they did not answer in time.
             ActorLostError: none is left.
         """
         deadline = time.monotonic() + timeout_s
@@ -240,7 +239,7 @@ class RolloutPool:
         self._give_out()
 
     def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
-        """Return the groups that have ended since the last call, scored; wait for one if none has.
+        """Return the groups that ended since the last call, scored; wait for one if there is none.
 
         A group that was lost is sent out again after a delay, with ``attempt`` raised.
 
@@ -252,7 +251,7 @@ class RolloutPool:
 
         Raises:
             ActorLostError: a group was lost too often.
-            CastRayError: whatever went wrong in an episode, named by the actor.
+            CastRayError: an error in an episode, as the actor reported it.
         """
         deadline = time.monotonic() + timeout_s
         done: list[tuple[list[EpisodeSpec], pa.RecordBatch]] = []
@@ -271,7 +270,7 @@ class RolloutPool:
         return done
 
     def counters(self, *, timeout_s: float = 30.0) -> dict[str, float]:
-        """Return what all actors have done, summed; one that is away keeps its last figures."""
+        """Return the sums of all counters; an actor that does not answer keeps its last figures."""
         self.actors.refresh(timeout_s=timeout_s)
         return self.actors.totals()
 
@@ -283,10 +282,10 @@ class RolloutPool:
             places.give_back()
 
     def _next_event(self, until: float) -> _Event | None:
-        """Wait for what happens next; None where nothing does, or somebody was to be asked."""
+        """Return the next event; None if there was none by then, or a ping is due."""
         with self._lock:
             self._members.ping_due()
-            until = min(until, self._members.next_question)
+            until = min(until, self._members.next_ping)
         try:
             return self._events.get(timeout=max(until - time.monotonic(), 0.0))
         except queue.Empty:
@@ -306,7 +305,7 @@ class RolloutPool:
                 self._members.add(actor)
 
     def _take(self, event: _Event, done: list[tuple[list[EpisodeSpec], pa.RecordBatch]]) -> None:
-        """Add an ended group to ``done``, or see to it that a lost one is played again."""
+        """Add an ended group to ``done``, or schedule a lost one again."""
         pending, member = event.pending, event.member
         if pending is None:
             with self._lock:
@@ -327,7 +326,7 @@ class RolloutPool:
                 raise
 
     def _lose(self, pending: _Pending, member: Member, error: Exception) -> None:
-        """Have a lost group played again, by whoever is there by then."""
+        """Schedule a lost group again, for any actor that is there by then."""
         with self._lock:
             self._members.suspect(member)
         self._play_again(pending, error)
@@ -339,8 +338,8 @@ class RolloutPool:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if pending.attempt >= _MAX_ATTEMPTS:
             raise ActorLostError(
-                f"group {first.group} of step {first.step} was lost {pending.attempt} times: look "
-                f"at its env runner's log ({reason})"
+                f"group {first.group} of step {first.step} was lost {pending.attempt} times "
+                f"({reason}): see its env runner's log"
             ) from error
         logger.warning("group %d of step %d is played again: %s", first.group, first.step, reason)
         delay = _FIRST_DELAY_S * 2 ** (pending.attempt - 1)
@@ -366,7 +365,7 @@ class RolloutPool:
             for spec in pending.group
         ]
         first = group[0]
-        # The same puzzle always meets the same oracle: its table is there.
+        # A puzzle always goes to the same oracle, which has its table.
         oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
         member.num_groups += 1
         rollout = member.actor.play_group.remote(
@@ -376,14 +375,14 @@ class RolloutPool:
         future.add_done_callback(lambda ended: self._events.put(_Event(member, ended, pending)))
 
     def _prover(self, puzzle: Puzzle, oracle: Any) -> object:  # Any: as above
-        """Return what proves states of a puzzle lost, or Ray's promise of it; None = nobody is to.
+        """Return what proves states of a puzzle lost, or Ray's reference to it; None = nothing.
 
-        A value network proves nothing: with one, what is lost at sight is all that is known.
+        A value network proves nothing: with one, only the game's loss test does.
         """
         if not self._deadlock_ends_episode:
             return None
         if self._value_net:
-            return LossAtSight(puzzle.game, puzzle.board) if sees_losses(puzzle.game) else None
+            return LossTest(puzzle.game) if has_loss_test(puzzle.game) else None
         if has_deadlocks(puzzle.game):
             return oracle.solver.remote(puzzle.game, puzzle.board)
         return None

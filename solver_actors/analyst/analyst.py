@@ -1,43 +1,36 @@
-"""Boards analysed by the cached solvers of one process: costs, lines, teacher, mine probabilities.
+"""Boards analysed by the cached solvers of one process: costs, lines, teacher, risks.
 
-What a live game of Minesweeper may be told is decided here and nowhere else: without privilege
-nothing that the true mines enter leaves this module.
+Only this module decides what may be said in a live episode of a game with hidden state: without
+privilege, nothing that depends on the true state leaves it.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from cast_ray.errors import PuzzleError
+from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game
-from cast_ray.games.analysis import Analysis, MineProbabilities
+from cast_ray.games.analysis import Analysis
 from cast_ray.games.game import Status
 from cast_ray.games.generators import build_puzzles
-from cast_ray.games.minesweeper import Minesweeper, MinesweeperState
-from solver_actors.minesweeper.constraints import MAX_CELLS
-from solver_actors.minesweeper.solver import MinesweeperSolver, solve_minesweeper
-from solver_actors.minesweeper.views import read_view
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
-from solver_actors.sokoban.search import SokobanSearchSolver
-from solver_actors.solver import Solver
+from solver_actors.solver import Solver, SolverEntry
 from solver_actors.teacher import SoftTeacher, teacher_choice
 
 MAX_LINE = 1000
-"""A longer line is not told."""
+"""Actions of the longest line that is returned."""
 LINE_SECONDS = 2.0
-"""Nor one that takes longer to follow: above a table's cap each step may be many searches."""
+"""Longest time to follow a line: above a table's cap each step may take many searches."""
 
 _RESCUE = "cost"
 """As training has it by default (``advantages.shifted_solver_advantage``)."""
 _NOT_TOLD = Analysis(
-    cost=None, action_costs=None, best=None, line=None, teacher=None, mine_probabilities=None
+    cost=None, action_costs=None, best=None, line=None, teacher=None, cell_risks=None
 )
 
 
@@ -46,8 +39,8 @@ class _Question:
     """What is asked about each board of one layout. Any: each game has a state type of its own."""
 
     game: str
+    entry: SolverEntry
     solver: Solver[Any]
-    next_action: Callable[[Any, Any], str | None]
     privileged: bool
     temperature: float | None
     with_line: bool
@@ -62,9 +55,9 @@ def analyse(
     temperature: float | None = None,
     with_line: bool = False,
 ) -> list[Analysis]:
-    """Return one analysis a board, in their order; see ``cast_ray.games.analysis.Analyst``.
+    """Return one analysis per board, in their order; see ``cast_ray.games.analysis.Analyst``.
 
-    Minesweeper boards above the solver's 64 cells are no error: all that it would say is unknown.
+    Boards too large for the game's solver are no error: all that it would say is unknown.
 
     Raises:
         PuzzleError: a board is broken, or of another layout than the first.
@@ -78,15 +71,16 @@ def analyse(
             raise PuzzleError(
                 f"board {number} is of another layout than board 0: ask about each layout alone"
             )
-    is_minesweeper = game == Minesweeper.name
-    if is_minesweeper and not _fits(states[0]):
-        unknown = replace(_NOT_TOLD, cost=math.nan if privileged else None)
-        return [unknown] * len(states)
+    privileged = privileged or not get_game(game).has_hidden_state
+    try:
+        solver = oracle.solver_of(game, states[0])
+    except PuzzleError:  # too large
+        return [replace(_NOT_TOLD, cost=math.nan if privileged else None)] * len(states)
     question = _Question(
         game=game,
-        solver=oracle.solver_of(game, states[0]),
-        next_action=entry.next_action,
-        privileged=privileged or not is_minesweeper,
+        entry=entry,
+        solver=solver,
+        privileged=privileged,
         temperature=temperature,
         with_line=with_line,
     )
@@ -96,23 +90,24 @@ def analyse(
     return [_analysis(question, state, cost) for state, cost in zip(states, costs, strict=True)]
 
 
-def analyse_visible(rows: Sequence[str], num_mines: int) -> Analysis:
-    """Return what a Minesweeper board says by what is seen of it alone; nothing is privileged.
-
-    Args:
-        rows: ``.`` hidden, ``F`` flag, ``0`` to ``8`` open.
-        num_mines: mines of the whole board.
+def analyse_visible(game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
+    """Return what can be said from what a player sees alone; see ``Analyst.analyse_visible``.
 
     Returns:
-        ``best`` and ``mine_probabilities``, both None above 64 cells and out of search budget.
+        ``best`` and ``cell_risks``; both None on boards too large for the solver and out of its
+        budget.
 
     Raises:
-        PuzzleError: the rows are no board, or no layout agrees with them.
+        PuzzleError: the rows are no board, or no state looks like this.
+        ConfigError: the game has no solver that reads such rows.
     """
-    state = read_view(rows, num_mines)
-    if state is None:
-        return _NOT_TOLD
-    return _seen(solve_minesweeper(state), state)
+    entry = get_solver_entry(game)
+    if entry.read_view is None:
+        raise ConfigError(
+            f"the solver of {game} cannot read what a player sees: give the board itself"
+        )
+    state = entry.read_view(rows, num_hidden)
+    return _NOT_TOLD if state is None else _seen(entry, entry.build(state), state)
 
 
 def new_board(oracle: Oracle, game: str, tier: str, seed: int) -> str:
@@ -129,16 +124,10 @@ def new_board(oracle: Oracle, game: str, tier: str, seed: int) -> str:
     return build_puzzles(game=game, tier=tier, count=1, seed=seed, solve=cost)[0].board
 
 
-def _fits(state: MinesweeperState) -> bool:
-    return state.layout.rows * state.layout.cols <= MAX_CELLS
-
-
 def _analysis(question: _Question, state: Any, cost: float) -> Analysis:
     """Return what one state's solver says."""
     solver = question.solver
-    seen = _NOT_TOLD
-    if isinstance(solver, MinesweeperSolver):
-        seen = _seen(solver, state)
+    seen = _seen(question.entry, solver, state)
     if not question.privileged:
         return seen
     return Analysis(
@@ -147,35 +136,14 @@ def _analysis(question: _Question, state: Any, cost: float) -> Analysis:
         best=solver.best_action(state),
         line=_line(question, state, cost) if question.with_line else None,
         teacher=_teacher(question, state, cost),
-        mine_probabilities=seen.mine_probabilities,
+        cell_risks=seen.cell_risks,
     )
 
 
-def _seen(solver: MinesweeperSolver, state: MinesweeperState) -> Analysis:
-    """Return what may be said in a live game: it follows from the open cells alone."""
-    return Analysis(
-        cost=None,
-        action_costs=None,
-        best=solver.next_action(state),
-        line=None,
-        teacher=None,
-        mine_probabilities=mine_probabilities_of(solver, state),
-    )
-
-
-def mine_probabilities_of(
-    solver: MinesweeperSolver, state: MinesweeperState
-) -> MineProbabilities | None:
-    """Return the chances by row and column; None in a lost game and out of budget."""
-    if Minesweeper().status(state) is Status.LOST:
-        return None
-    found = solver.mine_probabilities(state)
-    num_closed = found.size - state.revealed.bit_count()
-    if int(np.isfinite(found).sum()) < num_closed:
-        return None
-    return tuple(
-        tuple(None if math.isnan(chance) else chance for chance in row) for row in found.tolist()
-    )
+def _seen(entry: SolverEntry, solver: Solver[Any], state: Any) -> Analysis:
+    """Return what may be said in a live episode: it follows from what the player sees alone."""
+    risks = None if entry.cell_risks is None else entry.cell_risks(solver, state)
+    return replace(_NOT_TOLD, best=entry.next_action(solver, state), cell_risks=risks)
 
 
 def _teacher(question: _Question, state: Any, cost: float) -> dict[str, float] | None:
@@ -198,16 +166,16 @@ def _line(question: _Question, state: Any, cost: float) -> tuple[str, ...] | Non
     """Return the actions of a player who follows the solver to the goal, within bounds."""
     if not math.isfinite(cost):
         return None
-    game, solver = get_game(question.game), question.solver
+    game, entry, solver = get_game(question.game), question.entry, question.solver
     started = time.monotonic()
     line: list[str] = []
     while game.status(state) is Status.PLAYING:
         if len(line) == MAX_LINE or time.monotonic() - started > LINE_SECONDS:
             return None
         action = None
-        if isinstance(solver, SokobanSearchSolver) and line:  # the first one is `best`
-            action = solver.known_action(state)
-        action = action or question.next_action(solver, state)
+        if entry.known_action is not None and line:  # the first one is `best`
+            action = entry.known_action(solver, state)
+        action = action or entry.next_action(solver, state)
         if action is None:
             return None
         line.append(action)

@@ -1,8 +1,8 @@
 """An analyst in this process, with one worker thread: for serving boards without a cluster.
 
 The solvers' kernels keep the interpreter's lock. A look-up takes microseconds, but while a board
-above a table's cap is searched, a second or two, nothing else of this process runs: a service for
-many has ``analyst_actor``.
+above a table's cap is searched, a second or two, nothing else in this process runs: a service for
+many players uses ``remote``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from solver_actors.oracle import Oracle
 
 
 class LocalAnalyst:
-    """Answers one question after the other, beside the event loop; is an ``Analyst``."""
+    """Answers questions one by one, outside of the event loop; is an ``Analyst``."""
 
     def __init__(self, *, max_bytes: int) -> None:
         """Start without any solver.
@@ -26,7 +26,7 @@ class LocalAnalyst:
         Args:
             max_bytes: most bytes of solvers that are kept.
         """
-        self._oracle = Oracle(max_bytes=max_bytes)  # the worker alone touches it
+        self._oracle = Oracle(max_bytes=max_bytes)  # used by the worker alone
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analyst")
 
     async def analyse(
@@ -38,7 +38,7 @@ class LocalAnalyst:
         temperature: float | None = None,
         with_line: bool = False,
     ) -> Sequence[Analysis]:
-        """Return one analysis a board; see ``Analyst``."""
+        """Return one analysis per board; see ``Analyst``."""
         question = functools.partial(
             analyse,
             self._oracle,
@@ -50,10 +50,10 @@ class LocalAnalyst:
         )
         return await asyncio.get_running_loop().run_in_executor(self._worker, question)
 
-    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
-        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
+    async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
+        """Return what can be said from what a player sees; see ``Analyst``."""
         return await asyncio.get_running_loop().run_in_executor(
-            self._worker, analyse_visible, rows, num_mines
+            self._worker, analyse_visible, game, rows, num_hidden
         )
 
     async def new_board(self, game: str, tier: str, seed: int) -> str:
@@ -63,5 +63,5 @@ class LocalAnalyst:
         )
 
     def close(self) -> None:
-        """Let the worker end; what is asked already is answered."""
+        """Let the worker end after it has answered what was asked."""
         self._worker.shutdown(wait=False)

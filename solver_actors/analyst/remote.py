@@ -1,14 +1,11 @@
-"""Analysts in processes of their own: the Ray shell, and the client that asks them.
+"""Analysts in Ray actors, the client that asks them, and one that answers quick questions itself.
 
 Boards of one layout always go to the same actor, where its solver is. Asking twice gives the same
 answer, so Ray repeats what a restart lost.
 
-An analyst that answers here what is quick, and lets actors answer the rest.
-
-A call of an actor costs more processor time than looking up a state in a table that is there. But a
-board that somebody sent may take a search of seconds, which would stop everything else in this
-process: so every layout is asked about in an actor first, and only one that was quick there is
-solved here from then on.
+A call of an actor costs more processor time than a look-up in a table. But an unknown board may
+take a search of seconds, which would block everything else in this process. ``NearAnalyst`` asks an
+actor about every layout first, and answers here only for layouts that were quick there.
 """
 
 from __future__ import annotations
@@ -17,59 +14,32 @@ import asyncio
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
-from cast_ray.games import get_game
+from cast_ray.games import game_names, get_game
 from cast_ray.games.analysis import Analysis, Analyst
 from solver_actors.actors.actors import process_figures
 from solver_actors.analyst.analyst import analyse, analyse_visible, new_board
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
-from solver_actors.registry import get_solver_entry
+from solver_actors.registry import get_solver_entry, has_solver
 
 _GATHERING_S = 0.002
-"""A question waits so long for others to the same actor: a call costs more than an answer."""
+"""How long a question waits for others to the same actor: a call costs more than an answer."""
 _MAX_RESTARTS = 20
-"""Of one actor: one that dies more often is not dying by accident."""
+"""Of one actor; one that dies more often has a fault."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardsQuestion:
-    """What ``Analyst.analyse`` is asked."""
-
-    game: str
-    boards: tuple[str, ...]
-    privileged: bool
-    temperature: float | None
-    with_line: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewQuestion:
-    """What ``Analyst.analyse_visible`` is asked."""
-
-    rows: tuple[str, ...]
-    num_mines: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewBoardQuestion:
-    """What ``Analyst.new_board`` is asked."""
-
-    game: str
-    tier: str
-    seed: int
-
-
-Question = BoardsQuestion | ViewQuestion | NewBoardQuestion
 Answer = list[Analysis] | str | CastRayError
-"""An error is an answer: it must not take those of others along."""
+"""An error is an answer: it must not take the other answers of its call along."""
+Question = Callable[[Oracle], Answer]
 
 
 @ray.remote
@@ -83,7 +53,7 @@ class AnalystActor:
         self._num_calls = self._num_questions = 0
 
     def answer(self, questions: list[Question]) -> list[Answer]:
-        """Return one answer a question, in their order."""
+        """Return one answer per question, in their order."""
         self._num_calls += 1
         self._num_questions += len(questions)
         return [_answered(self._oracle, question) for question in questions]
@@ -121,7 +91,7 @@ def start_analysts(
 
 @dataclass(slots=True, eq=False)
 class _Ask:
-    """One question on its way."""
+    """A question that waits for its answer."""
 
     question: Question
     answer: asyncio.Future[Any]
@@ -153,9 +123,10 @@ class RemoteAnalyst:
         temperature: float | None = None,
         with_line: bool = False,
     ) -> Sequence[Analysis]:
-        """Return one analysis a board; see ``Analyst``."""
+        """Return one analysis per board; see ``Analyst``."""
         key = get_solver_entry(game).layout_key(get_game(game).decode(boards[0]))
-        question = BoardsQuestion(
+        question = partial(
+            analyse,
             game=game,
             boards=tuple(boards),
             privileged=privileged,
@@ -164,15 +135,15 @@ class RemoteAnalyst:
         )
         return await self._ask(f"{game} {key!r}", question)
 
-    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
-        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
-        question = ViewQuestion(rows=tuple(rows), num_mines=num_mines)
+    async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
+        """Return what can be said from what a player sees; see ``Analyst``."""
+        question = partial(_visible, game=game, rows=tuple(rows), num_hidden=num_hidden)
         [analysis] = await self._ask("\n".join(rows), question)
         return analysis
 
     async def new_board(self, game: str, tier: str, seed: int) -> str:
         """Return a start state of a tier; see ``Analyst``."""
-        question = NewBoardQuestion(game=game, tier=tier, seed=seed)
+        question = partial(new_board, game=game, tier=tier, seed=seed)
         return await self._ask(f"{game} {tier} {seed}", question)
 
     async def _ask(self, key: str, question: Question) -> Any:
@@ -193,7 +164,7 @@ class RemoteAnalyst:
             ) from None
 
     def _send(self, number: int) -> None:
-        """Send all that waits for one actor, but what nobody waits for any more."""
+        """Send the questions that wait for one actor, without those that were cancelled."""
         batch = [ask for ask in self._waiting[number] if not ask.answer.done()]
         self._waiting[number] = []
         if batch:
@@ -203,16 +174,16 @@ class RemoteAnalyst:
             task.add_done_callback(self._tasks.discard)
 
     async def _read(self, number: int, answers: Any, batch: list[_Ask]) -> None:
-        """Hand out the answers of one call. Any: Ray's reference to them."""
-        found: list[Any]  # Any: an answer, or whatever went wrong
+        """Pass the answers of one call on. Any: Ray's reference to them."""
+        found: list[Any]  # Any: an answer, or an error
         try:
             found = await answers
         except RayTaskError as error:  # no input does this: a bug of ours
             found = [error] * len(batch)
         except RayError as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            lost = f"analyst {number} is gone for good: look at its log and start anew ({reason})"
-            found = [ActorLostError(lost) for _ in batch]
+            message = f"analyst {number} is lost ({reason}): see its log and restart the service"
+            found = [ActorLostError(message) for _ in batch]
         for ask, answer in zip(batch, found, strict=True):
             if ask.answer.done():  # timed out, or its task was cancelled
                 continue
@@ -222,32 +193,29 @@ class RemoteAnalyst:
                 ask.answer.set_result(answer)
 
 
+def _visible(oracle: Oracle, *, game: str, rows: Sequence[str], num_hidden: int) -> list[Analysis]:
+    return [analyse_visible(game, rows, num_hidden)]
+
+
 def _answered(oracle: Oracle, question: Question) -> Answer:
     """Return the answer to one question, or what is wrong with it."""
     try:
-        if isinstance(question, ViewQuestion):
-            return [analyse_visible(question.rows, question.num_mines)]
-        if isinstance(question, NewBoardQuestion):
-            return new_board(oracle, question.game, question.tier, question.seed)
-        return analyse(
-            oracle,
-            question.game,
-            question.boards,
-            privileged=question.privileged,
-            temperature=question.temperature,
-            with_line=question.with_line,
-        )
+        return question(oracle)
     except CastRayError as error:
         return error
 
 
-GAMES = frozenset({"sokoban", "rush_hour"})
-"""Whose states are entries of a table where the layout is small. Minesweeper searches each anew."""
 QUICK_S = 0.03
-"""A first answer from an actor that took no longer, its journey included, was no search."""
+"""An actor's first answer that took no longer than this, transport included, was no search."""
 _MAX_LAYOUTS = 4096
 _MAX_BOARDS = 4
 """More at once go to an actor."""
+
+
+def games_with_tables() -> list[str]:
+    """Return the games that ``NearAnalyst`` may answer by itself."""
+    solved = filter(has_solver, game_names())
+    return [name for name in solved if get_solver_entry(name).has_tables]
 
 
 class NearAnalyst:
@@ -273,9 +241,10 @@ class NearAnalyst:
         temperature: float | None = None,
         with_line: bool = False,
     ) -> Sequence[Analysis]:
-        """Return one analysis a board; see ``Analyst``."""
-        is_small = game in GAMES and not with_line and len(boards) <= _MAX_BOARDS
-        key = (game, get_solver_entry(game).layout_key(get_game(game).decode(boards[0])))
+        """Return one analysis per board; see ``Analyst``."""
+        entry = get_solver_entry(game)
+        is_small = entry.has_tables and not with_line and len(boards) <= _MAX_BOARDS
+        key = (game, entry.layout_key(get_game(game).decode(boards[0])))
         started = time.perf_counter()
         if is_small and key in self._quick:
             self._quick.move_to_end(key)
@@ -294,9 +263,9 @@ class NearAnalyst:
                 self._quick.popitem(last=False)
         return found
 
-    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
-        """Return what a Minesweeper board says by what is seen of it; see ``Analyst``."""
-        return await self._far.analyse_visible(rows, num_mines)
+    async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
+        """Return what can be said from what a player sees; see ``Analyst``."""
+        return await self._far.analyse_visible(game, rows, num_hidden)
 
     async def new_board(self, game: str, tier: str, seed: int) -> str:
         """Return a start state of a tier; see ``Analyst``."""

@@ -59,7 +59,7 @@ def choose(board: MineBoard, revealed: np.uint64, work: Work) -> tuple[int, bool
 
     Args:
         board: the layout.
-        revealed: the open cells of a game that goes on.
+        revealed: the open cells of an undecided game.
         work: room, and the budget.
 
     Returns:

@@ -36,7 +36,7 @@ class PartCounts(NamedTuple):
     part_of: np.ndarray
     """``[G]`` int64 component of each group."""
     ways: np.ndarray
-    """``[P, M]`` uint64 solutions of the component with so many mines, cell by cell."""
+    """``[P, M]`` uint64 solutions of the component with M mines, cell by cell."""
     mine_ways: np.ndarray
     """``[G, M]`` uint64 the same, summed over the cells of the group that are mines in them."""
 
@@ -49,7 +49,7 @@ class MineCounts(NamedTuple):
     of_group: np.ndarray
     """``[G]`` uint64 for one cell of each group."""
     of_interior: np.uint64
-    """For one closed cell beside no open number; 0 where there is none."""
+    """For one closed cell without an open neighbor; 0 where there is none."""
 
 
 @njit(cache=True)
@@ -82,7 +82,7 @@ def count_parts(
 def _add_solution(
     frontier: Frontier, search: Search, length: int, ways: np.ndarray, mine_ways: np.ndarray
 ) -> None:
-    """Add one solution by groups, which stands for many cell by cell."""
+    """Add one solution by groups, which represents many cell by cell."""
     num_mines = 0
     num_ways = ONE
     for place in range(length):
@@ -103,7 +103,7 @@ def count_layouts(
     Args:
         frontier: the groups.
         parts: their solutions.
-        num_interior: closed cells beside no open number.
+        num_interior: closed cells without an open neighbor.
         num_mines: mines of the board that are not proven already.
     """
     of_group = np.zeros(len(parts.part_of), np.uint64)
@@ -146,7 +146,7 @@ def _convolved(parts: PartCounts, left_out: int) -> np.ndarray:
 
 @njit(cache=True)
 def _completions(others: np.ndarray, num_interior: int, num_mines: int) -> np.ndarray:
-    """Return ``[M]`` ways to fill all the rest when one component holds so many mines."""
+    """Return ``[M]`` ways to fill all other cells when one component holds M mines."""
     ways = np.zeros(MAX_CELLS + 1, np.uint64)
     for held in range(num_mines + 1):
         for more in range(num_mines - held + 1):

@@ -27,7 +27,7 @@ class Search(NamedTuple):
     """``[64]`` int64 cells of each constraint in groups without their mines yet."""
     node_budget: int
     nodes_left: np.ndarray
-    """``[1]`` int64 of the budget; whoever begins a new question resets it."""
+    """``[1]`` int64 of the budget; reset for each new question."""
 
 
 @njit(cache=True)
@@ -88,7 +88,7 @@ def begin(frontier: Frontier, num_constraints: int, num_groups: int, search: Sea
 
 @njit(cache=True)
 def _give(frontier: Frontier, search: Search, group: int, mines: int, cells: int) -> None:
-    """Note in its constraints that a group got mines, and that so many cells are settled."""
+    """Note in its constraints that a group got mines, and how many cells are decided."""
     rest = frontier.touches[group]
     while rest:
         i = lowest(rest)
@@ -101,7 +101,7 @@ def _give(frontier: Frontier, search: Search, group: int, mines: int, cells: int
 def next_solution(
     frontier: Frontier, search: Search, length: int, is_first: bool, least: int
 ) -> int:
-    """Go on to the next solution of the component in ``order``.
+    """Advance to the next solution of the component in ``order``.
 
     Args:
         frontier: constraints and groups.

@@ -101,7 +101,7 @@ class MinesweeperSolver:
         Those flags are lifted first, so K is that of the state without flags plus their number.
 
         Returns:
-            inf where the solver hits a mine or the state is lost, which is no proof that nobody
+            inf where the solver hits a mine or the state is lost, which is no proof that no player
             could win; NaN where the search for solutions ran out of its budget.
 
         Raises:

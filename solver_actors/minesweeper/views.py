@@ -1,7 +1,7 @@
 """A Minesweeper board from what a player sees of it: some layout that agrees, found by search.
 
-The solver's kernels want a layout and never peek at it (``mine_choice``), so that whichever is
-found here, they say the same of what is seen. Letters: ``P`` components of the constraints,
+The solver's kernels take a layout but never peek at it (``choice``): for every layout that agrees
+they give the same answers about what is seen. Letters: ``P`` components of the constraints,
 ``M`` = 65 numbers of mines.
 """
 
@@ -50,11 +50,11 @@ _CONTRADICTION = -2
 def read_view(
     rows: Sequence[str], num_mines: int, *, node_budget: int = DEFAULT_NODE_BUDGET
 ) -> MinesweeperState | None:
-    """Return a state that looks like this, with mines of its own wherever they may be.
+    """Return a state that looks like this, with mines wherever they may be.
 
     Args:
         rows: of ``VISIBLE``.
-        num_mines: mines of the whole board.
+        num_mines: of the board.
         node_budget: search nodes.
 
     Returns:
@@ -91,9 +91,9 @@ def read_view(
 
 
 def _check_view(rows: Sequence[str], num_mines: int) -> None:
-    """Raise PuzzleError for what is wrong with the rows at sight."""
+    """Raise PuzzleError for faults of the rows that need no search."""
     if not rows:
-        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols a row")
+        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols per row")
     check_grid(list(rows), VISIBLE)
     num_rows, num_cols = len(rows), len(rows[0])
     check_size(num_rows, num_cols)
@@ -120,12 +120,12 @@ def _agreeing_mines(
 ) -> tuple[int, np.uint64]:
     """Return ``FOUND`` and mines of a layout, ``OUT_OF_BUDGET`` or ``_CONTRADICTION``.
 
-    Not every contradiction is found: the caller looks at the counts of the layout.
+    Not every contradiction is found: the caller compares the counts of the layout.
 
     Args:
         board: its counts are read at open cells alone, its mines not at all.
         revealed: the open cells.
-        num_mines: of the whole board.
+        num_mines: of the board.
         node_budget: search nodes.
     """
     frontier, search = new_work(node_budget)
@@ -185,7 +185,7 @@ def _shares(parts: PartCounts, num_interior: int, num_mines: int) -> np.ndarray:
 def _solution(
     frontier: Frontier, search: Search, num_groups: int, first: int, num_mines: int
 ) -> np.uint64:
-    """Return the mines of a solution of one group's component that holds so many; there is one."""
+    """Return the mines of a solution of one group's component with that many; there is one."""
     search.nodes_left[0] = search.node_budget  # enough: all were counted with it
     length = order_component(frontier, num_groups, first, search)
     outcome = next_solution(frontier, search, length, True, 0)

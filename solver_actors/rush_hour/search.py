@@ -82,7 +82,7 @@ def shortest_length(state: RushHourState, *, max_length: int, node_budget: int) 
     Args:
         state: any state.
         max_length: longest solution to look for, in slides, 0 to ``MAX_LENGTH``.
-        node_budget: most states to look at, each once an iteration or more, >= 0.
+        node_budget: most states to visit, each at least once per iteration, >= 0.
 
     Raises:
         ValueError: ``max_length`` or ``node_budget`` is out of range.

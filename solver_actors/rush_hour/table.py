@@ -1,8 +1,8 @@
-"""Rush Hour solved whole: one table of N for all states that slides reach from a state.
+"""Rush Hour solved completely: one table of N for all states that slides reach from a state.
 
 What never changes, walls and the vehicles' orientations, lengths and lines, is the layout. Slides
 can be taken back, so the states of a layout fall into components that never meet, and in each
-either all states can be solved or none. Each component has a table of its own, made when a state of
+either all states can be solved or none. Each component has its own table, made when a state of
 it is asked for. ``S`` slots: a power of two, at least twice the states of the component.
 """
 
@@ -90,7 +90,7 @@ def build_table(state: RushHourState, *, state_cap: int = DEFAULT_STATE_CAP) -> 
 class RushHourSolver:
     """Looks up costs and actions in the tables of one layout, and makes those that are missing.
 
-    Where a component is above the cap it searches instead, each state anew; then N may come out
+    Where a component is above the cap it searches each state separately; then N may come out
     unknown.
     """
 
@@ -106,7 +106,7 @@ class RushHourSolver:
         Args:
             layout: what its states have in common.
             state_cap: most states of a component that gets a table.
-            node_budget: most states that the search for one N looks at.
+            node_budget: most states that the search for one N visits.
         """
         self._layout = layout
         self._state_cap = state_cap

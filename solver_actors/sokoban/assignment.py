@@ -29,7 +29,7 @@ class Assignment(NamedTuple):
 
 @njit(cache=True)
 def assign_all(costs: np.ndarray) -> tuple[Assignment, int]:
-    """Return an assignment of least cost for ``costs`` ``[K, K]``, and the entries it looked at."""
+    """Return an assignment of least cost for ``costs`` ``[K, K]``, and the entries it read."""
     size = len(costs)
     assignment = Assignment(
         np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64)
@@ -42,7 +42,7 @@ def assign_all(costs: np.ndarray) -> tuple[Assignment, int]:
 
 @njit(cache=True)
 def reassign_row(costs: np.ndarray, row: int, assignment: Assignment) -> tuple[Assignment, int]:
-    """Return the assignment after the costs of one row changed, and the entries it looked at.
+    """Return the assignment after the costs of one row changed, and the entries it read.
 
     Args:
         costs: ``[K, K]`` with the row's new costs.
@@ -69,7 +69,7 @@ def assign_row(costs: np.ndarray, row: int, assignment: Assignment) -> int:
         assignment: the others keep columns, if not the same ones.
 
     Returns:
-        The number of entries of ``costs`` that were looked at.
+        The number of entries of ``costs`` that were read.
     """
     size = len(costs)
     rows, columns, row_of = assignment
@@ -110,7 +110,7 @@ def assign_row(costs: np.ndarray, row: int, assignment: Assignment) -> int:
 
 @njit(cache=True)
 def total_cost(costs: np.ndarray, assignment: Assignment) -> int:
-    """Return the sum of a whole assignment; at least ``IMPOSSIBLE`` if it contains one."""
+    """Return the sum of an assignment; at least ``IMPOSSIBLE`` if it contains one."""
     total = 0
     for column in range(len(costs)):
         total += costs[assignment.row_of[column], column]

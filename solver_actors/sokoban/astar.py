@@ -2,9 +2,9 @@
 
 A node is the position right after a push (or the first one); what leads from node to node is the
 player's shortest walk to a push, and that push. So N counts every step, though only pushes make
-nodes. The bound (``sokoban_bounds``) is consistent: a node once taken from the open list is final.
-numba's cache looks at this file alone: who changes a kernel in ``assignment`` or ``sokoban_bounds``
-must change this file too (or delete ``__pycache__``), or the old kernel stays in use.
+nodes. The bound (``bounds``) is consistent: a node once taken from the open list is final.
+numba's cache depends on this file alone: after a change to a kernel in ``assignment`` or
+``bounds``, change this file too (or delete ``__pycache__``), or the old kernel stays in use.
 Letters: ``F`` floor cells, ``K`` boxes. A *key* is ``[K + 1]`` int32: player, boxes ascending.
 """
 
@@ -49,7 +49,7 @@ class _Nodes(NamedTuple):
     slots: np.ndarray
     """``[2 ** b]`` int32 number of a node, -1 = free; open addressing."""
     counts: np.ndarray
-    """``[3]`` int64 nodes; entries ever put on the open list; cells and costs looked at."""
+    """``[3]`` int64 nodes; entries ever put on the open list; cells and costs read."""
 
 
 class _Place(NamedTuple):
@@ -71,8 +71,8 @@ def search(
         room: the room.
         key: the first position, not proven dead.
         bound: its lower bound.
-        max_nodes: gives up when more entries were put on the open list, which bounds the memory.
-        max_work: gives up when more floor cells and entries of cost matrices were looked at.
+        max_nodes: stops when more entries were put on the open list, which bounds the memory.
+        max_work: stops when more floor cells and entries of cost matrices were read.
     """
     num_boxes = len(key) - 1
     nodes = _new_nodes(max_nodes + 4 * num_boxes, num_boxes)
@@ -146,7 +146,7 @@ def _expand(
 def _bound_after_push(
     room: Room, costs: np.ndarray, box: int, ahead: int, assignment: Assignment
 ) -> tuple[int, int]:
-    """Return the bound with one box moved to a cell, and the costs looked at for it."""
+    """Return the bound with one box moved to a cell, and the costs read for it."""
     before = costs[box].copy()
     costs[box] = room.distances[ahead]
     changed, work = reassign_row(costs, box, assignment)
@@ -167,10 +167,10 @@ def _walk(neighbors: np.ndarray, is_box: np.ndarray, start: int) -> np.ndarray:
         here = queue[head]
         head += 1
         for direction in range(4):
-            beside = neighbors[here, direction]
-            if beside >= 0 and walked[beside] < 0 and not is_box[beside]:
-                walked[beside] = walked[here] + 1
-                queue[length] = beside
+            neighbor = neighbors[here, direction]
+            if neighbor >= 0 and walked[neighbor] < 0 and not is_box[neighbor]:
+                walked[neighbor] = walked[here] + 1
+                queue[length] = neighbor
                 length += 1
     return walked
 

@@ -1,6 +1,6 @@
 """What is known of a Sokoban position without a search: a lower bound of N, and proofs of death.
 
-The bound is the least number of pushes that take every box to a target of its own if each were
+The bound is the least number of pushes that take every box to its own target if each were
 alone in the room: no push brings a box nearer than by one, and no step pushes two boxes. It never
 overestimates, and a step lowers it by one at most (it is consistent).
 
@@ -75,7 +75,7 @@ class Room(NamedTuple):
 
 
 def survey(layout: SokobanLayout, *, with_distances: bool) -> Room:
-    """Return the room of a layout; without distances, ``[F, 0]`` stand in their place."""
+    """Return the room of a layout; without distances, they are ``[F, 0]``."""
     floor_numbers = number_floor(layout)
     num_floor = int(floor_numbers.max()) + 1
     targets = floor_numbers[np.array(layout.targets)]
@@ -92,7 +92,7 @@ def survey(layout: SokobanLayout, *, with_distances: bool) -> Room:
     )
 
 
-def sokoban_loss_at_sight(state: SokobanState) -> Callable[[SokobanState], bool]:
+def sokoban_loss_test(state: SokobanState) -> Callable[[SokobanState], bool]:
     """Return a test that proves states of a layout lost by ``is_stuck`` alone."""
     layout = state.layout
     room, floor_numbers = survey(layout, with_distances=False), number_floor(layout)
@@ -148,7 +148,7 @@ def is_stuck(room: Room, boxes: np.ndarray, holds: np.ndarray) -> bool:
     """Return whether a box off target can provably never be brought to one.
 
     That is so on a cell without a way to any target, and for boxes that hold each other: take all
-    boxes; let go of each that has two cells in a line beside it without a wall or a box that still
+    boxes; release each that has two cells in a line next to it without a wall or a box that still
     holds (one of them at least live), until none goes. The first of the rest to move would need
     such a line, and had none; so none of them ever moves, unless onto a cell that is not live.
 

@@ -1,4 +1,4 @@
-"""Sokoban above the table's cap: each cost by a search of its own, exact, infinite or unknown."""
+"""Sokoban above the table's cap: each cost by a separate search, exact, infinite or unknown."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from solver_actors.solver import action_costs, best_action, check_layout
 
 DEFAULT_BUDGET_NODES = 500_000
 MAX_BOXES = 256
-"""With more, one exact assignment takes seconds: only deadlocks seen at once are answered."""
+"""With more, one exact assignment takes seconds: only deadlocks that need no search are found."""
 
 _WORK_PER_NODE = 150
-"""Floor cells and matrix entries that a node may look at on average, in a microsecond or two. On a
-large board, where each looks at more, a search ends by this before it has all its nodes."""
+"""Floor cells and matrix entries that a node may read on average, in a microsecond or two. On a
+large board, where a node reads more, this limit ends a search before the limit of nodes does."""
 _MAX_NODE_BYTES = 128 << 20
 _MEMO_BYTES = 16 << 20
 _SOKOBAN = Sokoban()
@@ -71,7 +71,7 @@ class SokobanSearchSolver:
         return np.array([self._cost(state) for state in states], np.float64)
 
     def lower_bound(self, state: SokobanState) -> float:
-        """Return a number of steps that N is not below; inf where death shows without a search."""
+        """Return a number of steps that N is not below; inf where a deadlock needs no search."""
         boxes = self._floor_numbers[np.array(state.boxes)]
         if self._can_search:
             bound = lower_bound(self._room, boxes)
@@ -90,8 +90,8 @@ class SokobanSearchSolver:
     def known_action(self, state: SokobanState) -> str | None:
         """Return the first action that is remembered to lower N, without any search.
 
-        Behind a cost that was just found there is one in every state up to the goal, unless the
-        way is so long that its beginning is forgotten; None then.
+        After a cost was found there is one in every state up to the goal, unless the way is so long
+        that its beginning is forgotten; None then.
         """
         cost = self._known.get((state.player, state.boxes))
         for action in _SOKOBAN.scored_actions(state) if cost is not None else ():

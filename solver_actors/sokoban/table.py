@@ -1,4 +1,4 @@
-"""Sokoban solved whole: one table of N for every player cell and box placement of a layout.
+"""Sokoban solved completely: one table of N for every player cell and box placement of a layout.
 
 Letters: ``F`` floor cells (numbered in reading order), ``K`` boxes, ``B = C(F, K)`` box sets.
 A box set ``c_0 < c_1 < …`` of floor numbers has the rank ``C(c_0, 1) + C(c_1, 2) + …``, which

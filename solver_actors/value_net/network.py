@@ -1,7 +1,7 @@
-"""The value network: a small transformer over the cells of a board, one Q-value an action.
+"""The value network: a small transformer over the cells of a board, one Q-value per action.
 
 Letters: ``B`` boards, ``A`` actions of the network. Its actions are those of the widest tier of its
-board size (``gymnasium_envs.widest_tier``), so that boards with fewer pieces mask what they lack.
+board size (``envs.gym.widest_tier``), so that boards with fewer pieces mask what they lack.
 Shape and sizes: the paper, tab:dqn_hp.
 """
 
@@ -26,7 +26,7 @@ SHAPE_FILE, WEIGHTS_FILE = "q_network.json", "q_network.safetensors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QNetworkShape:
-    """What a network reads and answers, and how large it is."""
+    """The input and output of a network, and its size."""
 
     game: str
     rows: int
@@ -106,7 +106,7 @@ class QNetwork(nn.Module):
             for _ in range(shape.num_layers)
         )
         self.norm = nn.LayerNorm(shape.d_model)
-        # Of all cells side by side: an action belongs to a place. Read from one token for the whole
+        # From all cells: an action belongs to a place. Read from one token for the
         # board, or from the mean of all, the same costs were learned ten times more slowly.
         self.output = nn.Linear(num_cells * shape.d_model, shape.output_size)
         self.head = nn.Linear(shape.output_size, len(shape.actions))
@@ -138,7 +138,7 @@ def state_values(q: Tensor, mask: Tensor) -> Tensor:
 
 
 def save_q_network(network: QNetwork, directory: Path) -> None:
-    """Write a network as a directory that is whole or absent; an older one is replaced.
+    """Write a network as a directory, replacing an older one, so that it is complete or absent.
 
     Raises:
         EnvironmentSetupError: the file system refused something.
@@ -174,7 +174,7 @@ def load_q_network(directory: Path) -> QNetwork:
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(
-            f"{directory / WEIGHTS_FILE} does not fit {SHAPE_FILE} beside it: {reason}"
+            f"{directory / WEIGHTS_FILE} does not fit {SHAPE_FILE}: {reason}"
         ) from None
     for name, tensor in network.state_dict().items():
         if not tensor.isfinite().all():

@@ -1,8 +1,8 @@
-"""A value network as a solver: the surrogate -scale * V(s) in the place of the cost-to-go.
+"""A value network as a solver: the surrogate -scale * V(s) instead of the cost-to-go.
 
 V(s) = max over legal a of Q(s, a) (paper, app:dqn); a won state has the value 1, a lost one a fixed
-value, and the network's own values are kept between the two, so that a move that wins always earns
-something and one that loses always costs something. The only solver that needs torch.
+value, and the network's own values stay between the two, so that a winning move always earns
+something and a losing one always costs something. The only solver that needs torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from cast_ray.envs.gym import get_numeric_rules
 from cast_ray.errors import ModelError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.game import Status
-from solver_actors.registry import SolverEntry, get_solver_entry, has_solver
+from solver_actors.registry import get_solver_entry, has_solver
+from solver_actors.solver import SolverEntry, action_costs
 from solver_actors.value_net.network import QNetwork, masked_q
 from solver_actors.value_net.scale import ValueNetOracle, ValueScale
 
@@ -28,16 +29,16 @@ MARGIN = 0.01
 """By which the network's own values stay within those of success and failure."""
 _BOARDS_AT_ONCE = 1024
 _MOST_STATES = 100_000
-"""That one solver remembers; with one more it begins anew."""
+"""States that one solver remembers; with one more it forgets all."""
 _BYTES_OF_A_STATE = 300
 """A state, its estimate and their place in a dictionary, roughly."""
 
 
 class ValueNet:
-    """A network, and how its game looks to it. Any: each game has a state type of its own."""
+    """A network and the arrays of its game. Any: each game has its own state type."""
 
     def __init__(self, network: QNetwork, *, device: str = "cpu") -> None:
-        """Move a network to where it is to compute.
+        """Move a network to its device.
 
         Args:
             network: as ``load_q_network`` returns it.
@@ -67,7 +68,7 @@ class ValueNet:
 
         Raises:
             ModelError: a prediction is not finite.
-            PuzzleError: a board is of another size, or has a piece that no action names.
+            PuzzleError: a board has another size, or a piece that no action names.
         """
         found = [self._chunk(states[i : i + _BOARDS_AT_ONCE]) for i in _starts(len(states))]
         return np.concatenate([*found, np.zeros((0, len(self.actions)))])
@@ -83,8 +84,8 @@ class ValueNet:
         if len(bad):
             row, action = bad[0].tolist()
             raise ModelError(
-                f"the value network says {q[row, action].item()} of {self.actions[action]} on the "
-                f"board {self.game.encode(states[row])!r}: train it again"
+                f"the value network predicts {q[row, action].item()} for {self.actions[action]} on "
+                f"the board {self.game.encode(states[row])!r}: train it again"
             )
         return masked_q(q, masks).double().numpy()
 
@@ -97,7 +98,7 @@ class ValueNet:
 
 
 class ValueNetSolver:
-    """The estimates of one layout's states, remembered. Keeps the contract of ``Solver``."""
+    """The estimates of one layout's states, remembered; is a ``Solver``."""
 
     def __init__(
         self, net: ValueNet, scale: ValueScale, *, is_lost: Callable[[Any], bool] | None
@@ -107,14 +108,14 @@ class ValueNetSolver:
         Args:
             net: the network.
             scale: of its values.
-            is_lost: proves states lost at sight, beyond the game's own rules; None = nothing does.
+            is_lost: proves states lost that the rules leave open; None = nothing does.
         """
         self._net, self._scale, self._is_lost = net, scale, is_lost
         self._estimates: dict[Any, float] = {}
 
     @property
     def memory_bytes(self) -> int:
-        """Return what is remembered; the network is everybody's."""
+        """Return the size of what is remembered; the network is shared."""
         return _BYTES_OF_A_STATE * (len(self._estimates) + 1)
 
     def cost_to_go(self, states: Sequence[Any]) -> np.ndarray:
@@ -122,7 +123,7 @@ class ValueNetSolver:
 
         Raises:
             ModelError: a prediction is not finite.
-            PuzzleError: a board is of another size, or has a piece that no action names.
+            PuzzleError: a board has another size, or a piece that no action names.
         """
         new = list(dict.fromkeys(state for state in states if state not in self._estimates))
         if len(self._estimates) + len(new) > _MOST_STATES:
@@ -135,10 +136,7 @@ class ValueNetSolver:
 
     def action_costs(self, state: Any) -> dict[str, float]:
         """Return the estimate after each scored action, in the game's canonical order."""
-        game = self._net.game
-        actions = game.scored_actions(state)
-        after = [game.apply(state, action).state for action in actions]
-        return dict(zip(actions, self.cost_to_go(after).tolist(), strict=True))
+        return action_costs(self._net.game, self.cost_to_go, state)
 
     def best_action(self, state: Any) -> str | None:
         """Return the legal action of the largest Q-value; None where the game is decided."""
@@ -148,7 +146,7 @@ class ValueNetSolver:
         return None if np.isneginf(q).all() else self._net.actions[int(q.argmax())]
 
     def is_dead(self, state: Any) -> bool:
-        """Return whether the state is lost by the rules or at sight: the network proves nothing."""
+        """Return whether the rules or the loss test prove the state lost; the network cannot."""
         return self._fixed(state) == self._scale.failure
 
     def _values(self, states: Sequence[Any]) -> np.ndarray:
@@ -162,7 +160,7 @@ class ValueNetSolver:
         return values
 
     def _fixed(self, state: Any) -> float | None:
-        """Return the value of a state that the network is not asked about."""
+        """Return the value of a state that needs no network; None for others."""
         status = self._net.game.status(state)
         if status is Status.WON:
             return SOLVED_VALUE
@@ -172,7 +170,7 @@ class ValueNetSolver:
 
 
 def value_net_entry(oracle: ValueNetOracle) -> SolverEntry:
-    """Return a network as what makes the solvers of its game.
+    """Return a network as the solver of its game.
 
     Raises:
         ModelError: there is no such device.
@@ -180,13 +178,13 @@ def value_net_entry(oracle: ValueNetOracle) -> SolverEntry:
     net, scale = ValueNet(oracle.network, device=oracle.device), oracle.scale
     game = net.game.name
     own = get_solver_entry(game) if has_solver(game) else None
-    loss_at_sight = own.loss_at_sight if own else None
+    loss_test = own.loss_test if own else None
     return SolverEntry(
         build=lambda state: ValueNetSolver(
-            net, scale, is_lost=loss_at_sight(state) if loss_at_sight else None
+            net, scale, is_lost=loss_test(state) if loss_test else None
         ),
         layout_key=own.layout_key if own else lambda state: game,
-        has_deadlocks=loss_at_sight is not None,
+        has_deadlocks=loss_test is not None,
     )
 
 

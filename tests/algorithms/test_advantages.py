@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cast_ray.algorithms import advantages
 from cast_ray.algorithms.credit import add_advantages
+from cast_ray.config.learning import AdvantageConfig
 from cast_ray.errors import TrajectoryError
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, to_rollout_batch
 from tests.support.credit_tables import changed, scored, trajectory
@@ -24,7 +25,20 @@ DELTA = 1e-6
 
 def shifted(costs: list[float], effects: list[bool] | None = None) -> list[float]:
     has_effect = np.array(effects if effects is not None else [True] * (len(costs) - 1), dtype=bool)
-    return advantages.shifted_solver_advantage(np.array(costs, dtype=float), has_effect).tolist()
+    found = advantages.shifted_solver_advantage(
+        np.array(costs, dtype=float), has_effect, rescue="cost"
+    )
+    return found.tolist()
+
+
+def normalised(values: list[float]) -> np.ndarray:
+    return advantages.rms_normalised(np.array(values), epsilon=EPSILON)
+
+
+def outcome_of(
+    rewards: list[float], *, std: str = "population", delta: float = DELTA
+) -> np.ndarray:
+    return advantages.outcome_advantage(np.array(rewards), std=std, delta=delta)
 
 
 # The rows of the table.
@@ -60,7 +74,9 @@ def test_infinite_to_finite_earns_the_cost_it_leads_to() -> None:
 
 def test_infinite_to_a_win_earns_what_is_given_for_it() -> None:
     costs, has_effect = np.array([inf, 0]), np.array([True])
-    found = advantages.shifted_solver_advantage(costs, has_effect, win_from_infinite=29)
+    found = advantages.shifted_solver_advantage(
+        costs, has_effect, rescue="cost", win_from_infinite=29
+    )
     assert found.tolist() == [29]
 
 
@@ -86,7 +102,7 @@ def test_win_from_infinite_earns_the_safe_cells_of_its_board(rescue: str, credit
         puzzle=board,
         states=(board, board),
     )
-    batch, _ = add_advantages(scored((row, [inf, 0])), alpha=1.0, rescue=rescue)
+    batch, _ = add_advantages(scored((row, [inf, 0])), AdvantageConfig(alpha=1.0, rescue=rescue))
     assert batch["shifted_advantages"].to_pylist() == [[credit]]
 
 
@@ -117,7 +133,7 @@ def test_turns_without_effect_are_read_from_the_effects_column() -> None:
     effects = ("changed", "invalid", "ineffective", "illegal", "truncated")
     row = trajectory(group=0, episode=0, effects=effects, reward=0.0)
     # Costs that would earn 1 each, if the effect did not say otherwise.
-    batch, summary = add_advantages(scored((row, [9, 8, 7, 6, 5, 4])), alpha=1.0)
+    batch, summary = add_advantages(scored((row, [9, 8, 7, 6, 5, 4])), AdvantageConfig(alpha=1.0))
     assert batch["shifted_advantages"].to_pylist() == [[1, 0, 0, 0, 0]]
     assert (summary.num_turns, summary.num_unknown, summary.share_progress) == (5, 0, 0.2)
 
@@ -153,25 +169,25 @@ def test_ablation_transforms() -> None:
 
 def test_rms_counts_zeros() -> None:
     # sqrt((3² + 0 + 4² + 0) / 4) = 2.5
-    found = advantages.rms_normalised(np.array([3.0, 0.0, 4.0, 0.0]))
+    found = normalised([3.0, 0.0, 4.0, 0.0])
     np.testing.assert_allclose(found, [1.2, 0.0, 1.6, 0.0], rtol=1e-8)
 
 
 def test_rms_does_not_subtract_the_mean() -> None:
-    found = advantages.rms_normalised(np.array([2.0, 2.0]))
+    found = normalised([2.0, 2.0])
     np.testing.assert_allclose(found, [1.0, 1.0], rtol=1e-8)
 
 
 def test_rms_leaves_unknown_turns_out() -> None:
     # sqrt((3² + 4²) / 2) = 3.53553, not divided by 3.
-    found = advantages.rms_normalised(np.array([3.0, nan, 4.0]))
+    found = normalised([3.0, nan, 4.0])
     np.testing.assert_allclose(found, [3 / sqrt(12.5), nan, 4 / sqrt(12.5)], rtol=1e-8)
 
 
 def test_rms_of_no_turn_and_of_no_signal() -> None:
-    assert advantages.rms_normalised(np.zeros(0)).tolist() == []
-    assert np.isnan(advantages.rms_normalised(np.array([nan]))).all()
-    assert advantages.rms_normalised(np.zeros(3)).tolist() == [0, 0, 0]
+    assert normalised([]).tolist() == []
+    assert np.isnan(normalised([nan])).all()
+    assert normalised([0.0, 0.0, 0.0]).tolist() == [0, 0, 0]
 
 
 def test_rms_spans_the_whole_step_and_not_each_group() -> None:
@@ -179,7 +195,9 @@ def test_rms_spans_the_whole_step_and_not_each_group() -> None:
     # RMS = sqrt((3 * 0.776820 + 4.387820 + 0) / 5) = 1.159162
     first = changed(3, group=0, episode=0, reward=1.0)
     second = trajectory(group=1, episode=0, effects=("changed", "invalid"), reward=0.0)
-    batch, _ = add_advantages(scored((first, [3, 2, 1, 0]), (second, [4, inf, inf])), alpha=1.0)
+    batch, _ = add_advantages(
+        scored((first, [3, 2, 1, 0]), (second, [4, inf, inf])), AdvantageConfig(alpha=1.0)
+    )
     found = batch["solver_advantages"].to_pylist()
     rms = sqrt((3 * asinh(1) ** 2 + asinh(4) ** 2) / 5)
     assert rms == pytest.approx(1.159162, abs=1e-6)
@@ -191,7 +209,8 @@ def test_rms_spans_the_whole_step_and_not_each_group() -> None:
 def test_ablation_without_normalisation_keeps_the_moves() -> None:
     row = changed(2, group=0, episode=0, reward=0.0)
     batch, _ = add_advantages(
-        scored((row, [5, 4, 7])), alpha=1.0, transform="identity", normalisation="none"
+        scored((row, [5, 4, 7])),
+        AdvantageConfig(alpha=1.0, transform="identity", normalisation="none"),
     )
     assert batch["solver_advantages"].to_pylist() == [[1.0, -3.0]]
 
@@ -201,7 +220,7 @@ def test_ablation_without_normalisation_keeps_the_moves() -> None:
 
 def test_outcome_with_population_deviation() -> None:
     # mean 0.25, sigma = sqrt(0.25 * 0.75) = 0.4330127
-    found = advantages.outcome_advantage(np.array([1.0, 0.0, 0.0, 0.0]))
+    found = outcome_of([1.0, 0.0, 0.0, 0.0])
     expected = np.array([0.75, -0.25, -0.25, -0.25]) / (0.4330127018922193 + DELTA)
     np.testing.assert_allclose(found, expected, rtol=1e-14)
     np.testing.assert_allclose(found, [1.732047, -0.577349, -0.577349, -0.577349], atol=1e-6)
@@ -209,30 +228,30 @@ def test_outcome_with_population_deviation() -> None:
 
 def test_outcome_with_sample_deviation() -> None:
     # sigma = sqrt(0.75 / 3) = 0.5
-    found = advantages.outcome_advantage(np.array([1.0, 0.0, 0.0, 0.0]), std="sample", delta=0.0)
+    found = outcome_of([1.0, 0.0, 0.0, 0.0], std="sample", delta=0.0)
     np.testing.assert_allclose(found, [1.5, -0.5, -0.5, -0.5], rtol=1e-14)
 
 
 def test_outcome_of_a_group_of_one_is_zero() -> None:
-    assert advantages.outcome_advantage(np.array([1.0])).tolist() == [0.0]
-    assert advantages.outcome_advantage(np.array([1.0]), std="sample").tolist() == [0.0]
+    assert outcome_of([1.0]).tolist() == [0.0]
+    assert outcome_of([1.0], std="sample").tolist() == [0.0]
 
 
 @pytest.mark.parametrize("std", ["population", "sample"])
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_outcome_of_equal_rewards_is_zero(std: str, reward: float) -> None:
-    found = advantages.outcome_advantage(np.full(8, reward), std=std, delta=0.0)
+    found = outcome_of([reward] * 8, std=std, delta=0.0)
     assert found.tolist() == [0.0] * 8
 
 
 def test_outcome_of_an_empty_group_is_an_error() -> None:
     with pytest.raises(ValueError, match="empty group"):
-        advantages.outcome_advantage(np.zeros(0))
+        outcome_of([])
 
 
 def test_unknown_deviation_is_an_error() -> None:
     with pytest.raises(ValueError, match="std must be population or sample, got 'biased'"):
-        advantages.outcome_advantage(np.zeros(2), std="biased")
+        outcome_of([0.0, 0.0], std="biased")
 
 
 def test_groups_are_told_apart_wherever_their_rows_are() -> None:
@@ -240,7 +259,7 @@ def test_groups_are_told_apart_wherever_their_rows_are() -> None:
         changed(1, group=group, episode=episode, reward=reward)
         for episode, group, reward in [(0, 5, 1.0), (0, 2, 0.0), (1, 5, 0.0), (1, 2, 0.0)]
     ]
-    batch, _ = add_advantages(scored(*((row, [1, 1]) for row in rows)), alpha=0.1)
+    batch, _ = add_advantages(scored(*((row, [1, 1]) for row in rows)), AdvantageConfig(alpha=0.1))
     one = 0.5 / (0.5 + DELTA)
     np.testing.assert_allclose(batch["outcome_advantage"], [one, 0.0, -one, 0.0], rtol=1e-14)
 
@@ -260,7 +279,7 @@ def test_turn_of_unknown_cost_keeps_its_outcome_advantage_alone() -> None:
 
 def test_unknown_costs_are_counted_and_null_in_the_table() -> None:
     row = changed(3, group=0, episode=0, reward=1.0)
-    batch, summary = add_advantages(scored((row, [4, nan, 2, 1])), alpha=1.0)
+    batch, summary = add_advantages(scored((row, [4, nan, 2, 1])), AdvantageConfig(alpha=1.0))
     assert batch["shifted_advantages"].to_pylist() == [[None, None, 1.0]]
     assert batch["turn_advantages"].to_pylist()[0][:2] == [0.0, 0.0]
     assert (summary.num_turns, summary.num_unknown, summary.shifted_mean) == (3, 2, 1.0)
@@ -271,7 +290,9 @@ def test_group_that_all_solve_keeps_its_solver_term() -> None:
     # so h = +-1 and the advantage is +-alpha.
     straight = changed(2, group=0, episode=0, reward=1.0)
     detour = changed(2, group=0, episode=1, reward=1.0)
-    batch, _ = add_advantages(scored((straight, [2, 1, 0]), (detour, [2, 3, 2])), alpha=0.1)
+    batch, _ = add_advantages(
+        scored((straight, [2, 1, 0]), (detour, [2, 3, 2])), AdvantageConfig(alpha=0.1)
+    )
     assert batch["outcome_advantage"].to_pylist() == [0.0, 0.0]
     found = batch["turn_advantages"].to_pylist()
     np.testing.assert_allclose(found, [[0.1, 0.1], [-0.1, 0.1]], rtol=1e-7)
@@ -283,7 +304,9 @@ def test_worked_example_of_a_whole_group() -> None:
     # h = 0.800398, 0.800398, -1.311000; with alpha 0.1 the rest follows.
     solved = changed(2, group=0, episode=0, reward=1.0)
     lost = changed(1, group=0, episode=1, reward=0.0)
-    batch, _ = add_advantages(scored((solved, [2, 1, 0]), (lost, [2, inf])), alpha=0.1)
+    batch, _ = add_advantages(
+        scored((solved, [2, 1, 0]), (lost, [2, inf])), AdvantageConfig(alpha=0.1)
+    )
     found = batch["turn_advantages"].to_pylist()
     np.testing.assert_allclose(found[0], [1.080038, 1.080038], atol=2e-6)
     np.testing.assert_allclose(found[1], [-1.131098], atol=2e-6)
@@ -291,7 +314,7 @@ def test_worked_example_of_a_whole_group() -> None:
 
 def test_tokens_carry_the_advantage_of_their_turn_and_others_none() -> None:
     row = changed(2, group=0, episode=0, reward=0.0)
-    batch, _ = add_advantages(scored((row, [3, 2, 4])), alpha=1.0)
+    batch, _ = add_advantages(scored((row, [3, 2, 4])), AdvantageConfig(alpha=1.0))
     assert batch.schema.equals(BATCH_SCHEMA)
     up, down = np.array(batch["turn_advantages"].to_pylist()[0], dtype=np.float32)
     assert batch["token_advantages"].to_pylist() == [[0.0, up, up, 0.0, down, down]]
@@ -299,7 +322,9 @@ def test_tokens_carry_the_advantage_of_their_turn_and_others_none() -> None:
 
 def test_alpha_zero_leaves_the_outcome_alone() -> None:
     rows = [changed(2, group=0, episode=e, reward=float(e)) for e in range(2)]
-    batch, _ = add_advantages(scored(*((row, [5, 4, 9]) for row in rows)), alpha=0.0)
+    batch, _ = add_advantages(
+        scored(*((row, [5, 4, 9]) for row in rows)), AdvantageConfig(alpha=0.0)
+    )
     outcome = batch["outcome_advantage"].to_pylist()
     assert batch["turn_advantages"].to_pylist() == [[value, value] for value in outcome]
 
@@ -313,13 +338,13 @@ def test_advantage_that_is_not_finite_names_its_trajectory() -> None:
         np.errstate(invalid="ignore"),
         pytest.raises(TrajectoryError, match=r"in trajectory step 4, group 3, episode 5$"),
     ):
-        add_advantages(table, alpha=0.1)
+        add_advantages(table, AdvantageConfig(alpha=0.1))
 
 
 def test_table_of_another_stage_is_refused() -> None:
     rollout = to_rollout_batch([changed(1, group=0, episode=0, reward=0.0)])
     with pytest.raises(TrajectoryError, match=r"missing columns \['cost_estimates', 'cost_status'"):
-        add_advantages(pa.Table.from_batches([rollout]), alpha=0.1)
+        add_advantages(pa.Table.from_batches([rollout]), AdvantageConfig(alpha=0.1))
 
 
 # The control with permuted credit.
@@ -332,8 +357,10 @@ def many_turns() -> pa.Table:
 
 
 def test_permuted_credit_keeps_the_values_and_moves_them() -> None:
-    true, _ = add_advantages(many_turns(), alpha=0.3)
-    permuted, _ = add_advantages(many_turns(), alpha=0.3, permute=np.random.default_rng(1))
+    true, _ = add_advantages(many_turns(), AdvantageConfig(alpha=0.3))
+    permuted, _ = add_advantages(
+        many_turns(), AdvantageConfig(alpha=0.3, permute_credit=True), rng=np.random.default_rng(1)
+    )
     before = np.concatenate(true["solver_advantages"].to_pylist())
     after = np.concatenate(permuted["solver_advantages"].to_pylist())
     np.testing.assert_array_equal(np.sort(after), np.sort(before))
@@ -342,7 +369,9 @@ def test_permuted_credit_keeps_the_values_and_moves_them() -> None:
 
 
 def test_permuted_credit_reaches_the_turn_advantages() -> None:
-    permuted, _ = add_advantages(many_turns(), alpha=0.3, permute=np.random.default_rng(1))
+    permuted, _ = add_advantages(
+        many_turns(), AdvantageConfig(alpha=0.3, permute_credit=True), rng=np.random.default_rng(1)
+    )
     solver = np.concatenate(permuted["solver_advantages"].to_pylist())
     turn = np.concatenate(permuted["turn_advantages"].to_pylist())
     np.testing.assert_allclose(turn, 0.3 * solver, rtol=1e-15)
@@ -355,8 +384,10 @@ def test_order_of_the_rows_changes_no_advantage(order: list[int]) -> None:
         (changed(2, group=index // 2, episode=index % 2, reward=float(index == 1)), costs)
         for index, costs in enumerate([[4, 3, inf], [2, 1, 0], [5, 6, 5], [7, nan, 3]])
     ]
-    straight, _ = add_advantages(scored(*played), alpha=0.5)
-    mixed, _ = add_advantages(scored(*(played[index] for index in order)), alpha=0.5)
+    straight, _ = add_advantages(scored(*played), AdvantageConfig(alpha=0.5))
+    mixed, _ = add_advantages(
+        scored(*(played[index] for index in order)), AdvantageConfig(alpha=0.5)
+    )
     expected = [straight["turn_advantages"].to_pylist()[index] for index in order]
     # The sum under the root is taken in another order.
     np.testing.assert_allclose(mixed["turn_advantages"].to_pylist(), expected, rtol=1e-14)

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cast_ray.algorithms.credit import add_advantages
+from cast_ray.algorithms.credit import add_advantages, add_credit
 from cast_ray.algorithms.distillation import TEACHER_SCHEMA, teacher_demonstrations
+from cast_ray.config.learning import AdvantageConfig
 from cast_ray.config.load import load_config
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
@@ -22,7 +23,6 @@ from cast_ray.rollout.trajectory import (
     to_rollout_batch,
     with_costs,
 )
-from cast_ray.training.step_metrics import add_credit
 from solver_actors.oracle import Oracle
 from solver_actors.sokoban.table import solve_sokoban
 from solver_actors.teacher import SoftTeacher
@@ -50,7 +50,7 @@ def test_turn_advantage_is_the_teachers_logprob_and_nothing_else() -> None:
         (changed(2, group=0, episode=0, reward=1.0), [2.0, 1.0, 0.0], [-0.25, -3.0]),
         (changed(1, group=0, episode=1, reward=0.0), [2.0, math.inf], [-7.0]),
     )
-    batch, _ = add_advantages(table, alpha=5.0, distillation="reverse")
+    batch, _ = add_advantages(table, AdvantageConfig(alpha=5.0), distillation="reverse")
     assert batch["turn_advantages"].to_pylist() == [[-0.25, -3.0], [-7.0]]
     assert batch["token_advantages"].to_pylist()[0] == [0, -0.25, -0.25, 0, -3.0, -3.0]
 
@@ -58,7 +58,7 @@ def test_turn_advantage_is_the_teachers_logprob_and_nothing_else() -> None:
 def test_turn_that_the_teacher_does_not_know_is_left_as_it_is_and_counted() -> None:
     row = changed(3, group=0, episode=0, reward=1.0)
     table = taught((row, [3.0, 2.0, 1.0, 0.0], [-0.5, math.nan, -1.0]))
-    batch, summary = add_advantages(table, alpha=0.0, distillation="reverse")
+    batch, summary = add_advantages(table, AdvantageConfig(alpha=0.0), distillation="reverse")
     assert batch["turn_advantages"].to_pylist() == [[-0.5, 0.0, -1.0]]
     assert (summary.num_turns, summary.num_unknown) == (3, 1)
 
@@ -66,7 +66,7 @@ def test_turn_that_the_teacher_does_not_know_is_left_as_it_is_and_counted() -> N
 @pytest.mark.parametrize("mode", ["none", "forward"])
 def test_other_modes_leave_the_advantages_to_outcome_and_solver(mode: str) -> None:
     table = taught((changed(1, group=0, episode=0, reward=0.0), [2.0, 1.0], [math.nan]))
-    batch, summary = add_advantages(table, alpha=0.5, distillation=mode)
+    batch, summary = add_advantages(table, AdvantageConfig(alpha=0.5), distillation=mode)
     np.testing.assert_allclose(batch["turn_advantages"].to_pylist(), [[0.5]], rtol=1e-7)
     assert summary.num_unknown == 0
 

@@ -13,22 +13,33 @@ from hypothesis import strategies as st
 
 from cast_ray.algorithms.objective import (
     LossShare,
-    Objective,
     TokenInputs,
     correct_rollout,
     mean_weights,
     policy_loss,
     text_loss,
 )
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.config.load import load_config
-from cast_ray.training.update import objective_of
 
-DAPO = Objective(
-    ratio="token", aggregation="token_mean", clip_low=0.2, clip_high=0.28, dual_clip=3.0
+DAPO = ObjectiveConfig(
+    ratio="token",
+    aggregation="token_mean",
+    clip_low=0.2,
+    clip_high=0.28,
+    dual_clip=3.0,
+    kl_coefficient=0.0,
+    entropy_coefficient=0.0,
+    rollout_correction="none",
 )
 GRPO = replace(DAPO, clip_high=0.2, kl_coefficient=0.001)
-GSPO = Objective(
-    ratio="sequence", aggregation="sequence_mean", clip_low=3e-4, clip_high=4e-4, dual_clip=0.0
+GSPO = replace(
+    DAPO,
+    ratio="sequence",
+    aggregation="sequence_mean",
+    clip_low=3e-4,
+    clip_high=4e-4,
+    dual_clip=0.0,
 )
 BY_NAME = {"grpo": GRPO, "dapo": DAPO, "cast": DAPO, "gspo": GSPO, "gigpo": GRPO}
 """The table of SPEC, section 4, without the rollout correction."""
@@ -53,7 +64,7 @@ Trajectories = list[list[Token]]
 # --- the reference: one token after the other -----------------------------------------------------
 
 
-def is_counted(objective: Objective, token: Token) -> bool:
+def is_counted(objective: ObjectiveConfig, token: Token) -> bool:
     if not token.is_model:
         return False
     if objective.rollout_correction != "mask":
@@ -62,7 +73,7 @@ def is_counted(objective: Objective, token: Token) -> bool:
     return 1 / cap <= math.exp(token.start - token.rollout) <= cap
 
 
-def surrogate(objective: Objective, ratio: torch.Tensor, advantage: float) -> torch.Tensor:
+def surrogate(objective: ObjectiveConfig, ratio: torch.Tensor, advantage: float) -> torch.Tensor:
     low, high = 1 - objective.clip_low, 1 + objective.clip_high
     clipped = torch.full_like(ratio, min(max(ratio.item(), low), high))
     if not low < ratio.item() < high and advantage * clipped.item() < advantage * ratio.item():
@@ -75,7 +86,7 @@ def surrogate(objective: Objective, ratio: torch.Tensor, advantage: float) -> to
 
 
 def naive_loss(
-    objective: Objective, trajectories: Trajectories
+    objective: ObjectiveConfig, trajectories: Trajectories
 ) -> tuple[torch.Tensor, list[list[torch.Tensor]], list[list[torch.Tensor]]]:
     """The loss, and the learner's logprobs and entropies that it depends on."""
     logprobs, entropies, per_trajectory = [], [], []
@@ -120,11 +131,11 @@ def naive_loss(
 class Ours:
     """A mini-batch as the learner holds it: flat columns, and where trajectories start."""
 
-    objective: Objective
+    objective: ObjectiveConfig
     columns: dict[str, np.ndarray]
     offsets: np.ndarray
 
-    def __init__(self, objective: Objective, trajectories: Trajectories) -> None:
+    def __init__(self, objective: ObjectiveConfig, trajectories: Trajectories) -> None:
         flat = [token for tokens in trajectories for token in tokens]
         self.objective = objective
         self.offsets = np.cumsum([0] + [len(tokens) for tokens in trajectories])
@@ -187,7 +198,7 @@ def assert_equal_up_to_rounding(found: np.ndarray, expected: np.ndarray) -> None
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def assert_agrees_with_the_loop(objective: Objective, trajectories: Trajectories) -> None:
+def assert_agrees_with_the_loop(objective: ObjectiveConfig, trajectories: Trajectories) -> None:
     expected, logprobs, entropies = naive_loss(objective, trajectories)
     if expected.requires_grad:
         expected.backward()
@@ -240,7 +251,7 @@ def random_mini_batch(lengths: list[int], seed: int) -> Trajectories:
     return found
 
 
-def is_unambiguous(objective: Objective, trajectories: Trajectories) -> bool:
+def is_unambiguous(objective: ObjectiveConfig, trajectories: Trajectories) -> bool:
     """No token is within rounding of where a case begins."""
     counted = [[t for t in row if is_counted(objective, t)] for row in trajectories]
     log_ratios = [t.learner - t.start for row in counted for t in row]
@@ -342,7 +353,7 @@ def token(
 
 @pytest.mark.parametrize("name", ["grpo", "dapo", "cast", "gspo", "gigpo"])
 def test_configuration_gives_the_table_of_the_specification(name: str) -> None:
-    configured = objective_of(load_config(None, [f"algorithm={name}"]))
+    configured = load_config(None, [f"algorithm={name}"]).objective
 
     bare = replace(configured, rollout_correction="none")
     assert bare == BY_NAME[name]
@@ -351,9 +362,9 @@ def test_configuration_gives_the_table_of_the_specification(name: str) -> None:
 
 @pytest.mark.parametrize("alpha", ["0.0", "0.1", "1.0"])
 def test_cast_and_dapo_have_one_objective_whatever_alpha_is(alpha: str) -> None:
-    cast = objective_of(load_config(None, ["algorithm=cast", f"advantage.alpha={alpha}"]))
+    cast = load_config(None, ["algorithm=cast", f"advantage.alpha={alpha}"]).objective
 
-    assert cast == objective_of(load_config(None, ["algorithm=dapo"]))
+    assert cast == load_config(None, ["algorithm=dapo"]).objective
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo"])

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cast_ray.algorithms import advantages
-from cast_ray.algorithms.credit import add_advantages, num_response_tokens
+from cast_ray.algorithms.credit import add_advantages, add_credit, num_response_tokens
+from cast_ray.config.learning import AdvantageConfig
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError
 from cast_ray.rollout.trajectory import Trajectory
-from cast_ray.training.step_metrics import add_credit
 from tests.support.credit_tables import changed, scored
 from tests.support.rooms import FIXED
 
@@ -74,12 +74,12 @@ def test_shaped_reward_counts_in_the_outcome_advantage_and_nowhere_else() -> Non
     rows = [one_turn(90, episode=0, reward=1.0), one_turn(10, episode=1, reward=0.0)]
     table = scored(*((row, [3.0, 3.0]) for row in rows))
     batch, _ = add_advantages(
-        table, alpha=0.0, step_weight=1.0, overlong_buffer=20, response_tokens=100
+        table, AdvantageConfig(alpha=0.0, step_weight=1.0, overlong_buffer=20), response_tokens=100
     )
     one = 0.25 / (0.25 + DELTA)
     np.testing.assert_allclose(batch["outcome_advantage"], [one, -one], rtol=1e-13)
     assert batch["reward"].to_pylist() == [1.0, 0.0]
-    unshaped, _ = add_advantages(table, alpha=0.0, step_weight=1.0)
+    unshaped, _ = add_advantages(table, AdvantageConfig(alpha=0.0, step_weight=1.0))
     assert batch["step_advantages"].equals(unshaped["step_advantages"])
     assert any(any(row) for row in batch["step_advantages"].to_pylist())
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cast_ray.algorithms import advantages
-from cast_ray.algorithms.credit import add_advantages
+from cast_ray.algorithms.credit import add_advantages, add_credit
+from cast_ray.config.learning import AdvantageConfig
 from cast_ray.config.load import load_config
 from cast_ray.rollout.trajectory import Trajectory
-from cast_ray.training.step_metrics import add_credit
 from tests.support.credit_tables import changed, scored
 from tests.support.rooms import FIXED
 
@@ -64,7 +64,9 @@ def test_returns_are_discounted_from_the_last_turn() -> None:
 
 def test_turns_that_saw_the_same_board_are_compared() -> None:
     # Returns 0.9025 and 0 on the board "a": mean 0.45125, population deviation 0.45125.
-    found = advantages.step_advantage(np.array([0.9025, 0.0, 0.5]), ["a", "a", "b"])
+    found = advantages.step_advantage(
+        np.array([0.9025, 0.0, 0.5]), ["a", "a", "b"], std="population"
+    )
     one = 0.45125 / (0.45125 + DELTA)
     np.testing.assert_allclose(found, [one, -one, 0.0], rtol=1e-14)
 
@@ -75,8 +77,10 @@ def test_sample_deviation_of_a_step() -> None:
 
 
 def test_turn_that_nothing_can_be_compared_with_has_none() -> None:
-    assert advantages.step_advantage(np.array([1.0, 0.3]), ["a", "b"]).tolist() == [0.0, 0.0]
-    assert advantages.step_advantage(np.zeros(0), []).tolist() == []
+    assert advantages.step_advantage(
+        np.array([1.0, 0.3]), ["a", "b"], std="population"
+    ).tolist() == [0.0, 0.0]
+    assert advantages.step_advantage(np.zeros(0), [], std="population").tolist() == []
 
 
 @pytest.mark.parametrize("std", ["population", "sample"])
@@ -91,7 +95,7 @@ def test_board_met_twice_in_a_trajectory_counts_twice() -> None:
         on_boards(["P_X_O", "_PX_O", "P_X_O"], group=0, episode=0, reward=1.0),
         on_boards(["P_X_O"], group=0, episode=1, reward=0.0),
     ]
-    batch, _ = add_advantages(table_of(rows), alpha=0.0, step_weight=1.0)
+    batch, _ = add_advantages(table_of(rows), AdvantageConfig(alpha=0.0, step_weight=1.0))
     found = batch["step_advantages"].to_pylist()
     np.testing.assert_allclose(found[0], [0.596048, 0.0, 0.812624], atol=1e-6)
     np.testing.assert_allclose(found[1], [-1.408672], atol=1e-6)
@@ -102,7 +106,7 @@ def test_flags_make_another_board() -> None:
         on_boards([".1\n.+"], group=0, episode=0, reward=1.0),
         on_boards(["F1\n.+"], group=0, episode=1, reward=0.0),
     ]
-    batch, _ = add_advantages(table_of(rows), alpha=0.0, step_weight=1.0)
+    batch, _ = add_advantages(table_of(rows), AdvantageConfig(alpha=0.0, step_weight=1.0))
     assert batch["step_advantages"].to_pylist() == [[0.0], [0.0]]
 
 
@@ -112,7 +116,7 @@ def test_board_after_the_last_turn_is_compared_with_none() -> None:
         for e, board in enumerate(["_PX_O", "P_X_O"])
     ]
     rows.append(on_boards(["_PX_O"], group=0, episode=2, reward=1.0))
-    batch, _ = add_advantages(table_of(rows), alpha=0.0, step_weight=1.0)
+    batch, _ = add_advantages(table_of(rows), AdvantageConfig(alpha=0.0, step_weight=1.0))
     assert batch["step_advantages"].to_pylist()[2] == [0.0]
 
 
@@ -136,7 +140,7 @@ def test_step_advantages_are_those_of_a_loop_over_all_pairs(
     rows: list[Trajectory], std: str, discount: float
 ) -> None:
     batch, _ = add_advantages(
-        table_of(rows), alpha=0.0, step_weight=1.0, step_discount=discount, std=std
+        table_of(rows), AdvantageConfig(alpha=0.0, step_weight=1.0, step_discount=discount, std=std)
     )
     expected = naive(rows, discount=discount, is_sample=std == "sample")
     for found, values in zip(batch["step_advantages"].to_pylist(), expected, strict=True):
@@ -149,7 +153,7 @@ def test_turn_advantage_is_outcome_and_weighted_step_and_solver_term() -> None:
         on_boards(["P_X_O", "P_X_O"], group=0, episode=1, reward=0.0),
     ]
     table = scored((rows[0], [3, 2, 0]), (rows[1], [3, 3, 4]))
-    batch, _ = add_advantages(table, alpha=0.25, step_weight=2.0)
+    batch, _ = add_advantages(table, AdvantageConfig(alpha=0.25, step_weight=2.0))
     for row in batch.to_pylist():
         terms = zip(row["step_advantages"], row["solver_advantages"], strict=True)
         expected = [row["outcome_advantage"] + 2.0 * s + 0.25 * h for s, h in terms]
@@ -159,7 +163,7 @@ def test_turn_advantage_is_outcome_and_weighted_step_and_solver_term() -> None:
 
 def test_without_weight_the_column_is_zero_and_nothing_else_changes() -> None:
     rows = [on_boards(["P_X_O"] * 2, group=0, episode=e, reward=float(e)) for e in range(2)]
-    without, _ = add_advantages(table_of(rows), alpha=0.5)
+    without, _ = add_advantages(table_of(rows), AdvantageConfig(alpha=0.5))
     assert without["step_advantages"].to_pylist() == [[0.0, 0.0], [0.0, 0.0]]
     outcome = without["outcome_advantage"].to_pylist()
     assert without["turn_advantages"].to_pylist() == [[value, value] for value in outcome]

@@ -151,7 +151,9 @@ def test_rms_under_the_visits_is_that_of_the_batch_that_holds_every_episode() ->
     )
     policy = softmax(np.zeros(game.next_state.shape))
     rms = root_mean_square(policy, visits(game, policy).per_state, shifted_advantages(game))
-    np.testing.assert_allclose(rms_normalised(batch), batch / (rms + 1e-8), atol=ROUNDING)
+    np.testing.assert_allclose(
+        rms_normalised(batch, epsilon=1e-8), batch / (rms + 1e-8), atol=ROUNDING
+    )
 
 
 def test_asinh_climbs_with_the_step_dependent_beta_on_a_over_tau() -> None:

@@ -93,13 +93,13 @@ def test_moves_in_a_dead_state_earn_nothing() -> None:
 
 
 def test_start_that_is_decided_is_refused() -> None:
-    with pytest.raises(ValueError, match="open board"):
+    with pytest.raises(ValueError, match="start"):
         room("P*")
 
 
 def test_unknown_cost_is_refused() -> None:
     game = get_game("sokoban")
-    with pytest.raises(ValueError, match="unknown cost"):
+    with pytest.raises(ValueError, match="unknown"):
         tabulate(
             game, game.decode(CORRIDOR), lambda states: np.full(len(states), np.nan), horizon=3
         )
@@ -283,7 +283,7 @@ def test_gain_of_the_outcome_term_is_what_all_groups_give_one_by_one(group_size:
     total = np.zeros_like(policy)
     for group in product(range(len(episodes)), repeat=group_size):
         members = list(group)
-        weights = outcome_advantage(rewards[members])
+        weights = outcome_advantage(rewards[members], std="population", delta=1e-6)
         total += likely[members].prod() * np.tensordot(weights, scores[members], 1) / group_size
     success = float(likely @ rewards)
     task = gradient(lambda moved: task_return(game, moved), np.log(policy))

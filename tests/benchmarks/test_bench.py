@@ -13,7 +13,9 @@ from benchmarks.gym import bench_gym
 from benchmarks.main import BENCHMARKS
 from benchmarks.solvers import bench_solve, make_lines
 from benchmarks.sync import TransportRounds
+from cast_ray.cli.bench import MEASURES, bench
 from cast_ray.cli.main import main
+from cast_ray.errors import ConfigError
 from cast_ray.games import GAMES
 
 
@@ -55,13 +57,22 @@ def test_last_line_of_a_benchmark_is_one_json_object(
     assert figures["sokoban_steps_per_s"] > 0
 
 
-def test_unknown_benchmark_is_one_sentence_and_exit_code_2(
+def test_unknown_benchmark_is_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(monkeypatch, "bench", "gymm") == 2
-    known = ", ".join(BENCHMARKS)
-    expected = f"cast-ray: the benchmark must be one of {known}, got 'gymm'\n"
-    assert capsys.readouterr().err == expected
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'gymm'" in line and ", ".join(BENCHMARKS) in line
+
+
+def test_help_has_every_benchmark() -> None:
+    assert MEASURES.keys() == BENCHMARKS.keys()
+
+
+def test_installed_package_says_where_the_benchmarks_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cast_ray.cli.bench.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"benchmarks/.*repository.*bench gym"):
+        bench("gym")
 
 
 def test_the_parts_of_a_transport_are_measured_and_add_up(tmp_path: Path) -> None:
@@ -69,12 +80,7 @@ def test_the_parts_of_a_transport_are_measured_and_add_up(tmp_path: Path) -> Non
     figures = TransportRounds(tmp_path / "weights", state).figures(2)
     assert figures["gigabytes"] == 4 * 2**19 / 1e9
     assert figures["move_s"] == figures["publish_s"] + figures["read_s"]
-    assert figures["transport_s"] == figures["writing_s"] + figures["map_s"]
     assert figures["move_over_memcpy"] == figures["move_s"] / figures["memcpy_s"]
-    # What one thread does is part of what it takes.
-    parts = figures["checksum_s"] + figures["writing_s"]
-    assert 0 < parts < 1.5 * figures["publish_one_thread_s"]
-    assert 0 < figures["packing_s"] < figures["publish_float32_one_thread_s"]
     assert min(figures.values()) > 0
     assert not (tmp_path / "weights").exists()
 

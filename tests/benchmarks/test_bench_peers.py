@@ -18,7 +18,6 @@ from benchmarks.trl_loop import GROUP_SIZE, TrlSteps, rollouts_of
 from cast_ray.config.train import TrainConfig
 from cast_ray.games.generators import build_puzzles
 from cast_ray.learner.batching import loss_mask, row_offsets
-from cast_ray.training.update import objective_of
 from cast_ray.training.workers import learner_settings
 from solver_actors.registry import StartSolver
 from tests.support.played import scored_table
@@ -58,8 +57,8 @@ def test_trl_gets_every_token_and_whose_it_is(table: pa.Table) -> None:
 
 def test_trl_takes_steps_that_move_the_weights(policy_dir: Path, table: pa.Table) -> None:
     pytest.importorskip("trl", reason=NO_EXTRA)
-    settings = replace(learner_settings(TrainConfig(), model_dir=policy_dir), num_threads=1)
-    objective = replace(objective_of(TrainConfig()), rollout_correction="none")
+    settings = learner_settings(TrainConfig(), model_dir=policy_dir)
+    objective = replace(TrainConfig().objective, rollout_correction="none")
     steps = TrlSteps(settings, objective, table)
     before = [weight.clone() for weight in steps.trainer.model.parameters()]
     assert len(steps.step_seconds(2)) == 2

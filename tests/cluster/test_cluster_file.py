@@ -55,17 +55,17 @@ def replaced(key: str, old: str, new: str) -> Mistake:
 GPU = ("available_node_types", "gpu")
 CLOUD_MISTAKES: list[tuple[Mistake, str]] = [
     (typo("max_workers", wrong="max_worker"), "'max_worker' was unexpected"),
-    (typo("provider", "region", wrong="regoin"), "provider.regoin is not known: did you mean regi"),
+    (typo("provider", "region", wrong="regoin"), "provider.regoin is unknown: did you mean regi"),
     (put("provider", "region", value=""), "provider.region is missing"),
     (put("auth", value={}), "auth.ssh_user is missing"),
     (put("head_node_type", value="haed"), "head_node_type is 'haed'"),
     (put(*GPU, "min_workers", value=3), "gpu: min_workers is 3 and max_workers 2"),
     (put(*GPU, "min_workers", value=-1), "gpu has a negative number"),
-    (put("max_workers", value=0), "max_workers is 0, and the types want at least 1"),
+    (put("max_workers", value=0), "max_workers is 0, and the types"),
     (put(*GPU, "resources", "GPU", value=-1), "available_node_types.gpu.resources.GPU: -1"),
     (
         typo(*GPU, "node_config", "InstanceType", wrong="InstanceTyp"),
-        "node_config.InstanceTyp is not known: did you mean InstanceType?",
+        "node_config.InstanceTyp is unknown: did you mean InstanceType?",
     ),
     (
         typo(*GPU, "node_config", "InstanceType", wrong="instance"),
@@ -97,7 +97,10 @@ CLOUD_MISTAKES: list[tuple[Mistake, str]] = [
         "worker_start_ray_commands: `ray start` without RAY_AUTH_MODE=token",
     ),
     (replaced("worker_start_ray_commands", "65536;", "65536 &&"), "ulimit … &&"),
-    (replaced("worker_start_ray_commands", "--address=$RAY_HEAD_IP:6379", ""), "is alone"),
+    (
+        replaced("worker_start_ray_commands", "--address=$RAY_HEAD_IP:6379", ""),
+        "needs --address=$RAY_HEAD_IP:6379",
+    ),
     (put("worker_start_ray_commands", value=["ray stop"]), "has 0 `ray start`"),
 ]
 SSH_MISTAKES: list[tuple[Mistake, str]] = [
@@ -105,7 +108,7 @@ SSH_MISTAKES: list[tuple[Mistake, str]] = [
     (put("min_workers", value=3), "min_workers is 3 and provider.worker_ips has 2"),
     (put("provider", "head_ip", value=""), "provider.head_ip is missing"),
     (typo("provider", "worker_ips", wrong="workers_ips"), "did you mean worker_ips?"),
-    (put("provider", "worker_ips", value=["10.77.0.1", "10.77.0.2"]), "names a machine twice"),
+    (put("provider", "worker_ips", value=["10.77.0.1", "10.77.0.2"]), "a machine twice"),
 ]
 
 
@@ -133,8 +136,8 @@ def test_a_mistake_is_named(path: Path, mistake: Mistake, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [1", "line 1 is no YAML"),
-        ("- a\n- b\n", "is no cluster file"),
+        ("a: [1", "line 1 is not YAML"),
+        ("- a\n- b\n", "is not a cluster file"),
         (None, "cannot be read"),
     ],
 )

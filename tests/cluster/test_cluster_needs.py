@@ -94,6 +94,5 @@ def test_refusal_that_nobody_knows_keeps_rays_last_line() -> None:
     error = ConnectionError("Failed to connect")
     error.__cause__ = RuntimeError("Traceback:\n  frames\nthe disk is on fire")
     said = refusal("10.0.0.1:6379", error)
-    assert said == (
-        "the cluster at 10.0.0.1:6379 does not let this process in: the disk is on fire"
-    )
+    assert "10.0.0.1:6379" in said
+    assert said.endswith(": the disk is on fire")

@@ -17,7 +17,7 @@ from cast_ray.cluster.machine import (
     has_cpu_torch,
     installed_versions,
     is_compiled,
-    kernel_caches,
+    kernel_cache,
     pinned_versions,
     solver_sources,
 )
@@ -62,7 +62,7 @@ def test_python_of_this_environment_is_right() -> None:
 def test_other_python_is_named_with_the_one_that_is_needed() -> None:
     finding = doctor.check_python((3, 12), for_training=True)
     assert not finding.ok
-    assert finding.remedy == "make the environment with Python 3.11"
+    assert "Python 3.11" in finding.remedy
 
 
 @pytest.mark.parametrize(("minor", "is_fine"), [(10, False), (11, True), (13, True), (14, False)])
@@ -84,7 +84,7 @@ def test_either_vllm_will_do() -> None:
     assert wrong(PINS, {"ray": "2.60.0", "torch": "2.13.0", "vllm": "0.29.0"}) == []
 
 
-def test_wrong_version_is_named_with_the_command_that_mends_it() -> None:
+def test_wrong_version_is_named_with_the_command_that_fixes_it() -> None:
     assert wrong(PINS, {**RIGHT, "ray": "2.50.0"}) == [
         ("ray", "2.50.0, wanted 2.60.0", "python -m pip install ray==2.60.0")
     ]
@@ -144,7 +144,7 @@ def test_cuda_builds_beside_a_cpu_torch_are_named(
 ) -> None:
     finding = doctor.check_cuda_add_ons(installed, is_cpu_torch=is_cpu_torch)
     assert finding.ok == (not broken)
-    assert finding.detail == (f"{broken} built for CUDA beside a CPU torch" if broken else "none")
+    assert finding.detail == (f"{broken} built for CUDA, with a CPU torch" if broken else "none")
 
 
 def test_build_of_torch_is_told_without_importing_it() -> None:
@@ -192,7 +192,7 @@ def test_program_beside_the_interpreter_is_pointed_at(monkeypatch: pytest.Monkey
     assert finding.remedy == f"put {folder} on PATH, where python is"
 
 
-def test_operator_that_is_not_built_can_be_mended(tmp_path: Path) -> None:
+def test_operator_that_is_not_built_can_be_fixed(tmp_path: Path) -> None:
     path = tmp_path / "op.so"
     finding = doctor.check_learner_operator(path, is_cpu_torch=True)
     assert not finding.ok
@@ -222,18 +222,18 @@ def test_kernels_older_than_their_source_are_cold(
     index.parent.mkdir(parents=True)
     index.touch()
     os.utime(index, (compiled_at, compiled_at))
-    assert is_compiled(source, [tmp_path / "cache"]) == ok
-    assert doctor.check_kernels([source], [tmp_path / "cache"]).ok == ok
+    assert is_compiled(source, tmp_path / "cache") == ok
+    assert doctor.check_kernels([source], tmp_path / "cache").ok == ok
 
 
-def test_cold_kernels_can_be_mended(source: Path, tmp_path: Path) -> None:
-    finding = doctor.check_kernels([source], [tmp_path / "cache"])
+def test_cold_kernels_can_be_fixed(source: Path, tmp_path: Path) -> None:
+    finding = doctor.check_kernels([source], tmp_path / "cache")
     assert (finding.ok, finding.detail) == (False, "not compiled yet for chess")
     assert "--fix" in finding.remedy
 
 
 def test_cache_that_cannot_be_written_is_named(source: Path) -> None:
-    finding = doctor.check_kernels([source], [Path("/proc/1/numba")])
+    finding = doctor.check_kernels([source], Path("/proc/1/numba"))
     assert not finding.ok
     assert os.geteuid() == 0 or "set NUMBA_CACHE_DIR" in finding.remedy
 
@@ -244,7 +244,7 @@ def test_every_solver_with_kernels_is_looked_at() -> None:
 
 def test_named_cache_is_the_only_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert kernel_caches() == [tmp_path]
+    assert kernel_cache() == tmp_path
 
 
 def test_weight_receiver_is_announced_to_vllm() -> None:
@@ -263,10 +263,10 @@ def shared_memory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_left_overs_of_an_ended_run_can_be_mended_others_are_only_named(
+def test_leftovers_of_an_ended_run_can_be_fixed_others_are_only_named(
     shared_memory: Path,
 ) -> None:
-    found = {f.detail.split(",")[0]: f for f in doctor.check_left_overs(shared_memory)}
+    found = {f.detail.split(",")[0]: f for f in doctor.check_leftovers(shared_memory)}
     ended, running, silent = (
         found[str(shared_memory / f"cast-ray-{name}")] for name in ("ended", "running", "silent")
     )
@@ -286,7 +286,7 @@ def test_nonsense_in_a_pid_file_is_no_death(shared_memory: Path) -> None:
 
 def test_the_kernels_of_every_solver_are_compiled_by_solving_built_in_games() -> None:
     compile_kernels(GAMES)
-    cold = [source.stem for source in solver_sources() if not is_compiled(source, kernel_caches())]
+    cold = [source.stem for source in solver_sources() if not is_compiled(source, kernel_cache())]
     assert cold == []
 
 
@@ -304,7 +304,7 @@ def test_text_tells_needs_from_notes_and_counts_them() -> None:
         "         -> look",
         "missing  c: gone",
         "         -> get it",
-        "1 to be mended.",
+        "1 to fix.",
     ]
 
 

@@ -125,9 +125,9 @@ def test_an_evaluation_needs_no_place_for_ranks() -> None:
 @pytest.mark.parametrize(
     ("cpus", "wait_s", "is_well", "what"),
     [
-        (4, 0, True, "all that the run begins with finds a place"),
+        (4, 0, True, "the run fits"),
         (3, 0, False, "the run would be refused; missing: 1 engines of 1 CPU"),
-        (3, 60, True, "the run would ask for nodes and wait 60 s for them; missing: 1 engines"),
+        (3, 60, True, "wait 60 s for them; missing: 1 engines"),
     ],
 )
 def test_the_doctor_says_what_would_become_of_a_run(

@@ -121,7 +121,7 @@ def test_more_than_the_cluster_takes_is_refused_by_its_largest_file(tmp_path: Pa
     with huge.open("wb") as file:
         file.truncate(51 * 2**20)
     (tmp_path / "job").mkdir()
-    with pytest.raises(EnvironmentSetupError, match=r"51 MiB .* configs/huge\.yaml"):
+    with pytest.raises(EnvironmentSetupError, match=r"51 MiB.* configs/huge\.yaml"):
         pack_job(tmp_path / "job", config_file=huge, with_code=False)
 
 
@@ -152,7 +152,7 @@ def test_uris_are_the_same_on_the_cluster() -> None:
 
 @pytest.mark.parametrize("name", ["", "../../api", "two words", "-list", "x" * 101, "a/b"])
 def test_name_that_is_no_name_of_a_log_file_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="a job's name has up to 100"):
+    with pytest.raises(ConfigError, match="up to 100"):
         request(RUN_DIR, name=name)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from cast_ray.algorithms.advantages import TRANSFORMS
+from cast_ray.cli.config import described_keys
 from cast_ray.cli.main import app
+from cast_ray.config.learning import ALGORITHMS
 from cast_ray.config.load import config_keys, load_config, load_value_net_config
 from cast_ray.config.reference import ConfigKey, config_reference
 from cast_ray.config.train import TrainConfig
@@ -35,7 +38,7 @@ def test_a_default_as_written_is_the_default(kind: type, one: ConfigKey) -> None
 @pytest.mark.parametrize(
     ("key", "allowed", "default"),
     [
-        ("algorithm", "grpo, dapo, gspo, gigpo, cast, distill_reverse, distill_forward", "cast"),
+        ("algorithm", ", ".join(ALGORITHMS), "cast"),
         ("learner.betas", "[number, number]", "[0.9,0.95]"),
         ("engine.export_metrics", "true, false", "false"),
         ("steps", "integer", "15"),
@@ -45,6 +48,14 @@ def test_types_are_in_the_words_of_the_command_line(key: str, allowed: str, defa
     one = next(one for one in config_reference() if one.key == key)
     assert set(one.allowed.split(", ")) == set(allowed.split(", "))
     assert one.default == default
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_from_a_table_elsewhere_are_shown(kind: type) -> None:
+    found = {one.key: one.allowed for one in described_keys(kind)}
+    assert list(found) == list(config_keys(kind))
+    if kind is TrainConfig:
+        assert found["advantage.transform"].split(", ") == list(TRANSFORMS)
 
 
 def test_the_command_shows_a_section_and_refuses_what_is_none() -> None:

@@ -204,7 +204,7 @@ def test_finished_files_of_the_same_settings_are_kept(tmp_path: Path) -> None:
     settings = replace(MINI, rule=SplitRule(num_test=5, num_train=5))
     assert "5 test and 5 training puzzles in" in build(tmp_path, settings)
     times = [path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")]
-    assert "has these files already, kept as they are" in build(tmp_path, settings)
+    assert "kept the files in" in build(tmp_path, settings)
     assert [path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")] == times
 
 
@@ -213,7 +213,7 @@ def test_files_of_other_settings_are_refused_and_stay(tmp_path: Path) -> None:
     build(tmp_path, settings)
     before = contents(tmp_path)
     other = replace(settings, source=replace(MINI.source, seed=3))
-    with pytest.raises(PuzzleError, match=r"test.parquet .* \(seed 0 and not 3\): remove it or"):
+    with pytest.raises(PuzzleError, match=r"test.parquet .* \(seed 0 and not 3\): delete it or"):
         build(tmp_path, other)
     assert contents(tmp_path) == before
 
@@ -249,7 +249,7 @@ def test_broken_chunk_is_named(tmp_path: Path) -> None:
             progress=BuildProgress(Console(file=StringIO())),
         )
     (tmp_path / "sokoban/mini" / UNFINISHED / "chunk-000000.parquet").write_text("half a ch")
-    with pytest.raises(PuzzleError, match=r"chunk-000000.parquet.*; remove that file"):
+    with pytest.raises(PuzzleError, match=r"chunk-000000.parquet.*; delete that file"):
         build(tmp_path, settings)
 
 
@@ -275,7 +275,7 @@ def test_tier_is_looked_up_before_anything_is_built() -> None:
     assert available_tiers("sokoban", "id") == [("sokoban", "id")]
     with pytest.raises(ConfigError, match="tier of sokoban must be one of id"):
         available_tiers("sokoban", "easy")
-    with pytest.raises(ConfigError, match="--tier id needs the --game"):
+    with pytest.raises(ConfigError, match="--tier id needs --game"):
         available_tiers(None, "id")
 
 

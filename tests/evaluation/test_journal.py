@@ -109,7 +109,7 @@ def test_answer_is_on_disk_before_the_next_is_asked_for(path: Path) -> None:
 def test_journal_of_another_conversation_is_refused_and_kept(path: Path, changed: dict) -> None:
     talk(path, 2)
     stored = path.read_bytes()
-    with pytest.raises(RunDirectoryError, match="line 1 does not fit"):
+    with pytest.raises(RunDirectoryError, match=r"00000-000\.jsonl .*line 1\b"):
         talk(path, 2, **changed)
     assert path.read_bytes() == stored
 
@@ -126,7 +126,7 @@ def test_last_line_torn_anywhere_is_dropped_and_asked_for_again(
         _, talker = talk(path, 3)
         assert talker.lines_before == [2], cut
         assert path.read_bytes() == whole, cut
-        assert "dropped its last line" in caplog.text, cut
+        assert path.name in caplog.text, cut
 
 
 def test_whole_journal_loses_nothing_and_nothing_is_logged(
@@ -153,7 +153,7 @@ def test_damaged_line_before_the_last_is_refused_and_kept(path: Path, line: int)
     lines = path.read_bytes().splitlines(keepends=True)
     lines[line] = lines[line][:20] + b"\n"
     path.write_bytes(b"".join(lines))
-    with pytest.raises(RunDirectoryError, match=f"line {line + 1} is damaged"):
+    with pytest.raises(RunDirectoryError, match=rf"line {line + 1}\b"):
         AnswerJournal(path)
     assert path.read_bytes() == b"".join(lines)
 
@@ -171,21 +171,15 @@ def test_damaged_line_before_the_last_is_refused_and_kept(path: Path, line: int)
 )
 def test_file_of_something_else_is_refused_and_kept(path: Path, line: bytes) -> None:
     path.write_bytes(line)
-    with pytest.raises(RunDirectoryError, match="line 1 is damaged"):
+    with pytest.raises(RunDirectoryError, match=r"line 1\b"):
         AnswerJournal(path)
     assert path.read_bytes() == line
-
-
-def test_journal_belongs_to_one_process_at_a_time(path: Path) -> None:
-    with AnswerJournal(path), pytest.raises(RunDirectoryError, match="another process"):
-        AnswerJournal(path)
-    AnswerJournal(path).close()
 
 
 def test_answers_behind_the_end_of_an_episode_are_refused(path: Path) -> None:
     talk(path, 2)
     with AnswerJournal(path) as journal:
-        with pytest.raises(RunDirectoryError, match="holds 2 answers behind"):
+        with pytest.raises(RunDirectoryError, match=r"\b2 answers"):
             journal.check_finished()
         for turn in range(2):
             messages = [*OPENING, *turn * (Message(role="assistant", content="2 100 3"),)]

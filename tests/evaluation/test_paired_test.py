@@ -123,16 +123,14 @@ def test_other_puzzles_are_refused_in_one_sentence() -> None:
     b = attempts_at({"p": "1", "r": "1"}, model="b")
     with pytest.raises(ConfigError) as error:
         paired_test(a, b, seed=0)
-    assert str(error.value) == (
-        "'a' and 'b' were not evaluated on the same puzzles of sokoban:id: 2 were played by one of "
-        "them alone, e.g. q; evaluate both together"
-    )
+    message = str(error.value)
+    assert all(fact in message for fact in ("'a' and 'b'", "sokoban:id", ": 2 ", "e.g. q;"))
 
 
 def test_other_games_are_refused() -> None:
     a = attempts_at({"p": "1"}, model="a")
     b = attempts_at({"p": "1"}, model="b", game="rush_hour")
-    with pytest.raises(ConfigError, match="one game and tier at a time; got rush_hour:id, sokoban"):
+    with pytest.raises(ConfigError, match="rush_hour:id, sokoban"):
         paired_test(a, b, seed=0)
 
 

@@ -104,7 +104,7 @@ def test_tokens_seconds_and_retries_add_up() -> None:
         num_retries=2,
     )  # fmt: skip
     quality = play_quality([short, long])
-    assert (quality.turns, quality.answer_tokens, quality.answer_tokens_a_turn) == (2, 30, 15)
+    assert (quality.turns, quality.answer_tokens, quality.answer_tokens_per_turn) == (2, 30, 15)
     assert (quality.prompt_tokens, quality.seconds, quality.num_retries) == (250, 3, 3)
 
 
@@ -112,7 +112,7 @@ def test_one_uncounted_answer_leaves_tokens_unknown() -> None:
     counted = made_attempt(answer_tokens=(10, 10), prompt_tokens=5, price_usd=0.5)
     uncounted = made_attempt(answer_tokens=(10, None), prompt_tokens=None, price_usd=None)
     quality = play_quality([counted, uncounted])
-    assert (quality.answer_tokens, quality.answer_tokens_a_turn) == (None, None)
+    assert (quality.answer_tokens, quality.answer_tokens_per_turn) == (None, None)
     assert (quality.prompt_tokens, quality.price_usd) == (None, None)
 
 

@@ -68,12 +68,12 @@ def test_what_cannot_be_repeated_is_said(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"holds no runs\.parquet"):
         plan_repetition(tmp_path, arm="CAST", seed=3)
     recorded(tmp_path)
-    with pytest.raises(ConfigError, match=r"no arm is called 'GRPO' .* there are CAST, DAPO"):
+    with pytest.raises(ConfigError, match=r"'GRPO'.* CAST, DAPO"):
         plan_repetition(tmp_path, arm="GRPO", seed=3)
-    with pytest.raises(ConfigError, match="seed 0 is one of the recorded"):
+    with pytest.raises(ConfigError, match=r"seed 0 .*--seed"):
         plan_repetition(tmp_path, arm="CAST", seed=0)
     recorded(tmp_path, values=(VALUES, f"{VALUES} advantage.alpha=1"))
     with pytest.raises(ConfigError, match="differ in more than the seed"):
         plan_repetition(tmp_path, arm="CAST", seed=3)
-    with pytest.raises(ConfigError, match="one recorded run says nothing of its spread"):
+    with pytest.raises(ConfigError, match="two seeds or more"):
         prediction_interval(np.array([0.5]))

@@ -6,13 +6,13 @@ import pytest
 
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience, Prices
-from cast_ray.evaluation.endpoint.responses import MalformedReply, asked_wait, read_answer
+from cast_ray.evaluation.endpoint.responses import RetryableError, asked_wait, read_answer
 from tests.support.scripted_endpoint import KEY, MODEL, UNREADABLE
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_body_that_holds_no_answer_is_garbled(name: str) -> None:
-    with pytest.raises(MalformedReply):
+def test_body_that_holds_no_answer_may_be_retried(name: str) -> None:
+    with pytest.raises(RetryableError):
         read_answer(UNREADABLE[name])
 
 
@@ -48,7 +48,7 @@ def test_count_that_is_none_is_unknown_and_the_answer_is_kept(usage: str) -> Non
         ("http://a b/v1", KEY, "is no address"),
         ("http://h:x/v1", KEY, "is no address"),
         ("http://[::1/v1", KEY, "is no address"),
-        ("https://user:secret@h/v1", KEY, "must not hold a user or password"),
+        ("https://user:secret@h/v1", KEY, "OPENAI_BASE_URL must not hold a user or password"),
     ],
 )
 def test_address_or_key_that_cannot_be_used_is_refused(url: str, key: str, sentence: str) -> None:

@@ -65,17 +65,17 @@ def test_each_arm_says_its_own_keys_in_every_combination(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "must hold arms"),
-        ("- steps=3\n", "must hold arms"),
-        ("CAST: [\n", "is not valid YAML"),
-        ("CAST: steps=3\n", "arm CAST: give a list of key=value"),
-        ("CAST: [3]\n", "arm CAST: give a list of key=value"),
+        ("", "arms.yaml must hold"),
+        ("- steps=3\n", "arms.yaml must hold"),
+        ("CAST: [\n", "arms.yaml .*YAML"),
+        ("CAST: steps=3\n", "arm CAST: .*key=value"),
+        ("CAST: [3]\n", "arm CAST: .*key=value"),
         ("CAST: []\nsmall: [policy.hidden_size=64]\n", "policy.hidden_size cannot be swept"),
-        ("CAST: [run_dir=x]\n", "run_dir is given by the sweep"),
+        ("CAST: [run_dir=x]\n", "run_dir .*--out"),
         ("CAST: [oracle=value_net]\n", "arm=CAST: .*value_net.path"),
     ],
 )
-def test_what_makes_no_arm_is_said(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_arm_is_refused(tmp_path: Path, text: str, words: str) -> None:
     arms = tmp_path / "arms.yaml"
     arms.write_text(text)
     with pytest.raises(ConfigError, match=words):
@@ -88,7 +88,7 @@ def test_the_arms_that_come_along_can_be_planned(file: Path) -> None:
 
 
 def test_arms_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"gone\.yaml does not exist"):
+    with pytest.raises(ConfigError, match=r"gone\.yaml"):
         plan_sweep(None, [], arms=read_arms(tmp_path / "gone.yaml"))
 
 
@@ -96,26 +96,26 @@ def test_arms_that_are_not_there_are_named(tmp_path: Path) -> None:
     ("overrides", "words"),
     [
         (["steps=3"], "nothing is swept"),
-        (["seed=0,0"], "a value is there twice"),
+        (["seed=0,0"], "seed=0,0"),
         (["seed=0,1", "seed=2,3"], "seed is swept twice"),
-        (["tier=mini,id"], "tier cannot be swept: all trials share one warm start"),
+        (["tier=mini,id"], "tier cannot be swept"),
         (["warm_start.steps=1,2"], "warm_start.steps cannot be swept"),
-        (["seed=0,1", "run_dir=x"], "run_dir is given by the sweep"),
+        (["seed=0,1", "run_dir=x"], "run_dir .*--out"),
         (["seed=0,1", "stepps=3"], "key stepps"),
         (["advantage.alpha=0.1,high"], "advantage.alpha=high"),
     ],
 )
-def test_what_makes_no_sweep_is_said(overrides: list[str], words: str) -> None:
+def test_invalid_sweep_is_refused(overrides: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         plan_sweep(None, overrides)
 
 
-def test_a_sweep_is_gone_on_with_by_one_that_has_all_its_trials() -> None:
+def test_a_sweep_is_resumed_by_one_that_has_all_its_trials() -> None:
     arms = {"CAST": [], "DAPO": ["algorithm=dapo"]}
     begun = plan_sweep(None, ["seed=0,1", "steps=2", "game=rush_hour"], arms=arms).given
 
     def goes_on(overrides: list[str], arms: dict[str, list[str]] = arms) -> bool:
-        return plan_sweep(None, overrides, arms=arms).goes_on_with(json.loads(json.dumps(begun)))
+        return plan_sweep(None, overrides, arms=arms).extends(json.loads(json.dumps(begun)))
 
     assert goes_on(["seed=0,1", "game=rush_hour", "steps=2"])
     assert goes_on(

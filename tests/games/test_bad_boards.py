@@ -16,7 +16,7 @@ from cast_ray.envs.gym import make_numeric_env, make_text_env
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.generators import PuzzleSource
-from cast_ray.games.json_state import read_request
+from cast_ray.games.json_state import parse_request
 from cast_ray.games.plugins import forget_plugins
 from solver_actors.solve_file import solve_file
 from tests.support import installed
@@ -80,11 +80,11 @@ def by_decode(game: str, board: str) -> None:
 
 
 def by_solve_request_as_text(game: str, board: str) -> None:
-    read_request(json.dumps({"game": game, "board": board}).encode())
+    parse_request(json.dumps({"game": game, "board": board}).encode())
 
 
 def by_solve_request_as_rows(game: str, board: str) -> None:
-    read_request(json.dumps({"game": game, "board": board.split("\n")}).encode())
+    parse_request(json.dumps({"game": game, "board": board.split("\n")}).encode())
 
 
 def by_text_env(game: str, board: str) -> None:

@@ -22,7 +22,7 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games import GAMES
 from cast_ray.games.game import ParseFailure
 from cast_ray.games.generators import GENERATORS
-from cast_ray.games.json_state import read_request
+from cast_ray.games.json_state import parse_request
 
 NUM_ANSWERS = 100_000
 NUM_BOARDS = 10_000
@@ -258,7 +258,7 @@ def test_decode_refuses_broken_boards_or_reads_them_whole(game: str) -> None:
 def test_solve_refuses_broken_lines_or_reads_them_whole(game: str) -> None:
     def load(line: bytes) -> Any:
         # A fault may turn the name into that of another game, or leave a line as it was.
-        found = read_request(line)
+        found = parse_request(line)
         assert found.game == game
         return found.state
 

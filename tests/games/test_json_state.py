@@ -9,8 +9,9 @@ import pytest
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
-from cast_ray.games.json_state import read_request
-from cast_ray.games.minesweeper import Minesweeper, start_state
+from cast_ray.games.json_state import parse_request
+from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games.minesweeper_board import start_state
 
 GAME = Minesweeper()
 FIELD = {
@@ -24,7 +25,7 @@ PARKED = "...........BAA...B....CC............"
 
 
 def state_of(**request: Any) -> Any:  # Any: each game has a state type of its own
-    return read_request(json.dumps(request).encode()).state
+    return parse_request(json.dumps(request).encode()).state
 
 
 def field(**changes: Any) -> dict[str, Any]:

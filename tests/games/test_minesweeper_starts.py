@@ -13,7 +13,8 @@ from cast_ray.games import GAMES, get_game
 from cast_ray.games.game import Status
 from cast_ray.games.generators import GENERATORS
 from cast_ray.games.generators.minesweeper import generate_minesweeper
-from cast_ray.games.minesweeper import Minesweeper, start_state
+from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games.minesweeper_board import start_state
 
 GAME = Minesweeper()
 

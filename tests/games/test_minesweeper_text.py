@@ -127,7 +127,7 @@ def test_a_newline_at_the_end_is_allowed() -> None:
         ("+..\n.? ", "unknown symbol '?' at row 1, column 1"),
         ("+..\n.9.", "unknown symbol '9' at row 1, column 1"),
         ("+..\r\n...", "unknown symbol '\\r' at row 0, column 3"),
-        ("+..\n.2.", "the count 2 at row 1, column 1 is wrong: the number of mines around it is 1"),
+        ("+..\n.2.", "the count 2 at row 1, column 1 is wrong: 1 mines"),
         ("...\n.F1\n..0", "the count 0 at row 2, column 2 is wrong"),
         ("*.\n.*", "a second mine that was hit (*) at row 1, column 1"),
         ("+F\n+*", "the board has no safe cell in rows 0 to 1, columns 0 to 1"),

@@ -201,7 +201,7 @@ def forward(model: PreTrainedModel) -> None:
 def test_soft_capped_scores_are_refused() -> None:
     config = Gemma2Config(**SMALL, query_pre_attn_scalar=8, attn_logit_softcapping=50.0)
 
-    with pytest.raises(ModelError, match="Gemma2Attention wants attention with softcap"):
+    with pytest.raises(ModelError, match=r"Gemma2Attention .*\bsoftcap\b"):
         forward(Gemma2ForCausalLM(config).eval())
 
 
@@ -214,7 +214,7 @@ def test_scores_without_a_soft_cap_are_taken() -> None:
 def test_attention_sinks_are_refused() -> None:
     config = GptOssConfig(**SMALL, num_local_experts=2, num_experts_per_tok=1)
 
-    with pytest.raises(ModelError, match="GptOssAttention wants attention with s_aux"):
+    with pytest.raises(ModelError, match=r"GptOssAttention .*\bs_aux\b"):
         forward(GptOssForCausalLM(config).eval())
 
 
@@ -222,7 +222,7 @@ def test_dropped_attention_weights_are_refused_where_they_would_be_dropped() -> 
     model = LlamaForCausalLM(LlamaConfig(**SMALL, attention_dropout=0.1))
 
     forward(model.eval())
-    with pytest.raises(ModelError, match="LlamaAttention wants attention with dropout"):
+    with pytest.raises(ModelError, match=r"LlamaAttention .*\bdropout\b"):
         forward(model.train())
 
 
@@ -230,7 +230,7 @@ def test_attention_to_later_tokens_is_refused() -> None:
     model = LlamaForCausalLM(LlamaConfig(**SMALL)).eval()
     model.model.layers[1].self_attn.is_causal = False
 
-    with pytest.raises(ModelError, match="LlamaAttention wants attention with is_causal"):
+    with pytest.raises(ModelError, match=r"LlamaAttention .*\bis_causal\b"):
         forward(model)
 
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from cast_ray.config.load import load_config
+from cast_ray.config.train import SyncConfig
 from cast_ray.errors import WeightSyncError
 from cast_ray.learner.logprob_check import LogprobAlarm, LogprobDifference, logprob_difference
-from cast_ray.training.update import objective_of
 
 
 def _difference(mean: float) -> LogprobDifference:
@@ -19,7 +19,7 @@ def _difference(mean: float) -> LogprobDifference:
 
 
 def _alarm() -> LogprobAlarm:
-    alarm = LogprobAlarm(warn_ratio=3, stop_ratio=10)
+    alarm = LogprobAlarm(SyncConfig(warn_ratio=3, stop_ratio=10))
     alarm.judge(_difference(0.002))
     return alarm
 
@@ -31,7 +31,7 @@ BATCH = pa.table(
         "rollout_logprobs": pa.array([[0.0, -1.0, -2.0]], pa.list_(pa.float32())),
     }
 )
-OBJECTIVE = objective_of(load_config(None, []))
+OBJECTIVE = load_config(None, []).objective
 
 
 def test_only_tokens_in_the_loss_are_compared() -> None:
@@ -64,7 +64,7 @@ def test_the_first_difference_is_the_healthy_level() -> None:
 
 def test_a_first_difference_beyond_all_arithmetic_stops_the_run() -> None:
     with pytest.raises(WeightSyncError, match="right after the first sync"):
-        LogprobAlarm(warn_ratio=3, stop_ratio=10).judge(_difference(1.5))
+        LogprobAlarm(SyncConfig(warn_ratio=3, stop_ratio=10)).judge(_difference(1.5))
 
 
 def test_twice_the_healthy_level_is_silent(caplog: pytest.LogCaptureFixture) -> None:
@@ -85,7 +85,7 @@ def test_ten_times_the_healthy_level_stops_the_run() -> None:
 
 
 def test_a_resumed_alarm_keeps_its_level() -> None:
-    alarm = LogprobAlarm(warn_ratio=3, stop_ratio=10, healthy=0.001)
+    alarm = LogprobAlarm(SyncConfig(warn_ratio=3, stop_ratio=10), healthy=0.001)
     with pytest.raises(WeightSyncError):
         alarm.judge(_difference(0.02))
     assert alarm.healthy == 0.001
@@ -93,7 +93,7 @@ def test_a_resumed_alarm_keeps_its_level() -> None:
 
 def test_a_first_difference_that_is_no_number_stops_the_run() -> None:
     with pytest.raises(WeightSyncError, match="right after the first sync"):
-        LogprobAlarm(warn_ratio=3, stop_ratio=10).judge(_difference(math.nan))
+        LogprobAlarm(SyncConfig(warn_ratio=3, stop_ratio=10)).judge(_difference(math.nan))
 
 
 def test_a_later_difference_that_is_no_number_stops_the_run() -> None:
@@ -102,7 +102,7 @@ def test_a_later_difference_that_is_no_number_stops_the_run() -> None:
 
 
 def test_a_batch_without_a_token_in_the_loss_sets_no_level() -> None:
-    alarm = LogprobAlarm(warn_ratio=3, stop_ratio=10)
+    alarm = LogprobAlarm(SyncConfig(warn_ratio=3, stop_ratio=10))
 
     alarm.judge(replace(_difference(0.0), num_tokens=0))
     alarm.judge(_difference(0.002))

@@ -12,8 +12,8 @@ from jinja2 import Template
 from transformers import PreTrainedTokenizerFast
 
 from cast_ray.errors import ModelError
-from cast_ray.learner.small_policy import CHAT_TEMPLATE, END_OF_TURN, read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer, Conversation, cut_chat_template
+from cast_ray.learner.small_policy import CHAT_TEMPLATE, END_OF_TURN
+from cast_ray.rollout.chat import ChatTokenizer, Conversation, cut_chat_template, read_chat_pieces
 from tests.support.rooms import FIXED, rooms
 from tests.support.scripted import GAME, build_test_policy
 

@@ -22,7 +22,7 @@ from cast_ray.runs.object_store import (
     upload_file,
     write_bytes,
 )
-from cast_ray.runs.uris import child_uri, is_uri, name_of, parent_uri
+from cast_ray.runs.uris import Uri, path_or_uri
 from tests.support.stores import CREDENTIALS, S3Server, environment, silent_server
 
 
@@ -35,15 +35,16 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture(params=["s3", "file", "memory"])
-def place(request: pytest.FixtureRequest, server: S3Server, tmp_path: Path) -> str:
+def place(request: pytest.FixtureRequest, server: S3Server, tmp_path: Path) -> Uri:
     name = tmp_path.name.replace("_", "-").replace("[", "-").replace("]", "").lower()
     places = {
-        "s3": server.uri(f"{name}/run"),
+        "s3": str(server.uri(f"{name}/run")),
         "file": f"file://{tmp_path}/store/run",
         "memory": f"memory://{name}/run",
     }
-    check_reachable(places[request.param], timeout_s=20)
-    return places[request.param]
+    uri = Uri(places[request.param])
+    check_reachable(uri, timeout_s=20)
+    return uri
 
 
 @pytest.mark.parametrize(
@@ -58,24 +59,24 @@ def place(request: pytest.FixtureRequest, server: S3Server, tmp_path: Path) -> s
     ],
 )
 def test_a_uri_is_told_from_a_path(text: str, expected: bool) -> None:
-    assert is_uri(text) is expected
+    assert isinstance(path_or_uri(text), Uri) is expected
 
 
 def test_options_stay_at_the_end_of_a_uri() -> None:
-    uri = "s3://bucket/run?region=eu-west-1&scheme=http"
-    below = child_uri(uri, "trajectories", "step-00001.parquet")
+    uri = Uri("s3://bucket/run?region=eu-west-1&scheme=http")
+    below = uri / "trajectories/step-00001.parquet"
     assert below == ("s3://bucket/run/trajectories/step-00001.parquet?region=eu-west-1&scheme=http")
-    assert name_of(below) == "step-00001.parquet"
-    assert parent_uri(parent_uri(below)) == uri
-    assert name_of("s3://bucket") == "bucket"
-    assert child_uri("s3://bucket", "a") == "s3://bucket/a"
+    assert below.name == "step-00001.parquet"
+    assert below.parent.parent == uri
+    assert Uri("s3://bucket").name == "bucket"
+    assert Uri("s3://bucket") / "a" == "s3://bucket/a"
 
 
-def test_a_file_comes_back_as_it_went(place: str, tmp_path: Path) -> None:
+def test_a_file_comes_back_as_it_went(place: Uri, tmp_path: Path) -> None:
     content = bytes(range(256)) * 100_000  # several parts on S3
     (tmp_path / "sent").write_bytes(content)
-    uri = child_uri(place, "a", "b.bin")
-    assert upload_file(tmp_path / "sent", uri) == len(content)
+    uri = place / "a/b.bin"
+    upload_file(tmp_path / "sent", uri)
     download_file(uri, tmp_path / "new" / "got")
     assert (tmp_path / "new" / "got").read_bytes() == content
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["got"]
@@ -85,16 +86,16 @@ def test_a_file_comes_back_as_it_went(place: str, tmp_path: Path) -> None:
     assert found.changed_ns >= 0
 
 
-def test_files_are_listed_by_name_without_what_is_hidden(place: str) -> None:
+def test_files_are_listed_by_name_without_what_is_hidden(place: Uri) -> None:
     for name in ("b", "a/c", "a/.hidden", ".x.partial"):
-        write_bytes(child_uri(place, name), name.encode())
-    write_bytes(child_uri(parent_uri(place), "run-2"), b"a neighbour of the same beginning")
+        write_bytes(place / name, name.encode())
+    write_bytes(place.parent / "run-2", b"a neighbour of the same beginning")
     assert [(file.name, file.num_bytes) for file in list_files(place)] == [("a/c", 3), ("b", 1)]
-    assert list_files(child_uri(place, "nothing")) == []
+    assert list_files(place / "nothing") == []
 
 
-def test_a_file_is_overwritten_and_deleted(place: str) -> None:
-    uri = child_uri(place, "x")
+def test_a_file_is_overwritten_and_deleted(place: Uri) -> None:
+    uri = place / "x"
     write_bytes(uri, b"first and longer")
     write_bytes(uri, b"second")
     assert read_bytes(uri) == b"second"
@@ -102,15 +103,15 @@ def test_a_file_is_overwritten_and_deleted(place: str) -> None:
     delete_file(uri)  # gone already
     assert find_file(uri) is None
     assert list_files(place) == []
-    with pytest.raises(StorageError, match="is not there: check the path"):
+    with pytest.raises(StorageError, match="does not exist"):
         read_bytes(uri)
 
 
-def test_the_probe_leaves_nothing(place: str, tmp_path: Path) -> None:
+def test_the_probe_leaves_nothing(place: Uri, tmp_path: Path) -> None:
     check_reachable(place, timeout_s=20)
     assert not list((tmp_path / "store").rglob("*.probe*"))
-    delete_file(child_uri(place, "other"))
-    assert list_files(parent_uri(place)) == []
+    delete_file(place / "other")
+    assert list_files(place.parent) == []
 
 
 class Unreadable:
@@ -135,31 +136,31 @@ class Unreadable:
 
 
 def test_a_file_that_breaks_off_is_not_there(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Uri, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PyArrow's streams, closed after an error, would leave what they had so far."""
     (tmp_path / "sent").write_bytes(b"x" * 40_000_000)
     monkeypatch.setattr(object_store, "open", lambda path, mode: Unreadable(path), raising=False)
     with pytest.raises(StorageError, match="Input/output error"):
-        upload_file(tmp_path / "sent", child_uri(place, "sent"))
+        upload_file(tmp_path / "sent", place / "sent")
     assert list_files(place) == []
 
 
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("nosuch://bucket/run", "nothing here knows nosuch://"),
+        ("nosuch://bucket/run", "nosuch://"),
         ("az://container/run", "Install adlfs"),
-        ("s3://key:word@bucket/run", "has credentials in it"),
-        ("abfs://c@account/run?account_key=x", "has credentials in it"),
-        ("s3://bucket/run?endpoint=x", "there is no option endpoint"),
-        ("s3://bucket/run?endpoint_override=127.0.0.1:1&scheme=http", "no way to the store"),
+        ("s3://key:word@bucket/run", "credentials"),
+        ("abfs://c@account/run?account_key=x", "credentials"),
+        ("s3://bucket/run?endpoint=x", "option endpoint"),
+        ("s3://bucket/run?endpoint_override=127.0.0.1:1&scheme=http", "cannot be reached"),
     ],
 )
 def test_a_store_that_cannot_be_is_one_sentence(uri: str, message: str) -> None:
     started = time.monotonic()
     with pytest.raises(StorageError, match=message) as raised:
-        check_reachable(uri, timeout_s=20)
+        check_reachable(Uri(uri), timeout_s=20)
     assert time.monotonic() - started < 10
     text = str(raised.value)
     assert "\n" not in text
@@ -169,7 +170,7 @@ def test_a_store_that_cannot_be_is_one_sentence(uri: str, message: str) -> None:
 
 def test_a_missing_bucket_is_one_sentence(server: S3Server) -> None:
     uri = server.uri("not-made/run", options="")
-    with pytest.raises(StorageError, match="there is no such bucket; make it") as raised:
+    with pytest.raises(StorageError, match="no such bucket") as raised:
         check_reachable(uri, timeout_s=20)
     assert "Request ID" not in str(raised.value)
 
@@ -179,7 +180,7 @@ def test_refused_credentials_are_one_sentence(server: S3Server) -> None:
     check_reachable(uri, timeout_s=20)
     with (
         server.refusing(),
-        pytest.raises(StorageError, match="refuses these credentials; set AWS_ACCESS_KEY_ID"),
+        pytest.raises(StorageError, match=r"refuses these credentials.*AWS_ACCESS_KEY_ID"),
     ):
         check_reachable(uri, timeout_s=20)
     check_reachable(uri, timeout_s=20)
@@ -190,9 +191,10 @@ def test_a_silent_store_ends_the_wait_and_the_process() -> None:
         "import sys, time\n"
         "from cast_ray.errors import StorageError\n"
         "from cast_ray.runs.object_store import check_reachable\n"
+        "from cast_ray.runs.uris import Uri\n"
         "started = time.monotonic()\n"
         "try:\n"
-        "    check_reachable(sys.argv[1], timeout_s=2)\n"
+        "    check_reachable(Uri(sys.argv[1]), timeout_s=2)\n"
         "except StorageError as error:\n"
         "    print(error, round(time.monotonic() - started))\n"
     )
@@ -211,11 +213,11 @@ def test_a_silent_store_ends_the_wait_and_the_process() -> None:
 def test_a_store_that_comes_back_is_used_again(server: S3Server) -> None:
     uri = server.uri("comes-back/run")
     check_reachable(uri, timeout_s=20)
-    write_bytes(child_uri(uri, "x"), b"1")
+    write_bytes(uri / "x", b"1")
     server.stop()
     try:
-        with pytest.raises(StorageError, match="no way to the store"):
-            write_bytes(child_uri(uri, "x"), b"2")
+        with pytest.raises(StorageError, match="cannot be reached"):
+            write_bytes(uri / "x", b"2")
     finally:
         server.start()
-    assert read_bytes(child_uri(uri, "x")) == b"1"
+    assert read_bytes(uri / "x") == b"1"

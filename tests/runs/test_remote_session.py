@@ -22,10 +22,10 @@ from cast_ray.runs.object_store import check_reachable, list_files, read_bytes, 
 from cast_ray.runs.remote_directories import upload_directory
 from cast_ray.runs.remote_lock import BEAT_S, STALE_S, Claim, RunOwner, check_free, read_claim
 from cast_ray.runs.remote_run import OWNER, StoredRunDirectory, readable_copy, working_copy
-from cast_ray.runs.remote_session import config_at_uri
+from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.remote_sync import RunPublisher
 from cast_ray.runs.report.terminal import TrainProgress
-from cast_ray.runs.uris import child_uri
+from cast_ray.runs.uris import Uri
 from cast_ray.training.run import Run, open_run
 from tests.support.stores import CREDENTIALS, S3Server, environment
 
@@ -42,7 +42,7 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def uri(server: S3Server, tmp_path: Path) -> str:
+def uri(server: S3Server, tmp_path: Path) -> Uri:
     return server.uri(f"runs/{tmp_path.name}/mine")
 
 
@@ -52,7 +52,7 @@ def cache(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "host"
 
 
-def opened(uri: str, *overrides: str, resume: bool = False) -> Run:
+def opened(uri: Uri, *overrides: str, resume: bool = False) -> Run:
     config = load_config(None, [f"run_dir={uri}", *SMALL, *overrides])
     return open_run(config, resume=resume, progress=TrainProgress(Console(file=io.StringIO())))
 
@@ -63,11 +63,11 @@ def end(run: Run) -> None:
     assert run.at_uri._publisher is not None
     run.at_uri._publisher.close()
     run.at_uri._owner._ended.set()
-    run.at_uri._lock.close()
-    run.directory._lock.close()
+    run.at_uri._lock.release()
+    run.directory._lock.release()
 
 
-def names_at(uri: str) -> set[str]:
+def names_at(uri: Uri) -> set[str]:
     return {file.name for file in list_files(uri)}
 
 
@@ -75,17 +75,17 @@ def table(rows: int) -> pa.Table:
     return pa.table({"row": list(range(rows))})
 
 
-def a_checkpoint(uri: str, step: int, tmp_path: Path) -> None:
+def a_checkpoint(uri: Uri, step: int, tmp_path: Path) -> None:
     place = tmp_path / "checkpoint"
     (make_partial(place) / "weight").write_text(f"after step {step}")
     publish(place.with_name(".checkpoint.partial"), place)
-    upload_directory(place, child_uri(uri, "checkpoints", f"step-{step:05d}"))
+    upload_directory(place, uri / f"checkpoints/step-{step:05d}")
 
 
 # Opening
 
 
-def test_a_new_run_is_at_its_uri_before_anything_starts(uri: str, cache: Path) -> None:
+def test_a_new_run_is_at_its_uri_before_anything_starts(uri: Uri, cache: Path) -> None:
     run = opened(uri)
     assert {"config.yaml", "starts.txt", "puzzles/train.parquet", OWNER} <= names_at(uri)
     assert run.directory.path == working_copy(uri)
@@ -97,19 +97,19 @@ def test_a_new_run_is_at_its_uri_before_anything_starts(uri: str, cache: Path) -
     assert claim.has_ended
 
 
-def test_a_new_run_does_not_mix_with_another(uri: str) -> None:
+def test_a_new_run_does_not_mix_with_another(uri: Uri) -> None:
     with opened(uri).publish_on_exit():
         pass
     with pytest.raises(RunDirectoryError, match="is not empty"):
         opened(uri)
 
 
-def test_nothing_is_resumed_where_nothing_is(uri: str) -> None:
+def test_nothing_is_resumed_where_nothing_is(uri: Uri) -> None:
     with pytest.raises(RunDirectoryError, match=r"is not a run directory: it has no config\.yaml"):
         opened(uri, resume=True)
 
 
-def test_bad_input_leaves_nothing_at_the_uri(uri: str, cache: Path) -> None:
+def test_bad_input_leaves_nothing_at_the_uri(uri: Uri, cache: Path) -> None:
     with pytest.raises(ConfigError, match="tier"):
         opened(uri, "tier=huge")
     assert names_at(uri) == set()
@@ -121,7 +121,7 @@ def test_a_store_that_is_away_is_the_first_thing_said(server: S3Server) -> None:
         opened(server.uri("not-made/run", options=""), "tier=huge")
 
 
-def test_another_configuration_is_refused_and_the_run_is_free_again(uri: str) -> None:
+def test_another_configuration_is_refused_and_the_run_is_free_again(uri: Uri) -> None:
     with opened(uri).publish_on_exit():
         pass
     with pytest.raises(RunDirectoryError, match="belongs to another configuration: seed"):
@@ -130,11 +130,11 @@ def test_another_configuration_is_refused_and_the_run_is_free_again(uri: str) ->
         pass
 
 
-def test_a_data_set_is_read_from_a_uri(uri: str, server: S3Server) -> None:
+def test_a_data_set_is_read_from_a_uri(uri: Uri, server: S3Server) -> None:
     with opened(uri).publish_on_exit():
         pass
-    puzzles = child_uri(uri, "puzzles", "train.parquet")
-    run = opened(child_uri(uri, "of-a-file"), f"puzzles.file={puzzles}")
+    puzzles = uri / "puzzles/train.parquet"
+    run = opened(uri / "of-a-file", f"puzzles.file={puzzles}")
     with run.publish_on_exit():
         assert len(run.boards.train) == 4
         assert len(run.boards.held_out) == 2
@@ -143,7 +143,7 @@ def test_a_data_set_is_read_from_a_uri(uri: str, server: S3Server) -> None:
 # Two at once
 
 
-def test_who_trains_is_left_alone_by_another_host(uri: str, tmp_path: Path) -> None:
+def test_who_trains_is_left_alone_by_another_host(uri: Uri, tmp_path: Path) -> None:
     run = opened(uri)
     with environment(CAST_RAY_CACHE=str(tmp_path / "elsewhere")):
         with pytest.raises(RunDirectoryError, match=r"trains in .* \(last sign of life \d+ s ago"):
@@ -154,7 +154,7 @@ def test_who_trains_is_left_alone_by_another_host(uri: str, tmp_path: Path) -> N
             pass
 
 
-def test_who_trains_is_left_alone_on_its_own_host(uri: str) -> None:
+def test_who_trains_is_left_alone_on_its_own_host(uri: Uri) -> None:
     with (
         opened(uri).publish_on_exit(),
         pytest.raises(RunDirectoryError, match="another process on this host trains"),
@@ -177,13 +177,13 @@ def test_a_claim_counts_while_it_is_renewed(change: dict[str, object], *, is_fre
     at = claim.at + change.pop("at", 0.0)  # type: ignore[operator]
     claim = replace(claim, at=at, **change)  # type: ignore[arg-type]
     if is_free:
-        check_free("s3://b/r", claim, copy_id="mine")
+        check_free(Uri("s3://b/r"), claim, copy_id="mine")
         return
     with pytest.raises(RunDirectoryError, match="silent for 90 s"):
-        check_free("s3://b/r", claim, copy_id="mine")
+        check_free(Uri("s3://b/r"), claim, copy_id="mine")
 
 
-def test_a_claim_is_renewed(uri: str) -> None:
+def test_a_claim_is_renewed(uri: Uri) -> None:
     owner = RunOwner(uri, copy_id="mine", beat_s=0.2)
     first = read_claim(uri)
     time.sleep(1.0)
@@ -194,7 +194,7 @@ def test_a_claim_is_renewed(uri: str) -> None:
     assert second.at > first.at
 
 
-def test_of_two_that_claim_at_once_one_has_it(uri: str) -> None:
+def test_of_two_that_claim_at_once_one_has_it(uri: Uri) -> None:
     kept: list[str] = []
     refused: list[str] = []
 
@@ -214,14 +214,14 @@ def test_of_two_that_claim_at_once_one_has_it(uri: str) -> None:
     assert len(kept) == len(refused) == 1
 
 
-def test_a_run_that_was_taken_over_is_not_written_to_any_more(uri: str) -> None:
+def test_a_run_that_was_taken_over_is_not_written_to_any_more(uri: Uri) -> None:
     run = opened(uri)
     assert run.at_uri is not None
     owner = run.at_uri._owner
     claim = read_claim(uri)
     assert claim is not None
     other = json.dumps(asdict(replace(claim, copy_id="another"))).encode()
-    write_bytes(child_uri(uri, OWNER), other)
+    write_bytes(uri / OWNER, other)
     owner._look()  # as its thread does
     (run.directory.path / "summary.json").write_text("{}")
     with pytest.raises(RunDirectoryError, match="was taken over by another process"):
@@ -229,13 +229,13 @@ def test_a_run_that_was_taken_over_is_not_written_to_any_more(uri: str) -> None:
     with pytest.raises(RunDirectoryError, match="taken over"), run.publish_on_exit():
         pass
     assert "summary.json" not in names_at(uri)
-    assert read_bytes(child_uri(uri, OWNER)) == other
+    assert read_bytes(uri / OWNER) == other
 
 
 # Sending
 
 
-def test_what_the_driver_writes_is_sent_and_what_it_drops_is_dropped(uri: str) -> None:
+def test_what_the_driver_writes_is_sent_and_what_it_drops_is_dropped(uri: Uri) -> None:
     run = opened(uri)
     with run.publish_on_exit():
         for group in (0, 1):
@@ -251,14 +251,14 @@ def test_what_the_driver_writes_is_sent_and_what_it_drops_is_dropped(uri: str) -
         assert not [name for name in names_at(uri) if "group-" in name]
         run.directory.metrics.write_bytes(b"more rows")
         run.send_all()
-        assert read_bytes(child_uri(uri, "metrics.parquet")) == b"more rows"
+        assert read_bytes(uri / "metrics.parquet") == b"more rows"
         run.directory.set_aside(1)
         run.send_all()
         assert "inspection/step-00001.parquet" in names_at(uri)
         assert "trajectories/step-00001.parquet" not in names_at(uri)
 
 
-def test_a_store_that_goes_away_for_a_while_loses_nothing(uri: str, server: S3Server) -> None:
+def test_a_store_that_goes_away_for_a_while_loses_nothing(uri: Uri, server: S3Server) -> None:
     run = opened(uri)
     with run.publish_on_exit():
         server.stop()
@@ -269,7 +269,7 @@ def test_a_store_that_goes_away_for_a_while_loses_nothing(uri: str, server: S3Se
 
 
 def test_a_store_that_stays_away_is_said_with_where_everything_is(
-    uri: str, server: S3Server, tmp_path: Path
+    uri: Uri, server: S3Server, tmp_path: Path
 ) -> None:
     """And the same host, resumed, sends what the store has missed."""
     run = opened(uri)
@@ -296,7 +296,7 @@ def test_a_store_that_stays_away_is_said_with_where_everything_is(
 # Going on elsewhere
 
 
-def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: str, tmp_path: Path) -> None:
+def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: Uri, tmp_path: Path) -> None:
     run = opened(uri)
     with run.publish_on_exit():
         run.directory.write_trajectories(1, table(4))
@@ -306,7 +306,7 @@ def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: str, tmp_path: Path) ->
     a_checkpoint(uri, 1, tmp_path)
     first = _files(run.directory.path)
     with environment(CAST_RAY_CACHE=str(tmp_path / "fresh")):
-        assert config_at_uri(uri) is not None
+        assert stored_config(uri) is not None
         again = opened(uri, resume=True)
         with again.publish_on_exit():
             assert again.directory.path.is_relative_to(tmp_path / "fresh")
@@ -316,7 +316,7 @@ def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: str, tmp_path: Path) ->
             first.pop("starts.txt")
             assert found == first
             assert again.goes_on is not None
-            assert again.goes_on.checkpoint == child_uri(uri, "checkpoints", "step-00001")
+            assert again.goes_on.checkpoint == uri / "checkpoints/step-00001"
             assert again.directory.last_logged_step == 2
         again.directory.metrics.write_bytes(b"nobody sends this")
     # The first host comes back: its copy is not the newest any more.
@@ -325,7 +325,7 @@ def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: str, tmp_path: Path) ->
         assert (back.directory.path / "starts.txt").read_text().split()[1] == again.run_id
 
 
-def test_a_copy_of_its_own_is_gone_on_with_and_sends_what_is_missing(uri: str) -> None:
+def test_a_copy_of_its_own_is_gone_on_with_and_sends_what_is_missing(uri: Uri) -> None:
     """As after a kill before everything was sent; what was sent already is not sent again."""
     run = opened(uri)
     run.directory.write_trajectories(1, table(4))
@@ -341,45 +341,45 @@ def test_a_copy_of_its_own_is_gone_on_with_and_sends_what_is_missing(uri: str) -
     assert after[name] == sent[name]
 
 
-def test_the_newest_whole_checkpoint_is_gone_on_from(uri: str, tmp_path: Path) -> None:
+def test_the_newest_whole_checkpoint_is_gone_on_from(uri: Uri, tmp_path: Path) -> None:
     run = opened(uri)
     directory = run.directory
     assert isinstance(directory, StoredRunDirectory)
     with run.publish_on_exit():
         for step in (1, 2, 3):
             a_checkpoint(uri, step, tmp_path)
-        write_bytes(child_uri(uri, "checkpoints", "step-00004", "weight"), b"cut off")
-        write_bytes(child_uri(uri, "checkpoints", "step-00003", "weight"), b"shorter")
+        write_bytes(uri / "checkpoints/step-00004/weight", b"cut off")
+        write_bytes(uri / "checkpoints/step-00003/weight", b"shorter")
         point = directory.resume_point()
         assert point.step == 2
         assert "step 3's checkpoint is damaged" in point.damaged[0]
         directory.drop_old_checkpoints(2, kept=1)
-        kept = {name.split("/")[1] for name in names_at(child_uri(uri)) if "checkpoints/" in name}
+        kept = {name.split("/")[1] for name in names_at(uri) if "checkpoints/" in name}
         assert kept == {"step-00002"}
 
 
-def test_a_run_with_nothing_but_damaged_checkpoints_is_refused(uri: str, tmp_path: Path) -> None:
+def test_a_run_with_nothing_but_damaged_checkpoints_is_refused(uri: Uri, tmp_path: Path) -> None:
     with opened(uri).publish_on_exit():
         a_checkpoint(uri, 1, tmp_path)
-    write_bytes(child_uri(uri, "checkpoints", "step-00001", "weight"), b"shorter")
+    write_bytes(uri / "checkpoints/step-00001/weight", b"shorter")
     with pytest.raises(RunDirectoryError, match="no checkpoint that can be used"):
         opened(uri, resume=True)
 
 
-def test_a_copy_to_read_has_whole_weights_or_none(uri: str, tmp_path: Path) -> None:
+def test_a_copy_to_read_has_whole_weights_or_none(uri: Uri, tmp_path: Path) -> None:
     with opened(uri).publish_on_exit():
         a_checkpoint(uri, 1, tmp_path)
-        write_bytes(child_uri(uri, "checkpoints", "step-00002", "weight"), b"cut off")
-        write_bytes(child_uri(uri, "model", "weight"), b"cut off")
+        write_bytes(uri / "checkpoints/step-00002/weight", b"cut off")
+        write_bytes(uri / "model/weight", b"cut off")
     light = _files(readable_copy(uri))
     assert "puzzles/train.parquet" in light
     assert not any("weight" in name for name in light)
     full = _files(readable_copy(uri, with_weights=True))
     assert {name for name in full if "weight" in name} == {"checkpoints/step-00001/weight"}
     with pytest.raises(RunDirectoryError, match="is not a run directory"):
-        readable_copy(child_uri(uri, "puzzles"))
+        readable_copy(uri / "puzzles")
     shutil.rmtree(tmp_path / "host")
-    assert config_at_uri(uri) is not None
+    assert stored_config(uri) is not None
 
 
 def _files(directory: Path) -> dict[str, bytes]:

@@ -131,6 +131,13 @@ def test_every_turn_is_told_with_what_it_was_worth(tokenizer: ChatTokenizer) -> 
     assert walk["seconds"] >= 0
 
 
+def test_an_answer_with_any_line_separator_is_one_event(tokenizer: ChatTokenizer) -> None:
+    answer = "one\ntwo\u2028three\x85four ```Down```"
+    with TestClient(site_app(tokenizer=tokenizer, answer=in_turn(answer))) as site:
+        episode = finished(site, **SOKOBAN, player="agent", turn_budget=1)
+    assert episode["turns"][0]["answer"] == answer
+
+
 def test_a_board_can_be_lost_by_deadlock(tokenizer: ChatTokenizer) -> None:
     cornered = {"game": "sokoban", "board": ["######", "#P___#", "#X_XO#", "#__O_#", "######"]}
     with TestClient(site_app(tokenizer=tokenizer, answer=in_turn("```Down```"))) as site:

@@ -81,3 +81,27 @@ def test_a_signal_to_the_terminal_is_not_for_the_guardian(family: list[psutil.Pr
     parent.kill()
     _, alive = psutil.wait_procs([child], timeout=GONE_S)
     assert alive == []
+
+
+HOLDER = """
+import multiprocessing, time
+from serve.orphans import guard_children
+guard_children()
+lock = multiprocessing.get_context("spawn").Lock()
+print(lock._semlock.name, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_process_leaves_no_semaphore_in_shared_memory() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        semaphore = Path("/dev/shm") / f"sem.{holder.stdout.readline().strip().removeprefix('/')}"
+        assert semaphore.exists()
+        others = psutil.Process(holder.pid).children()
+        holder.kill()
+    _, alive = psutil.wait_procs(others, timeout=GONE_S)
+    assert alive == []
+    assert not semaphore.exists()

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from cast_ray.games.minesweeper import MinesweeperLayout, MinesweeperState
+from cast_ray.games.minesweeper_board import MinesweeperLayout, MinesweeperState
 from cast_ray.games.rush_hour import RushHour
 from solver_actors.minesweeper.solver import solve_minesweeper
 from solver_actors.rush_hour.search import confirm_length

@@ -19,8 +19,9 @@ from cast_ray.games import get_game
 from cast_ray.games.analysis import Analysis
 from cast_ray.games.game import Effect, Status
 from solver_actors.analyst import analyst
-from solver_actors.analyst.analyst import analyse, analyse_visible, mine_probabilities_of
+from solver_actors.analyst.analyst import analyse, analyse_visible
 from solver_actors.analyst.local import LocalAnalyst
+from solver_actors.minesweeper.entry import cell_risks
 from solver_actors.minesweeper.solver import MinesweeperSolver
 from solver_actors.minesweeper.views import read_view
 from solver_actors.oracle import Oracle
@@ -104,7 +105,7 @@ def test_a_room_is_told_whole() -> None:
     assert found.action_costs == {"Down": 4, "Right": 4}
     assert found.line == ("Down", "Right", "Up", "Right", "Down")
     assert found.teacher is None
-    assert found.mine_probabilities is None
+    assert found.cell_risks is None
 
 
 @FIXED
@@ -253,9 +254,9 @@ def test_a_won_game_needs_no_teacher() -> None:
 def test_mine_probabilities_equal_enumeration_whoever_is_asked(seed: int) -> None:
     text = minefields.random_board(seed, max_hidden=12)
     expected = tuple(map(tuple, chances(text)))
-    assert one("minesweeper", text, privileged=True).mine_probabilities == expected
-    assert one("minesweeper", text, privileged=False).mine_probabilities == expected
-    assert analyse_visible(seen(text), num_mines(text)).mine_probabilities == expected
+    assert one("minesweeper", text, privileged=True).cell_risks == expected
+    assert one("minesweeper", text, privileged=False).cell_risks == expected
+    assert analyse_visible("minesweeper", seen(text), num_mines(text)).cell_risks == expected
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -267,7 +268,7 @@ def test_boards_that_look_alike_are_told_alike(seed: int) -> None:
     told = {repr(one("minesweeper", board, privileged=False)) for board in playing}
     assert len(told) <= 1
     if playing:
-        assert told == {repr(analyse_visible(seen(text), num_mines(text)))}
+        assert told == {repr(analyse_visible("minesweeper", seen(text), num_mines(text)))}
 
 
 def _state(text: str) -> Any:
@@ -309,15 +310,15 @@ def test_privilege_changes_nothing_elsewhere() -> None:
 
 def test_a_lost_game_has_no_mine_probabilities() -> None:
     found = one("minesweeper", "*1\n1.", privileged=True)
-    assert (found.cost, found.best, found.mine_probabilities) == (math.inf, None, None)
+    assert (found.cost, found.best, found.cell_risks) == (math.inf, None, None)
     assert one("minesweeper", "*1\n1.", privileged=False).best is None
 
 
 def test_a_won_game_shows_its_mines_as_certain() -> None:
     found = one("minesweeper", "1+\n11")
     assert found.cost == 0
-    assert found.mine_probabilities == ((None, 1.0), (None, None))
-    assert one("minesweeper", "00\n00").mine_probabilities == ((None, None), (None, None))
+    assert found.cell_risks == ((None, 1.0), (None, None))
+    assert one("minesweeper", "00\n00").cell_risks == ((None, None), (None, None))
 
 
 def test_a_board_above_the_solvers_size_is_unknown() -> None:
@@ -325,9 +326,11 @@ def test_a_board_above_the_solvers_size_is_unknown() -> None:
     told = one("minesweeper", large)
     assert told.cost is not None
     assert math.isnan(told.cost)
-    assert (told.action_costs, told.best, told.mine_probabilities) == (None, None, None)
-    assert one("minesweeper", large, privileged=False) == analyse_visible(seen(large), 1)
-    assert analyse_visible(seen(large), 1).mine_probabilities is None
+    assert (told.action_costs, told.best, told.cell_risks) == (None, None, None)
+    assert one("minesweeper", large, privileged=False) == analyse_visible(
+        "minesweeper", seen(large), 1
+    )
+    assert analyse_visible("minesweeper", seen(large), 1).cell_risks is None
 
 
 def test_a_search_without_budget_is_unknown() -> None:
@@ -335,8 +338,8 @@ def test_a_search_without_budget_is_unknown() -> None:
     state = read_view(["...", "121", "..."], 2)
     assert state is not None
     starved = MinesweeperSolver(state.layout, node_budget=1)
-    assert mine_probabilities_of(starved, state) is None
-    assert mine_probabilities_of(MinesweeperSolver(state.layout), state) is not None
+    assert cell_risks(starved, state) is None
+    assert cell_risks(MinesweeperSolver(state.layout), state) is not None
 
 
 # Views.
@@ -353,12 +356,12 @@ def test_a_view_is_refused_where_no_layout_agrees_and_only_there(seed: int) -> N
     view, count = ["".join(row) for row in rows], max(0, num_mines(text) + rng.choice((-1, 0, 1)))
     num_cells = sum(map(len, view))
     if count < num_cells and layouts(view, count):
-        found = analyse_visible(view, count)
+        found = analyse_visible("minesweeper", view, count)
         assert found.cost is None
-        assert found.mine_probabilities == tuple(map(tuple, chances(layouts(view, count)[0])))
+        assert found.cell_risks == tuple(map(tuple, chances(layouts(view, count)[0])))
     else:
         with pytest.raises(PuzzleError):
-            analyse_visible(view, count)
+            analyse_visible("minesweeper", view, count)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +385,7 @@ def test_a_view_that_cannot_be_is_refused_in_a_sentence(
     rows: list[str], count: int, match: str
 ) -> None:
     with pytest.raises(PuzzleError, match=match):
-        analyse_visible(rows, count)
+        analyse_visible("minesweeper", rows, count)
 
 
 # Without Ray.
@@ -395,7 +398,7 @@ def test_the_local_analyst_says_the_same() -> None:
             return [
                 *await local.analyse("sokoban", [ROOM], temperature=1.0, with_line=True),
                 *await local.analyse("minesweeper", [LOSES], privileged=False),
-                await local.analyse_visible(seen(LOSES), num_mines(LOSES)),
+                await local.analyse_visible("minesweeper", seen(LOSES), num_mines(LOSES)),
             ]
         finally:
             local.close()
@@ -403,7 +406,7 @@ def test_the_local_analyst_says_the_same() -> None:
     assert asyncio.run(ask()) == [
         one("sokoban", ROOM, temperature=1.0, with_line=True),
         one("minesweeper", LOSES, privileged=False),
-        analyse_visible(seen(LOSES), num_mines(LOSES)),
+        analyse_visible("minesweeper", seen(LOSES), num_mines(LOSES)),
     ]
 
 

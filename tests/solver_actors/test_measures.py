@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cast_ray.games.sokoban import Sokoban
-from solver_actors.registry import measure_sokoban
+from solver_actors.sokoban.entry import measure_sokoban
 from solver_actors.sokoban.table import solve_sokoban
 from tests.solver_actors.brute_force_sokoban import brute_force
 from tests.support.rooms import random_room

@@ -15,7 +15,8 @@ from hypothesis import given
 from cast_ray.errors import PuzzleError
 from cast_ray.games.game import Status
 from cast_ray.games.generators.minesweeper import generate_minesweeper
-from cast_ray.games.minesweeper import Minesweeper, MinesweeperLayout, MinesweeperState, start_state
+from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games.minesweeper_board import MinesweeperLayout, MinesweeperState, start_state
 from solver_actors.minesweeper.solver import MinesweeperSolver, solve_minesweeper
 from solver_actors.registry import SOLVERS
 from tests.solver_actors import brute_force_minesweeper as brute_force

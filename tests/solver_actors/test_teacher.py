@@ -18,7 +18,6 @@ from cast_ray.algorithms import advantages
 from cast_ray.config.load import load_config
 from cast_ray.games import get_game
 from cast_ray.games.game import Effect
-from cast_ray.games.minesweeper import num_safe_cells
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, Trajectory, check_schema, to_rollout_batch
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
@@ -50,7 +49,7 @@ def naive_row(t: Trajectory, teacher: SoftTeacher) -> list[float]:
         get_game(t.game),
         get_solver_entry(t.game).build(get_game(t.game).decode(t.puzzle)),
     )
-    safe = num_safe_cells(t.puzzle) if t.game == "minesweeper" else 0
+    safe = get_game(t.game).rescue_value(t.puzzle)
 
     def cost(state: Any) -> float:  # Any: each game has a state type of its own
         return float(solver.cost_to_go([state])[0])

@@ -14,7 +14,7 @@ from cast_ray.games.plugins import GamePlugin
 from cast_ray.games.text import last_fenced_block
 from lights_out.game import LightsOut, LightsOutState, generate_lights_out
 from lights_out.solver import LIGHTS_OUT, LightsOutSolver
-from solver_actors.registry import SolverEntry
+from solver_actors.solver import SolverEntry
 
 State = LightsOutState
 

@@ -30,6 +30,19 @@ class EngineHost:
         return sum(tensor.double().sum().item() for tensor in read_weights(manifest).values())
 
 
+class CountingSource(WeightSource):
+    """Counts the pieces that were requested."""
+
+    num_pieces = 0
+
+    def piece(self, version: int, begin: int, size: int) -> Any:
+        self.num_pieces += 1
+        return super().piece(version, begin, size)
+
+    def num_pieces_sent(self) -> int:
+        return self.num_pieces
+
+
 class FlippingSource(WeightSource):
     """Sends one byte wrong."""
 

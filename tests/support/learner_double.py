@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +13,19 @@ import ray
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import LearnerConfig, ObjectiveConfig
 from cast_ray.config.load import load_config
 from cast_ray.learner.actor import LearnerActor, as_actor_class
 from cast_ray.learner.batching import PackedBatch, Rows
 from cast_ray.learner.learner import Learner
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.rollout.trajectory import BATCH_SCHEMA
-from cast_ray.training.update import objective_of
 
 VOCAB_SIZE = 128
 ALGORITHM_NAMES = ("cast", "dapo", "gigpo", "grpo", "gspo")
 OBJECTIVES = {
     name: replace(
-        objective_of(load_config(None, [f"algorithm={name}"])),
+        load_config(None, [f"algorithm={name}"]).objective,
         # A tenth, so that a missing divergence would show.
         kl_coefficient=0.1 if name in ("grpo", "gigpo") else 0.0,
     )
@@ -95,35 +94,45 @@ def with_column(table: pa.Table, name: str, rows: list[np.ndarray]) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), field, column)
 
 
-def settings_for(model_dir: Path, **changes: object) -> LearnerSettings:
-    """Settings of a test: plain gradient descent unless said otherwise."""
-    plain = LearnerSettings(
-        model_dir=str(model_dir),
+def settings_for(
+    model_dir: Path, *, optimizer: str = "sgd", reference_dir: str = "", **changes: object
+) -> LearnerSettings:
+    """Settings of a test: plain gradient descent unless said otherwise.
+
+    Args:
+        model_dir: of the policy.
+        optimizer: sgd or adamw.
+        reference_dir: empty = ``model_dir``.
+        changes: of the section ``learner``.
+    """
+    plain = LearnerConfig(
         lr=SGD_LR,
-        betas=(0.9, 0.95),
         weight_decay=0.1,
         max_grad_norm=MAX_GRAD_NORM,
         zero_stage=0,
         dtype="float32",
         tokens_per_micro_batch=180,
-        seed=0,
         timeout_s=120.0,
-        num_threads=1,
-        optimizer="sgd",
     )
-    return replace(plain, **changes)
+    return LearnerSettings(
+        config=replace(plain, **changes),
+        model_dir=str(model_dir),
+        reference_dir=reference_dir,
+        seed=0,
+        optimizer=optimizer,
+    )
 
 
 class SlowlyRead(LearnerSettings):
     """Settings that keep a process from answering, as long imports do, before it is there."""
 
     def __reduce__(self) -> tuple:
-        return _read_slowly, (asdict(self),)
+        return _read_slowly, ({f.name: getattr(self, f.name) for f in fields(self)},)
 
 
-def _read_slowly(fields: dict) -> LearnerSettings:
+def _read_slowly(values: dict) -> LearnerSettings:
     time.sleep(10)
-    return LearnerSettings(**fields)
+    return LearnerSettings(**values)
 
 
 class ProbeLearner(Learner):
@@ -132,7 +141,8 @@ class ProbeLearner(Learner):
     tokens_per_micro_batch = 180
 
     def _micro_batches(self, table: Rows, rows: np.ndarray) -> list[PackedBatch]:
-        self._settings = replace(self._settings, tokens_per_micro_batch=self.tokens_per_micro_batch)
+        config = replace(self._settings.config, tokens_per_micro_batch=self.tokens_per_micro_batch)
+        self._settings = replace(self._settings, config=config)
         return super()._micro_batches(table, rows)
 
 
@@ -194,7 +204,7 @@ class Probes:
         self,
         table: pa.Table,
         start_logprobs: np.ndarray,
-        objective: Objective = DAPO,
+        objective: ObjectiveConfig = DAPO,
         *,
         rows: np.ndarray = ROWS,
         reference_logprobs: np.ndarray | None = None,
@@ -242,7 +252,7 @@ class NaivePolicy:
         self,
         table: pa.Table,
         start_logprobs: np.ndarray,
-        objective: Objective = DAPO,
+        objective: ObjectiveConfig = DAPO,
         reference_logprobs: np.ndarray | None = None,
         *,
         count_masked: bool = False,
@@ -266,7 +276,7 @@ class NaivePolicy:
         row: dict,
         start: np.ndarray,
         reference: np.ndarray | None,
-        objective: Objective,
+        objective: ObjectiveConfig,
         count_masked: bool,
     ) -> list[torch.Tensor]:
         """The losses of a row's tokens in the loss, one after the other."""
@@ -308,7 +318,9 @@ class NaivePolicy:
         return gradient, loss.item()
 
 
-def one_token_loss(ratio: torch.Tensor, advantage: float, objective: Objective) -> torch.Tensor:
+def one_token_loss(
+    ratio: torch.Tensor, advantage: float, objective: ObjectiveConfig
+) -> torch.Tensor:
     """The clipped surrogate case by case."""
     low, high = 1 - objective.clip_low, 1 + objective.clip_high
     if advantage >= 0:

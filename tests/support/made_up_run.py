@@ -104,7 +104,7 @@ def write_evaluation(run: RunDirectory, name: str, table: pa.Table) -> None:
 
 def write_step(run: RunDirectory, step: int, table: pa.Table) -> None:
     """Store the trajectories of one training step with their advantages."""
-    batch, _ = add_advantages(table, alpha=ALPHA)
+    batch, _ = add_advantages(table, AdvantageConfig(alpha=ALPHA))
     run.write_trajectories(step, batch)
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from cast_ray.config.train import PolicyConfig
 from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
-from cast_ray.learner.small_policy import build_small_policy, read_chat_pieces
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer
+from cast_ray.learner.small_policy import build_small_policy
+from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling, play_episode
 from cast_ray.rollout.generate import Completion, Generate, GenerateRequest, Lane
 from cast_ray.rollout.trajectory import Trajectory
@@ -36,16 +37,18 @@ def build_test_policy(directory: Path, *, seed: int = 0, head_dim: int = 16) -> 
     """
     build_small_policy(
         directory,
+        PolicyConfig(
+            vocab_size=512,
+            hidden_size=16,
+            intermediate_size=16,
+            num_layers=1,
+            num_heads=1,
+            num_kv_heads=1,
+            sliding_window=0,
+            head_dim=head_dim,
+        ),
         corpus=CORPUS,
         cells=SYMBOLS,
-        vocab_size=512,
-        hidden_size=16,
-        intermediate_size=16,
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        sliding_window=0,
-        head_dim=head_dim,
         max_position_embeddings=4096,
         seed=seed,
     )

@@ -28,7 +28,8 @@ from ray import serve as ray_serve
 from cast_ray.errors import EngineError
 from cast_ray.rollout.generate import Completion, GenerateRequest, Refusal
 from cast_ray.weights.manifest import WeightManifest
-from serve.client.engines import PolicyEngines, run_engines
+from serve.client.engines import PolicyEngines
+from serve.client.start import run_engines
 from serve.messages import EngineStats, WeightReceipt
 
 LOGPROB = -1.0

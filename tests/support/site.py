@@ -14,13 +14,17 @@ from fastapi import FastAPI
 
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.generate import Generate, GenerateRequest
+from serve.service.access import games_with_deadlocks
 from serve.site.agent import Agent, AnswerLimits
 from serve.site.app import Players, SiteSettings, build_site
 from serve.site.guard import GuardSettings
 from solver_actors.analyst.local import LocalAnalyst
 from tests.support.scripted import ScriptedPolicy
 
-FREE = SiteSettings(guard=GuardSettings(requests_per_minute=600_000, burst=100_000))
+FREE = SiteSettings(
+    guard=GuardSettings(requests_per_minute=600_000, burst=100_000),
+    games_with_deadlocks=games_with_deadlocks(),
+)
 """Nobody is slowed down."""
 
 SOKOBAN = {"game": "sokoban", "board": ["######", "#P___#", "#_X__#", "#__O_#", "######"]}

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import requests
 from moto.server import ThreadedMotoServer
 
+from cast_ray.runs.uris import Uri
+
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
@@ -35,10 +37,10 @@ class S3Server:
         """Serve no more."""
         self._server.stop()
 
-    def uri(self, path: str, *, options: str = "allow_bucket_creation=true") -> str:
-        """Return the URI of a place, its bucket first."""
+    def uri(self, path: str, *, options: str = "allow_bucket_creation=true") -> Uri:
+        """Return the URI of a path that begins with its bucket."""
         at = f"endpoint_override=127.0.0.1:{self.port}&scheme=http"
-        return f"s3://{path}?{'&'.join(filter(None, [at, options]))}"
+        return Uri(f"s3://{path}?{'&'.join(filter(None, [at, options]))}")
 
     def forget_all(self) -> None:
         """Delete all buckets."""

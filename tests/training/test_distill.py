@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from cast_ray.envs.gym import get_numeric_rules, widest_tier
+from cast_ray.envs.gym.rush_hour import blocking_cells
 from cast_ray.errors import LearnerError
 from cast_ray.games import get_game
 from cast_ray.games.game import Status
 from cast_ray.games.generators import get_generator
 from cast_ray.games.plugins import forget_plugins
 from cast_ray.training.value_net.distill import (
-    blocking_cells,
     one_step_targets,
     potentials,
     regress,

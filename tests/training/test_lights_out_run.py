@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cast_ray.algorithms.credit import add_credit
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import Boards, PuzzleSampler, make_boards, write_boards
 from cast_ray.errors import ConfigError
 from cast_ray.games.plugins import forget_plugins
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, play_episode
 from cast_ray.rollout.generate import GenerateRequest
 from cast_ray.rollout.specs import episode_groups, training_sampling
@@ -26,7 +26,6 @@ from cast_ray.rollout.trajectory import to_rollout_batch
 from cast_ray.runs.report import write_report
 from cast_ray.runs.run_directory import RunDirectory, write_table
 from cast_ray.training.replay.replay import replay_run
-from cast_ray.training.step_metrics import add_credit
 from cast_ray.training.warm_start import build_initial_model, check_answers_fit, demonstrations
 from cast_ray.training.workers import conversation_limit
 from lights_out.solver import LIGHTS_OUT

@@ -24,6 +24,16 @@ def opened(tmp_path: Path, *overrides: str, resume: bool = False) -> None:
 
 
 @pytest.mark.parametrize("resume", [False, True])
+def test_an_option_that_vllm_does_not_know_is_refused_and_nothing_written(
+    tmp_path: Path, *, resume: bool
+) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.vllm\.nonsense"):
+        opened(tmp_path, "engine.vllm.nonsense=1", resume=resume)
+
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("resume", [False, True])
 def test_reference_model_that_is_not_there_is_refused_and_nothing_written(
     tmp_path: Path, *, resume: bool
 ) -> None:
@@ -51,6 +61,14 @@ def test_reference_model_that_is_there_is_no_reason_to_refuse(tmp_path: Path) ->
 def test_reference_model_that_no_objective_asks_for_need_not_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tier"):
         opened(tmp_path, "algorithm=dapo", "objective.reference=/nowhere")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_unknown_transform_is_refused_with_the_known_ones(tmp_path: Path, *, resume: bool) -> None:
+    with pytest.raises(ConfigError, match=r"advantage\.transform .*asinh.*, got 'sqrt'"):
+        opened(tmp_path, "advantage.transform=sqrt", resume=resume)
+
+    assert not list(tmp_path.iterdir())
 
 
 def test_learner_is_told_the_reference_wherever_its_process_runs(

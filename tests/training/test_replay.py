@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cast_ray.algorithms.credit import add_credit
 from cast_ray.config.load import load_config, save_config
 from cast_ray.datasets.splits import Boards, PuzzleSampler, write_boards
 from cast_ray.errors import RunDirectoryError, TrajectoryError
@@ -22,7 +23,6 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA
 from cast_ray.runs.run_directory import RunDirectory, write_table
 from cast_ray.training.replay.replay import Difference, ReplayReport, format_replay, replay_run
-from cast_ray.training.step_metrics import add_credit
 from solver_actors.sokoban.table import solve_sokoban
 from tests.support.played import scored_table
 from tests.support.scripted import build_test_policy
@@ -216,6 +216,13 @@ def test_changed_reward_is_reported(run: RunDirectory) -> None:
     row = find(run, lambda row: row["reward"] == 0)
     at = change_row(run, row, lambda row: row.update(reward=1.0))
     assert places(run) == [(*at, None, "reward")]
+
+
+def test_infinite_reward_is_reported(run: RunDirectory) -> None:
+    row = find(run, lambda row: row["reward"] == 0)
+    at = change_row(run, row, lambda row: row.update(reward=np.inf))
+    with np.errstate(invalid="ignore"):
+        assert places(run) == [(*at, None, "reward")]
 
 
 def test_changed_end_is_reported(run: RunDirectory) -> None:
@@ -518,6 +525,12 @@ def test_changed_teacher_logprob_is_reported_with_the_turn_it_enters(
     assert places(run) == [(*at, 1, "teacher_logprobs"), (*at, 1, "turn_advantages")]
 
 
+def test_infinite_teacher_logprob_is_reported(distilled_run: RunDirectory) -> None:
+    run = distilled_run
+    at = change_row(run, find(run, is_long), set_entry("teacher_logprobs", 1, -np.inf))
+    assert places(run) == [(*at, 1, "teacher_logprobs"), (1, None, None, None, "turn_advantages")]
+
+
 @pytest.mark.parametrize(("name", "value"), [("teacher_logprobs", None), ("teacher_actions", "")])
 def test_teacher_made_unknown_is_reported(
     distilled_run: RunDirectory, name: str, value: str | None
@@ -563,8 +576,8 @@ def test_permuted_control_has_no_difference_and_its_values_are_known(tmp_path: P
     def change(row: Row) -> None:
         row["solver_advantages"][0] += 0.5
 
-    change_row(run, find(run, is_long), change)
-    assert (1, None, None, None, "solver_advantages") in places(run)
+    at = change_row(run, find(run, is_long), change)
+    assert places(run) == [(*at, 0, "turn_advantages"), (*at, 0, "solver_advantages")]
 
 
 def test_permuted_credit_is_no_true_credit(tmp_path: Path) -> None:

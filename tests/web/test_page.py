@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from cast_ray.games import get_game
-from cast_ray.games.minesweeper import start_state
+from cast_ray.games.minesweeper_board import start_state
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.generate import GenerateRequest
 from serve.site.guard import digest_of_key

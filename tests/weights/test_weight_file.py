@@ -19,7 +19,6 @@ from cast_ray.weights.file import tensors_in
 from cast_ray.weights.manifest import (
     WeightManifest,
     latest_manifest,
-    publish_timed,
     publish_weights,
     read_weights,
     remove_old_versions,
@@ -206,7 +205,7 @@ def test_any_shapes_survive_the_file_whatever_its_pieces(
     folder = tmp_path_factory.mktemp("any")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weight_file, "_BLOCK_BYTES", sizes[1])
-        manifest, _ = publish_timed(
+        manifest = publish_weights(
             state, directory=folder, version=0, piece_bytes=sizes[0], num_threads=num_threads
         )
         tensors = read_weights(manifest)
@@ -217,13 +216,13 @@ def test_the_checksum_does_not_depend_on_the_number_of_threads(
     tmp_path: Path, small_blocks: None
 ) -> None:
     manifests = [
-        publish_timed(
+        publish_weights(
             large_state(),
             directory=tmp_path,
             version=0,
             piece_bytes=PIECE_BYTES,
             num_threads=num_threads,
-        )[0]
+        )
         for num_threads in (1, 2, 7)
     ]
     assert manifests[0] == manifests[1] == manifests[2]

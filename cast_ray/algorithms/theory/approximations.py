@@ -1,4 +1,4 @@
-"""What the theory says only approximately, as curves: how wrong, and where."""
+"""The approximate statements of the theory, as curves: how large the error is, and where."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class AlongTheWay:
     cosine: Curve
     """Between CAST's gradient and that of the objective whose visits move."""
     cosine_solver_term: Curve
-    """The same of the solver terms alone, whatever alpha is."""
+    """The same of the solver terms alone, for any alpha."""
     moving_part: Curve
     """Gradient that frozen visits leave out, as a share of the solver term's gradient."""
     beta: Curve
@@ -64,7 +64,7 @@ class AlongTheWay:
 
 
 def small_signal(game: FiniteGame, logits: Array, *, tau: float, num_halvings: int) -> SmallSignal:
-    """Scale all advantages A by 1, 1/2, 1/4, ... and hold asinh against its linear part."""
+    """Scale all advantages A by 1, 1/2, 1/4, ... and compare asinh with its linear part."""
     advantage = shifted_advantages(game) - 1.0
     points: list[tuple[float, float]] = []
     for halvings in range(num_halvings + 1):
@@ -79,7 +79,7 @@ def small_signal(game: FiniteGame, logits: Array, *, tau: float, num_halvings: i
 
 
 def beta_ratio(advantages: Sequence[float]) -> Curve:
-    """Return beta_eff(A) by the constant beta with 1/sqrt(2), at some A."""
+    """Return beta_eff(A) over the constant beta with 1/sqrt(2), at the given A."""
     term = CastTerm(signal=np.zeros((1, 1)), scale=1.0, alpha=1.0)
     values = beta_eff(term, np.array(advantages, dtype=np.float64), 1.0)
     return _curve(advantages, values / small_signal_beta(term, 1.0))
@@ -163,7 +163,7 @@ def entropy_paths(
 
     ``kl``: task advantage frozen, KL to the teacher. ``cross_entropy``: the same without the
     entropy term. Both weigh the states by the visits of the uniform policy. ``cast``: the training
-    rule itself with asinh, everything computed anew at every step, states by its own visits.
+    rule itself with asinh, with everything recomputed at every step and states by its own visits.
     """
     shifted = shifted_advantages(game)
     uniform = np.zeros_like(shifted)

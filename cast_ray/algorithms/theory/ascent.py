@@ -61,8 +61,8 @@ def ascend(
     """Yield ``[S, A]`` logits before the first and after every step of natural gradient ascent.
 
     For a softmax the natural gradient (the gradient by the inverse Fisher matrix) of a sum over
-    actions of pi * payoff is the payoff itself, up to a number a state; its steps do not shrink
-    where an action is already rare, as those of the plain gradient do.
+    actions of pi * payoff is the payoff itself, up to a constant per state; unlike the plain
+    gradient's, its steps do not shrink where an action is already rare.
 
     Args:
         logits: where to start.

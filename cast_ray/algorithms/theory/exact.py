@@ -19,6 +19,7 @@ from cast_ray.algorithms.theory.expectations import (
     visits,
 )
 from cast_ray.algorithms.theory.finite_game import (
+    CREDIT,
     FiniteGame,
     all_episodes,
     gradient_over_episodes,
@@ -43,7 +44,7 @@ class TheoremErrors:
     """Largest absolute difference between CAST's expected gradient and that of an objective."""
 
     largest_entry: float
-    """Largest entry of CAST's gradient, to hold the others beside."""
+    """Largest entry of CAST's gradient, to compare the others with."""
     identity: float
     """Identity transform, against task return - beta * cross-entropy."""
     identity_by_episodes: float
@@ -54,7 +55,7 @@ class TheoremErrors:
     asinh_own_teacher: float
     """asinh, against the constant alpha * tau / (RMS + epsilon) and pi_S of asinh(A + 1)."""
     asinh_normalised: float
-    """asinh, against beta_eff(A) * log pi_S, as the corollary is written: does not vanish."""
+    """asinh, against beta_eff(A) * log pi_S as in the corollary: does not vanish."""
     moving_visits: float
     """Identity, against the objective whose visits move with the policy: does not vanish."""
     moving_rms: float
@@ -125,11 +126,11 @@ def theorem_errors(
 def identity_errors(
     room: FiniteGame, corridor: FiniteGame, logits: Array, *, alpha: float, tau: float
 ) -> IdentityErrors:
-    """Check the statements beside the theorem, eq:app_pdl_applied among them.
+    """Check the appendix's statements other than the theorem, eq:app_pdl_applied among them.
 
     Args:
         room: a puzzle; may have dead states.
-        corridor: one without, for what needs a finite cost everywhere.
+        corridor: a puzzle without dead states, for what needs a finite cost everywhere.
         logits: ``[S, A]`` of a policy on ``room``.
         alpha, tau: as in the paper.
     """
@@ -188,7 +189,7 @@ def _with_moving_rms(
     policy = softmax(logits)
     rms = root_mean_square(policy, visits(game, policy).per_state, signal)
     preferred = (policy * log_preferences).sum(axis=-1)
-    return task_return(game, logits) + (per_state * preferred).sum() / (rms + 1e-8)
+    return task_return(game, logits) + (per_state * preferred).sum() / (rms + CREDIT.epsilon)
 
 
 def _largest(difference: Array) -> float:

@@ -1,9 +1,7 @@
 """Exact expectations under a tabular policy, by dynamic programming over turns.
 
-Everything is analytic in the policy, so a policy may be complex: that is how
-``differentiation.gradient`` takes derivatives.
-
-Derivatives to rounding, by complex steps: f(x + ih) = f(x) + ih f'(x) without a difference.
+Everything is analytic in the policy, so a policy may be complex: ``gradient`` takes derivatives to
+rounding by complex steps, f(x + ih) = f(x) + ih f'(x), without a difference.
 """
 
 from __future__ import annotations
@@ -102,7 +100,7 @@ def gradient(function: Callable[[Numbers], Any], logits: Array) -> Array:
     """Return the gradient of a number by an array.
 
     Args:
-        function: analytic where it is asked, and able to take complex numbers.
+        function: analytic at ``logits``, and able to take complex numbers.
         logits: where; any shape.
     """
     result = np.zeros_like(logits)

@@ -1,6 +1,6 @@
-"""A puzzle as arrays: every state that play can reach within the horizon, and its exact cost.
+"""A puzzle as arrays: every state within the horizon with its exact cost, and every episode.
 
-Every episode that can happen, one by one: the slow way, which needs no recursion over values.
+Summing over all episodes one by one is the slow way, which needs no recursion over values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from cast_ray.algorithms.advantages import (
     final_advantage,
     shifted_solver_advantage,
 )
+from cast_ray.config.learning import AdvantageConfig
 from cast_ray.games.game import Effect, Game, StateT, Status
+
+CREDIT = AdvantageConfig()
+"""What the theory leaves at the defaults of training: std, delta, epsilon, rescue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,16 +31,15 @@ class FiniteGame:
 
     The policy is indexed by the state alone, as the paper writes it: the same row of the table is
     used at every turn, and a state's visits add up over turns. (In training, the observation says
-    how many steps are left, and a policy may use that. With a counter in the state this class would
-    describe it too; the equations do not change.)
+    how many steps are left, and a policy may use that. A counter in the state would describe it
+    without changing the equations.)
     """
 
-    states: tuple[Any, ...]  # Any: each game has a state type of its own
+    states: tuple[Any, ...]  # Any: each game has its own state type
     actions: tuple[str, ...]
     """All that the policy may name, ineffective ones included."""
     next_state: NDArray[np.int64]
-    """``[S, A]``; the state itself where nothing changes, the episode is over, or no turn is left
-    to leave the state."""
+    """``[S, A]``; the state itself if nothing changes, the episode is over, or no turn is left."""
     has_effect: NDArray[np.bool_]
     """``[S, A]`` whether the action changes the state."""
     cost_to_go: Array
@@ -72,13 +75,14 @@ def tabulate(
         deadlock_ends_episode: whether a state of infinite cost ends it, as in training.
 
     Raises:
-        ValueError: the start is decided, a cost is unknown, or states differ in their actions.
+        ValueError: the game is over at the start, a cost is unknown, or states differ in their
+            actions.
     """
     actions = game.actions(start)
     found = _Found(game, cost_to_go, deadlock_ends_episode=deadlock_ends_episode)
     found.number_of(start)
     if found.has_ended[0] or horizon < 1:
-        raise ValueError("begin with an open board and at least one turn")
+        raise ValueError("the start must be a state where play goes on, with at least one turn")
     rows, end_of_layer, turn = list[list[tuple[int, bool]]](), 1, 0
     for number, state in enumerate(found.states):  # grows while it is walked: breadth first
         if number == end_of_layer:
@@ -87,13 +91,13 @@ def tabulate(
             rows.append([(number, False)] * len(actions))
             continue
         if game.actions(state) != actions:
-            raise ValueError("a game has a table only if every state has the same actions")
+            raise ValueError("a game fits in a table only if every state has the same actions")
         after = [game.apply(state, action) for action in actions]
         rows.append(
             [(found.number_of(each.state), each.effect is Effect.CHANGED) for each in after]
         )
     if np.isnan(found.costs).any():
-        raise ValueError("an unknown cost has no place in an exact calculation")
+        raise ValueError("an exact calculation needs the cost of every state; one is unknown")
     return FiniteGame(
         states=tuple(found.states),
         actions=actions,
@@ -109,18 +113,15 @@ def tabulate(
 def shifted_advantages(game: FiniteGame) -> Array:
     """Return ``[S, A]`` the shifted advantage of every action (eq:shifted_solver_advantage).
 
-    Each entry is the production function's answer to a trajectory of that one turn.
+    Each entry is what training gives a trajectory of that one turn.
     """
-    after = game.cost_to_go[game.next_state]
-    return np.array(
-        [
-            [
-                shifted_solver_advantage(np.array([before, cost]), np.array([effect]))[0]
-                for cost, effect in zip(costs, effects, strict=True)
-            ]
-            for before, costs, effects in zip(game.cost_to_go, after, game.has_effect, strict=True)
-        ]
-    )
+    found = np.zeros(game.next_state.shape)
+    for place in np.ndindex(*found.shape):
+        costs = game.cost_to_go[[place[0], game.next_state[place]]]
+        [found[place]] = shifted_solver_advantage(
+            costs, game.has_effect[[place[0]], place[1]], rescue=CREDIT.rescue
+        )
+    return found
 
 
 class _Found(Generic[StateT]):
@@ -189,7 +190,9 @@ def shifted_advantages_of(game: FiniteGame, episode: Episode) -> Array:
     """Return ``[T]`` shifted advantages, from the whole trajectory as training computes them."""
     states = list(episode.states)
     return shifted_solver_advantage(
-        game.cost_to_go[states], game.has_effect[states[:-1], list(episode.actions)]
+        game.cost_to_go[states],
+        game.has_effect[states[:-1], list(episode.actions)],
+        rescue=CREDIT.rescue,
     )
 
 
@@ -203,11 +206,11 @@ def score(game: FiniteGame, episode: Episode, policy: Array, weights: Array) -> 
 
 
 def gradient_over_episodes(
-    game: FiniteGame, policy: Array, *, alpha: float, transform: str, epsilon: float = 1e-8
+    game: FiniteGame, policy: Array, *, alpha: float, transform: str
 ) -> Array:
     """Return ``[S, A]`` CAST's expected gradient, summed over all episodes.
 
-    E[R] and the RMS are taken over the same episodes first, and are constants afterwards.
+    E[R] and the RMS are first taken over the same episodes; then they are constants.
     """
     episodes = list(all_episodes(game))
     likely = np.array([probability(episode, policy) for episode in episodes])
@@ -215,7 +218,7 @@ def gradient_over_episodes(
     signals = [TRANSFORMS[transform](shifted_advantages_of(game, each)) for each in episodes]
     num_turns = np.array([len(signal) for signal in signals])
     squares = np.array([float((signal**2).sum()) for signal in signals])
-    scale = np.sqrt(likely @ squares / (likely @ num_turns)) + epsilon
+    scale = np.sqrt(likely @ squares / (likely @ num_turns)) + CREDIT.epsilon
     outcomes = rewards - likely @ rewards
     result = np.zeros_like(policy)
     for episode, share, outcome, signal in zip(episodes, likely, outcomes, signals, strict=True):

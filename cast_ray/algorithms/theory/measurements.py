@@ -1,4 +1,4 @@
-"""Everything that the page about the theorem shows, measured in one call."""
+"""All numbers on the page about the theorem, measured in one call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SUCCESS_PERCENTS = _PERCENTS + tuple(100.0 - p for p in reversed(_PERCENTS[:8])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TheoryNumbers:
-    """The measurements, by the name of what they belong to."""
+    """The measurements."""
 
     alpha: float
     tau: float

@@ -1,11 +1,9 @@
-"""Both sides of the theorem: the gradient that CAST follows, and the objective it is said to climb.
+"""Both sides of the theorem: the gradient that CAST follows, and the objective that it climbs.
 
 Assumptions as the paper makes them: the outcome term is R - E[R] without sigma, the RMS is a
 number taken under d^pi, and the distillation term does not see that d^pi moves with the policy.
-
-What GRPO's division by sigma does to the task gradient (eq:outcome_advantage, Assumption A3).
-
-The appendix's exact statements: performance difference and endogenous reward.
+``outcome_gain`` is what GRPO's division by sigma does to the task gradient (Assumption A3). The
+appendix's exact statements (performance difference, endogenous reward) are at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from cast_ray.algorithms.theory.expectations import (
     softmax,
     visits,
 )
-from cast_ray.algorithms.theory.finite_game import FiniteGame
+from cast_ray.algorithms.theory.finite_game import CREDIT, FiniteGame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,13 +60,12 @@ def cast_term(
     *,
     alpha: float,
     transform: str,
-    epsilon: float = 1e-8,
 ) -> CastTerm:
     """Return the solver's term for ``[S, A]`` shifted advantages, under a policy's visits."""
     policy = softmax(logits)
     signal = TRANSFORMS[transform](shifted)
     rms = float(root_mean_square(policy, visits(game, policy).per_state, signal))
-    return CastTerm(signal=signal, scale=rms + epsilon, alpha=alpha)
+    return CastTerm(signal=signal, scale=rms + CREDIT.epsilon, alpha=alpha)
 
 
 def cast_gradient(game: FiniteGame, logits: Array, term: CastTerm) -> Array:
@@ -152,11 +149,11 @@ def small_signal_beta(term: CastTerm, tau: float) -> float:
 def outcome_gain(group_size: int, success: float) -> float:
     """Return c with E[sum_t grad log pi * outcome advantage] = c * grad(success), exactly.
 
-    For rewards of 0 and 1 the other members of a group are a binomial count. A win weighs
-    E[advantage | win], a loss E[advantage | loss]; since grad E[R] is what a win gains and a loss
-    gives up, the expected gradient is their difference times the gradient of the success rate. So
-    on one board the direction is that of the task return, as the paper assumes; but c depends on
-    the board's success rate, it is no constant that a learning rate could absorb.
+    For rewards of 0 and 1 the number of wins among the other members of a group is binomial. A win
+    weighs E[advantage | win], a loss E[advantage | loss]; since grad E[R] is what a win gains and a
+    loss gives up, the expected gradient is their difference times the gradient of the success rate.
+    So on one board the direction is that of the task return, as the paper assumes; but c depends on
+    the board's success rate, so a learning rate cannot absorb it.
 
     Args:
         group_size: G, >= 2.
@@ -168,22 +165,15 @@ def outcome_gain(group_size: int, success: float) -> float:
         chance = (
             math.comb(others, num_wins) * success**num_wins * (1 - success) ** (others - num_wins)
         )
-        gain += chance * (_win(num_wins + 1, group_size) - _loss(num_wins, group_size))
-    return gain
+        if_won, if_lost = _outcomes(num_wins + 1, group_size), _outcomes(num_wins, group_size)
+        gain += chance * (if_won[0] - if_lost[-1])
+    return float(gain)
 
 
-def _win(num_wins: int, group_size: int) -> float:
-    """Return the advantage of a member that won, of ``num_wins`` in all."""
-    return float(outcome_advantage(_rewards(num_wins, group_size))[0])
-
-
-def _loss(num_wins: int, group_size: int) -> float:
-    """Return the advantage of a member that lost."""
-    return float(outcome_advantage(_rewards(num_wins, group_size))[-1])
-
-
-def _rewards(num_wins: int, group_size: int) -> np.ndarray:
-    return np.repeat([1.0, 0.0], [num_wins, group_size - num_wins])
+def _outcomes(num_wins: int, group_size: int) -> Array:
+    """Return ``[G]`` outcome advantages of a group; the members that won come first."""
+    rewards = np.repeat([1.0, 0.0], [num_wins, group_size - num_wins])
+    return outcome_advantage(rewards, std=CREDIT.std, delta=CREDIT.delta)
 
 
 def cumulative_advantage(game: FiniteGame, new: Array, old: Array, rewards: Array) -> float:

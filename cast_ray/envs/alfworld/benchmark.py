@@ -1,8 +1,8 @@
-"""ALFWorld: household tasks in texts, one command a turn (Shridhar et al., ICLR 2021).
+"""ALFWorld: household tasks in text, one command per turn (Shridhar et al., ICLR 2021).
 
-The games are the published ones, played by the published package (TextWorld underneath) with its
-own names of things, zero-shot with the scaffold of our games. The commands that are admitted are
-those that the package lists, ``help`` among them.
+The games are the published ones, played by the published package (based on TextWorld) with its
+own names of objects, zero-shot with the scaffold of our games. Admissible are the commands that
+the package lists, including ``help``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from cast_ray.games.costs import UNKNOWN
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.text import last_fenced_block
+from cast_ray.games.wording import GameWording
 
 TURNS = 30
 """A game's turn budget, the paper's."""
@@ -44,6 +45,7 @@ class Alfworld:
         split: BenchmarkTier(name=split, turn_budget=TURNS)
         for split in ("valid_seen", "valid_unseen")
     }
+    wording = GameWording()
 
     def puzzles(self, tier: str) -> list[Puzzle]:
         """Return the games of a split that are not marked as unsolvable, sorted by path.
@@ -158,7 +160,7 @@ class HouseholdTask:
             return " ".join(content.split()), Effect.ILLEGAL, f"Not admissible now. {_EXPECTED}"
         scene = self._game.step(command)
         if scene.text == _NOTHING:
-            # The room is as it was, and so stays the text that tells of it.
+            # The room is unchanged, and so is its text.
             return command, Effect.INEFFECTIVE, f"{command}: nothing happens."
         self._scene = scene
         return command, Effect.CHANGED, ""

@@ -23,7 +23,7 @@ _HOW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GameFile:
-    """What stands in a game's file."""
+    """The contents of a game's file."""
 
     board: str
     """POSIX path below the data folder."""

@@ -57,7 +57,7 @@ class _Reader:
         self._loader: Any = None  # The package has no types.
         self._games: OrderedDict[str, Any] = OrderedDict()
         self.planners: deque[Any] = deque()
-        """Not in use. Whoever gives one back needs no lock."""
+        """Not in use. Returning one needs no lock."""
 
     def begin(self, game: GameFile, planner: Any) -> Any:
         """Return a game at its beginning, played on ``planner``, as an environment of TextWorld."""
@@ -98,7 +98,7 @@ class _Reader:
 
 
 _PACKAGE = threading.Lock()
-"""Held by whoever runs code of the package."""
+"""Held while code of the package runs."""
 _READER = _Reader()
 
 
@@ -113,7 +113,7 @@ class TextGame:
         self._in_call = threading.Lock()
 
     def start(self) -> Scene:
-        """Begin, or begin anew.
+        """Begin, or begin again.
 
         Raises:
             EnvironmentSetupError: the package cannot be imported.
@@ -181,7 +181,7 @@ def _copied(environment: Any, exchanged: dict[int, Any]) -> Any:
 
     Args:
         environment: TextWorld's, without wrappers.
-        exchanged: by the identity of a part, what stands in its place in the copy.
+        exchanged: by the identity of a part, its replacement in the copy.
     """
     state = environment._pddl_state
     shared = (environment._logic, state.task, state._actions)
@@ -222,7 +222,7 @@ def _unreadable_as_puzzle_error(board: str) -> Iterator[None]:
         ) as error:
             raise PuzzleError(
                 f"{board} cannot be read by the alfworld package "
-                f"({type(error).__name__}: {str(error)[:200]}): get the data anew"
+                f"({type(error).__name__}: {str(error)[:200]}): download the data again"
             ) from error
     finally:
         sys.argv = arguments

@@ -1,7 +1,7 @@
 """Minesweeper in arrays: 0 to 8 an open cell with its number, then hidden, flag, hit mine.
 
 Actions are the reveal of each cell, row by row, then the flag of each cell, row by row. What lies
-under the hidden cells is in an array of its own, which no observation shares.
+under the hidden cells is in a separate array, which no observation shares.
 """
 
 from __future__ import annotations

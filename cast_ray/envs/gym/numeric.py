@@ -1,14 +1,11 @@
-"""A game as a Gymnasium environment of numbers, for value networks: one kernel call a turn.
+"""A game as a Gymnasium environment of numbers, for value networks.
 
-What the numeric environment knows of a game: states as arrays, and one kernel for a turn.
+``NumericRules`` are what the environment knows of a game: states as arrays, and one kernel call per
+turn. The kernels implement the rules a second time, for speed; a test plays both environments in
+parallel and compares every cell, mask, effect and end with ``Game``.
 
-The kernels say the rules a second time, for speed. A test plays both faces side by side and holds
-every cell, mask, effect and end of the kernels against ``Game``.
-
-The arrays of a game without a kernel: its own rules, asked in Python.
-
-Slow beside a kernel (16 µs a turn of Lights Out, where kernels take 1 to 2), and enough to train a
-value network: the network costs more than the turn.
+``plain_rules`` ask a game without kernels in Python. That is slower (16 µs per turn of Lights Out,
+where kernels take 1 to 2), but fast enough to train a value network, which costs more per turn.
 """
 
 from __future__ import annotations
@@ -56,6 +53,12 @@ class NumericRules(Generic[StateT]):
     effect + status."""
     board: Callable[[tuple[np.ndarray, ...]], str]
     """The state in the arrays, as ``Game.encode`` writes it."""
+    prior: Callable[[np.ndarray], np.ndarray] | None = None
+    """From ``[S, rows, cols]`` cells to ``[S]`` numbers >= 0 that count against each state in the
+    last stage of a value network (paper, app:dqn); None = there is no prior."""
+    rename: Callable[[str, Tier, np.random.Generator], str] | None = None
+    """Return a board with its pieces named at random, with the names of a tier; None = pieces have
+    no names."""
 
 
 Observation = dict[str, np.ndarray]
@@ -65,7 +68,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
     """Plays the episodes of ``GameTextEnv`` on arrays.
 
     Observations: ``cells`` ``[rows, cols]`` uint8 symbol numbers; ``action_mask`` ``[A]`` int8,
-    1 for each action that changes the state. They are the caller's own: no later turn touches them.
+    1 for each action that changes the state. They are copies: no later turn changes them.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
@@ -80,11 +83,11 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         is_dead: Callable[[StateT], bool] | None = None,
         arrays_tier: Tier | None = None,
     ) -> None:
-        """Set up an environment of one tier.
+        """Prepare an environment of one tier.
 
         Args:
-            game: the rules in words, for boards and ``is_dead``.
-            rules: the same in arrays.
+            game: the rules, for boards and ``is_dead``.
+            rules: the same for arrays.
             tier: gives the size of the board, the actions and the turn budget.
             puzzles: drawn from at random by ``reset``; without any, a board is generated from its
                 seed, which costs more than the episode.
@@ -185,7 +188,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         return self._rules.load(state, self._arrays_tier or tier), self._game.encode(state)
 
     def _end_reason(self) -> str:
-        """Return why an undecided episode ends after this turn; empty if it goes on."""
+        """Return why an undecided episode ends after this turn; empty if it continues."""
         if self._is_dead is not None and self._is_dead(self._game.decode(self.board())):
             return DEADLOCK
         return "" if self._steps_left else TURN_BUDGET
@@ -202,12 +205,12 @@ def plain_rules(
     num_symbols: Callable[[Tier], int],
     actions: Callable[[Tier], tuple[str, ...]],
 ) -> NumericRules[StateT]:
-    """Return the numeric rules of a game that has none of its own.
+    """Return the numeric rules of a game without kernels.
 
     Args:
         game: the rules.
-        cells: returns ``[rows, cols]`` uint8 symbol numbers of a state: what the player may see of
-            it, and nothing else.
+        cells: returns ``[rows, cols]`` uint8 symbol numbers of a state: only what the player may
+            see.
         num_symbols: how many numbers a cell can take on boards of a tier.
         actions: every action of a tier, in the spelling of ``Game.apply``; the mask allows those
             of ``Game.scored_actions``.

@@ -1,8 +1,8 @@
 """The games for Gymnasium: of texts for language models, of numbers for value networks.
 
-``register_envs()`` adds ``cast_ray/SokobanText-v0``, ``cast_ray/Sokoban-v0`` and so on. Both faces
-play the same episodes: reward 1 at success, else 0; the turn budget truncates; success, the game's
-own failure and a deadlock (if ``is_dead`` is given) terminate.
+``register_envs()`` adds ``cast_ray/SokobanText-v0``, ``cast_ray/Sokoban-v0`` and so on. Both kinds
+play the same episodes: reward 1 at success, else 0; the turn budget truncates; success, a loss by
+the rules and a deadlock (if ``is_dead`` is given) terminate.
 """
 
 from __future__ import annotations
@@ -22,26 +22,20 @@ from cast_ray.games import GAMES, check_game_name, get_game, get_plugin
 from cast_ray.games.game import Tier
 from cast_ray.games.puzzles import Puzzle
 
-# Any, here and below: each game has a state type of its own.
+# Any, here and below: each game has its own state type.
 NUMERIC_RULES: dict[str, NumericRules[Any]] = {
     "sokoban": SOKOBAN_RULES,
     "rush_hour": RUSH_HOUR_RULES,
     "minesweeper": MINESWEEPER_RULES,
 }
-TEXT_IDS = {
-    "sokoban": "cast_ray/SokobanText-v0",
-    "rush_hour": "cast_ray/RushHourText-v0",
-    "minesweeper": "cast_ray/MinesweeperText-v0",
-}
 NUMERIC_IDS = {
-    "sokoban": "cast_ray/Sokoban-v0",
-    "rush_hour": "cast_ray/RushHour-v0",
-    "minesweeper": "cast_ray/Minesweeper-v0",
+    name: f"cast_ray/{get_game(name).title.replace(' ', '')}-v0" for name in NUMERIC_RULES
 }
+TEXT_IDS = {name: env_id.replace("-v0", "Text-v0") for name, env_id in NUMERIC_IDS.items()}
 
 
 def register_envs() -> None:
-    """Make all environments known to ``gymnasium.make``; a second call does nothing."""
+    """Register all environments with ``gymnasium.make``; a second call does nothing."""
     for ids, maker in ((TEXT_IDS, make_text_env), (NUMERIC_IDS, make_numeric_env)):
         for game, env_id in ids.items():
             if env_id not in gymnasium.registry:
@@ -59,7 +53,7 @@ def make_text_env(
 ) -> GameTextEnv[Any]:
     """Return the text environment of any game, by its name; arguments as for ``GameTextEnv``.
 
-    The size of a board is checked in the games that have a numeric face.
+    The size of a board is checked in games that have numeric rules.
 
     Raises:
         ConfigError: there is no such game or tier.
@@ -79,7 +73,7 @@ def get_numeric_rules(game: str) -> NumericRules[Any]:
     """Return what numeric environments and value networks know of a game.
 
     Raises:
-        ConfigError: there is no such game, or it has no numeric face.
+        ConfigError: there is no such game, or it has no numeric rules.
     """
     if game in NUMERIC_RULES:
         return NUMERIC_RULES[game]
@@ -96,11 +90,11 @@ def get_numeric_rules(game: str) -> NumericRules[Any]:
 def widest_tier(game: str, tier: str) -> Tier:
     """Return the tier with the most actions among those with boards of one tier's size.
 
-    A network of its arrays plays every board of that size: a board of fewer vehicles leaves the
+    A network on its arrays plays every board of that size: a board with fewer pieces leaves the
     other actions masked.
 
     Raises:
-        ConfigError: there is no such game or tier, or the game has no numeric face.
+        ConfigError: there is no such game or tier, or the game has no numeric rules.
     """
     rules, tiers = get_numeric_rules(game), get_game(game).tiers
     if tier not in tiers:
@@ -121,7 +115,7 @@ def make_numeric_env(
     """Return the numeric environment of a game; arguments as for ``NumericEnv``.
 
     Raises:
-        ConfigError: the game has no numeric face, or there is no such tier.
+        ConfigError: the game has no numeric rules, or there is no such tier.
         PuzzleError: a puzzle is broken, decided, or not of the tier's size.
     """
     return NumericEnv(

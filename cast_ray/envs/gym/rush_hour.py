@@ -15,7 +15,7 @@ from cast_ray.envs.gym.numeric import CHANGED, INEFFECTIVE, INVALID, PLAYING, WO
 from cast_ray.errors import PuzzleError
 from cast_ray.games.game import Tier
 from cast_ray.games.rush_hour import MAX_SLIDE, RushHour, RushHourState
-from cast_ray.games.rush_hour_board import SIDE
+from cast_ray.games.rush_hour_board import EXIT_ROW, RED_CAR, SIDE
 
 EMPTY, WALL, FIRST_VEHICLE = 0, 1, 2
 _SYMBOLS = ".x" + ascii_uppercase
@@ -116,6 +116,33 @@ def _play(action: int, cells: np.ndarray, mask: np.ndarray, vehicles: np.ndarray
     return CHANGED + (WON if red_car[1] + red_car[2] == SIDE else PLAYING)
 
 
+def blocking_cells(cells: np.ndarray) -> np.ndarray:
+    """Return ``[S]`` how many cells between the red car and the exit are occupied.
+
+    Args:
+        cells: ``[S, 6, 6]`` symbol numbers.
+    """
+    row = cells[:, EXIT_ROW]
+    is_red = row == FIRST_VEHICLE
+    has_passed = is_red[:, ::-1].cumsum(axis=1)[:, ::-1] == 0  # columns right of the red car
+    return ((row != EMPTY) & has_passed).sum(axis=1)
+
+
+def renamed_vehicles(board: str, letters: str, rng: np.random.Generator) -> str:
+    """Return a board with its vehicles named at random; the red car keeps its name.
+
+    Args:
+        board: as ``RushHour.encode`` writes it; its letters are among ``letters``.
+        letters: what vehicles may be called, the red car first. A network that learned boards of
+            few vehicles under all of these names has seen the symbols of boards with more.
+        rng: draws the names.
+    """
+    others = letters[1:]
+    assert letters[0] == RED_CAR
+    order = rng.permutation(len(others))
+    return board.translate(str.maketrans(others, "".join(others[i] for i in order)))
+
+
 RUSH_HOUR_RULES: NumericRules[RushHourState] = NumericRules(
     size=lambda state: (SIDE, SIDE),
     num_symbols=lambda tier: FIRST_VEHICLE + tier.num_pieces,
@@ -123,4 +150,8 @@ RUSH_HOUR_RULES: NumericRules[RushHourState] = NumericRules(
     load=_load,
     play=_play,
     board=_board,
+    prior=blocking_cells,
+    rename=lambda board, tier, rng: renamed_vehicles(
+        board, ascii_uppercase[: tier.num_pieces], rng
+    ),
 )

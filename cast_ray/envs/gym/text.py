@@ -1,7 +1,4 @@
-"""Any game as a Gymnasium environment of texts: messages to the policy, answers from it.
-
-The boards that the episodes of a Gymnasium environment begin with.
-"""
+"""Any game as a Gymnasium environment of texts, and the boards on which episodes begin."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ StartT = TypeVar("StartT")
 class Starts(Generic[StateT, StartT]):
     """Boards of one tier: the one that is asked for, a given puzzle, or a generated one.
 
-    A generated board is what the game's generator makes: no solver has looked at its cost.
+    A generated board comes straight from the game's generator: its cost is not checked.
     """
 
     def __init__(
@@ -45,9 +42,9 @@ class Starts(Generic[StateT, StartT]):
             game: the rules.
             tier: name of the tier.
             puzzles: drawn from at random; without any, boards are generated.
-            size: rows and columns of a state, held against the tier's; None accepts every size.
-            prepare: makes of a start state what the environment begins an episode with; called
-                once for each given puzzle.
+            size: rows and columns of a state, compared with the tier's; None accepts every size.
+            prepare: turns a start state into the start of an episode; called once for each given
+                puzzle.
 
         Raises:
             ConfigError: there is no such tier.
@@ -70,7 +67,7 @@ class Starts(Generic[StateT, StartT]):
 
         Raises:
             PuzzleError: that board is broken, decided, or not of the tier's size; or the generator
-                made none to be played.
+                made no open one.
         """
         if board is not None:
             return self._from_board(board)
@@ -109,10 +106,10 @@ MAX_MESSAGE_CHARS = 4096
 
 
 class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
-    """Observations are user messages (empty once the episode has ended), actions whole answers.
+    """Observations are user messages (empty once the episode has ended), actions are answers.
 
     ``info["board"]`` is the state as ``Game.encode`` writes it, after ``reset`` and every turn. It
-    is for whoever runs the episode, not for the policy: in a game with hidden parts it holds them.
+    is not for the policy: in a game with hidden parts it holds them.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
@@ -128,14 +125,14 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
         size: Callable[[StateT], tuple[int, int]] | None = None,
         is_dead: Callable[[StateT], bool] | None = None,
     ) -> None:
-        """Set up an environment of one tier.
+        """Prepare an environment of one tier.
 
         Args:
             game: the rules.
             tier: gives the size of the board and the turn budget.
             puzzles: drawn from at random by ``reset``; without any, a board is generated from its
                 seed.
-            size: rows and columns of a state, held against the tier's; None accepts every size.
+            size: rows and columns of a state, compared with the tier's; None accepts every size.
             is_dead: as for ``TextEnv``.
 
         Raises:

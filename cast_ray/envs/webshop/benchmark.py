@@ -20,9 +20,10 @@ from cast_ray.envs.webshop.products import json_object, member, text
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games.costs import UNKNOWN
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.games.wording import GameWording
 
 TURN_BUDGET = 30
-"""The paper's; the original has no limit of its own."""
+"""The paper's; the original has no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +45,13 @@ synthetic goal among the 1,000 products."""
 
 
 class Webshop:
-    """The benchmark. Its data are looked for when puzzles or episodes are asked for."""
+    """The benchmark. Its data are needed only for puzzles and episodes."""
 
     name = "webshop"
     tiers: Mapping[str, BenchmarkTier] = {
         tier: BenchmarkTier(name=tier, turn_budget=TURN_BUDGET) for tier in GOAL_SETS
     }
+    wording = GameWording(lost="bought something else", failure="wrong_purchase")
 
     def puzzles(self, tier: str) -> list[Puzzle]:
         """See ``Benchmark``.

@@ -1,6 +1,6 @@
 """The catalogue as an episode reads it: products, goals and search in one SQLite file.
 
-SQLite's full-text search stands in for the original's Lucene. Equal to the original: what is
+SQLite's full-text search replaces the original's Lucene. Equal to the original: what is
 indexed (title, description, first feature, options), 50 results, Porter's stems, queries as any
 of their words without Lucene's English stop words. Not equal: BM25 with k1 = 1.2 and b = 0.75
 (there 0.9 and 0.4), stop words counted in a product's length, no possessive filter, and products
@@ -78,7 +78,7 @@ class Catalogue:
             EnvironmentSetupError: it cannot be opened.
         """
         self._path = path
-        # Nobody ever writes to the file: it is replaced whole. So no locks are needed.
+        # The file is never written to, only replaced. So no locks are needed.
         address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         try:
             self._database = sqlite3.connect(address, uri=True, check_same_thread=False)

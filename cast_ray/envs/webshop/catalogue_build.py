@@ -1,8 +1,6 @@
-"""The SQLite file of a catalogue: made once of the data files, kept in the user's cache.
+"""The SQLite file of a catalogue: built once from the original's data files, in the user's cache.
 
-The elements of a JSON file that is one long array, without the array in memory.
-
-Where the original's data files lie, and what they are called.
+The products are one JSON array of gigabytes, which is read element by element.
 """
 
 from __future__ import annotations
@@ -45,8 +43,8 @@ from cast_ray.numba_cache import user_cache
 
 _LEAST_READ = 1 << 20
 _LONGEST_ELEMENT = 1 << 24
-"""Characters. What is longer than this and still no JSON is taken for broken, instead of reading
-the rest of a file of gigabytes into memory to make sure."""
+"""Characters. Longer text that is still no JSON counts as broken, instead of reading the rest of a
+file of gigabytes into memory."""
 
 
 def elements_of(path: Path) -> Iterator[object]:
@@ -59,17 +57,17 @@ def elements_of(path: Path) -> Iterator[object]:
         with open(path, encoding="utf-8") as file:
             yield from _elements(_Window(file), path)
     except (OSError, UnicodeDecodeError) as error:
-        raise PuzzleError(f"{path} cannot be read ({error}): fetch it anew") from error
+        raise PuzzleError(f"{path} cannot be read ({error}): download it again") from error
 
 
 class _Window:
-    """The part of a file that is in memory, and how far it has been understood."""
+    """The part of a file that is in memory, and how far it has been parsed."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self.text = ""
         self.place = 0
-        """Where in the text the next thing begins."""
+        """Where in the text the next token begins."""
 
     def skip_space(self) -> str:
         """Go to the next character that is no white space and return it; empty at the end."""
@@ -82,9 +80,9 @@ class _Window:
                 return ""
 
     def grow(self) -> bool:
-        """Drop what is understood, read on, return whether there was more.
+        """Drop what is parsed and read on; return whether there was more.
 
-        About as much again is read, so that a long element is looked at a few times and no more.
+        The text about doubles, so that a long element is parsed only a few times.
         """
         rest = self.text[self.place :]
         more = self._file.read(max(_LEAST_READ, len(rest)))
@@ -109,11 +107,11 @@ def _elements(window: _Window, path: Path) -> Iterator[object]:
         window.place += separator == ","
     window.place += 1
     if window.skip_space():
-        raise PuzzleError(f"{path}: something stands behind the array's ]")
+        raise PuzzleError(f"{path}: there is text after the array's ]")
 
 
 def _next_element(decoder: json.JSONDecoder, window: _Window, where: str) -> object:
-    """Return the element that stands next, reading on as needed."""
+    """Return the next element, reading on as needed."""
     while True:
         try:
             element, end = decoder.raw_decode(window.text, window.place)
@@ -121,7 +119,7 @@ def _next_element(decoder: json.JSONDecoder, window: _Window, where: str) -> obj
             if len(window.text) - window.place > _LONGEST_ELEMENT or not window.grow():
                 raise PuzzleError(f"{where}: no JSON ({error.msg})") from error
         else:
-            # A number that ends with the window may go on behind it.
+            # A number at the end of the window may continue after it.
             if end < len(window.text) or not window.grow():
                 window.place = end
                 return element
@@ -141,15 +139,15 @@ class DataFiles:
     products: Path
     """An array of products."""
     attributes: Path
-    """By product: its attributes, and the made instruction of some."""
+    """By product: its attributes, and for some a synthetic instruction."""
     instructions: Path
-    """By product: what people wrote."""
+    """By product: instructions that people wrote."""
 
     def key(self) -> str:
         """Return 16 hexadecimal digits that change whenever one of the files does.
 
-        By name, size and time of the last change: reading gigabytes to name an index would take
-        longer than many an evaluation.
+        From name, size and time of the last change: reading gigabytes would take longer than many
+        evaluations.
 
         Raises:
             EnvironmentSetupError: a file is gone.
@@ -168,7 +166,7 @@ class DataFiles:
 
 
 def find_data_files() -> DataFiles:
-    """Return the data files in the folder that ``WEBSHOP_DATA`` names; the full set goes first.
+    """Return the data files in the folder that ``WEBSHOP_DATA`` names; the full set has priority.
 
     Raises:
         EnvironmentSetupError: the variable is not set, or the folder lacks a file.
@@ -180,13 +178,13 @@ def find_data_files() -> DataFiles:
     )
     if not named:
         raise EnvironmentSetupError(
-            f"WebShop's data are not here: set {DATA_VARIABLE} to a folder with {wanted}"
+            f"WebShop's data are missing: set {DATA_VARIABLE} to a folder with {wanted}"
         )
     folder = Path(named)
     pairs = [pair for pair in (FULL, SMALL) if all((folder / name).is_file() for name in pair)]
     if not pairs or not (folder / INSTRUCTIONS).is_file():
         raise EnvironmentSetupError(
-            f"the folder {folder}, which {DATA_VARIABLE} names, lacks files: put there {wanted}"
+            f"the folder {folder}, which {DATA_VARIABLE} names, lacks files: put {wanted} there"
         )
     products, attributes = pairs[0]
     return DataFiles(
@@ -197,7 +195,7 @@ def find_data_files() -> DataFiles:
 
 
 def read_by_asin(path: Path) -> JsonObject:
-    """Return a file that is one JSON object with a member a product.
+    """Return a file that is one JSON object with a member per product.
 
     Raises:
         PuzzleError: the file cannot be read or holds something else.
@@ -205,12 +203,12 @@ def read_by_asin(path: Path) -> JsonObject:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PuzzleError(f"{path} cannot be read as JSON ({error}): fetch it anew") from error
+        raise PuzzleError(f"{path} cannot be read as JSON ({error}): download it again") from error
     return json_object(value, str(path))
 
 
 FORMAT = 1
-"""Raised with every change of what the file holds, so that files of the past are not read."""
+"""Increased with every change of the file's contents, so that older files are not read."""
 NUM_SYNTHETIC_GOALS = 500
 
 _TABLES = """
@@ -225,7 +223,7 @@ _TABLES = """
 
 
 def catalogue_file(files: DataFiles) -> Path:
-    """Return the file of a catalogue, made now if it is not there. Other processes wait for it.
+    """Return the file of a catalogue, built first if it does not exist; other processes wait.
 
     Raises:
         EnvironmentSetupError: a data file is gone, or the cache cannot be written.
@@ -273,7 +271,7 @@ def write_catalogue(path: Path, files: DataFiles) -> None:
 
 
 def document(product: Product) -> str:
-    """Return what is searched of a product: title, description, first feature and options."""
+    """Return the text of a product that is searched: title, description, first feature, options."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
     words = " ".join([product.title, product.description, *product.bullets[:1], options]).lower()
     # JSON can hold half a surrogate pair, UTF-8 cannot.
@@ -282,7 +280,7 @@ def document(product: Product) -> str:
 
 @dataclass(slots=True)
 class _Sources:
-    """What goals are made of, gathered while products pass by."""
+    """The sources of goals, collected while products are read."""
 
     files: DataFiles
     human: list[HumanSource] = field(default_factory=list[HumanSource])
@@ -295,13 +293,13 @@ class _Sources:
         self._instructions = read_by_asin(self.files.instructions)
 
     def attributes(self, asin: str) -> tuple[str, ...]:
-        """Return a product's own attributes; none where the file has none of it."""
+        """Return a product's own attributes; empty if the file has none."""
         where = f"{self.files.attributes}, {asin}"
         record = json_object(self._attributes.get(asin, {}), where)
         return texts(record, "attributes", where) if "attributes" in record else ()
 
     def add(self, product: Product) -> None:
-        """Note what the goals of a product are made of, if it has any."""
+        """Collect the sources of a product's goals, if it has any."""
         asin, price = product.asin, product.price
         where = f"{self.files.instructions}, {asin}"
         for entry in items(self._instructions, asin, where) if asin in self._instructions else ():
@@ -359,19 +357,19 @@ def _write_goals(database: sqlite3.Connection, kind: str, goals: list[Goal]) -> 
 
 @contextmanager
 def _database_refusals_named(path: Path) -> Iterator[None]:
-    """Say in one sentence that a file cannot be written, if SQLite finds so."""
+    """Turn SQLite's error into one sentence if a file cannot be written."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise EnvironmentSetupError(
-            f"{path} cannot be written ({error}): free some space, or name another place in "
-            "XDG_CACHE_HOME"
+            f"{path} cannot be written ({error}): free some space, or set XDG_CACHE_HOME to "
+            "another folder"
         ) from error
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep this host's other processes and threads from making the same file; they wait."""
+    """Make other processes and threads of this host wait until the file is built."""
     with refusals_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = open(path.with_suffix(".lock"), "w")  # noqa: SIM115  closed below

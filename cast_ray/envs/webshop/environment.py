@@ -24,7 +24,7 @@ RULES = (
     "```click[buy now]```."
 )
 FEW_PRODUCTS = 5000
-"""Up to so many a search takes at most some milliseconds."""
+"""Up to this many, a search takes at most a few milliseconds."""
 
 _EXPECTED = "End with ```search[words]``` or ```click[name]```."
 _ACTION = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
@@ -38,11 +38,11 @@ class ShoppingTrip:
     rules = RULES
 
     def __init__(self, catalogue: Catalogue, goal: Goal, *, turn_budget: int) -> None:
-        """Set up an episode that begins with ``start``; ``close`` closes the catalogue.
+        """Prepare an episode that begins with ``start``; ``close`` closes the catalogue.
 
         Args:
             catalogue: the products; used by this episode alone.
-            goal: what is to be bought.
+            goal: what to buy.
             turn_budget: turns, >= 1.
         """
         if turn_budget < 1:

@@ -1,4 +1,4 @@
-"""Goals: what is to be bought, in the original's two kinds and in its order.
+"""Goals: what to buy, in the original's two kinds and its order.
 
 ``human``: instructions that people wrote. ``synthetic``: instructions put together from a
 product's kind and attributes, one for each combination of its options.
@@ -23,7 +23,7 @@ from random import Random
 HUMAN, SYNTHETIC = "human", "synthetic"
 SEED = 233
 NO_LIMIT = 1_000_000.0
-"""Dollars, where a product is too dear for a limit."""
+"""Dollars, for products that are too expensive for a limit."""
 
 _LIMITS = [10.0 * tens for tens in range(1, 100)]
 
@@ -33,7 +33,7 @@ class Goal:
     """What one task asks for."""
 
     asin: str
-    """The product that it was made of; others may fit as well."""
+    """The product that it was made from; others may fit as well."""
     instruction: str
     attributes: tuple[str, ...]
     options: tuple[tuple[str, str], ...]
@@ -55,7 +55,7 @@ class HumanSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntheticSource:
-    """A product with a made instruction."""
+    """A product with a synthetic instruction."""
 
     asin: str
     price: float
@@ -101,7 +101,7 @@ def synthetic_goals(
     Args:
         sources: in the order of the catalogue.
         random: has drawn the prices of the catalogue and nothing else.
-        num_goals: how many are wanted; fewer come back where there are fewer.
+        num_goals: at most this many.
     """
     limits = [draw_limit(source.price, random) for source in sources]
     ends = list(accumulate(source.num_goals() for source in sources))

@@ -60,7 +60,7 @@ def texts(record: JsonObject, key: str, where: str) -> tuple[str, ...]:
     """
     values = items(record, key, where)
     if not all(isinstance(value, str) for value in values):
-        raise PuzzleError(f"{where}: {key!r} must hold texts alone, got {_shown(values)}")
+        raise PuzzleError(f"{where}: {key!r} must hold only texts, got {_shown(values)}")
     return tuple(cast(list[str], values))
 
 
@@ -77,7 +77,7 @@ def items(record: JsonObject, key: str, where: str) -> list[object]:
 
 
 def _shown(value: object) -> str:
-    """Return a value as it stands in a message: not longer than a line."""
+    """Return a value for a message, at most one line long."""
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
@@ -89,7 +89,7 @@ UNKNOWN_PRICE = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """One product as the shop shows and judges it."""
+    """One product as the shop shows and scores it."""
 
     asin: str
     """Its number in the shop."""
@@ -105,9 +105,9 @@ class Product:
     options: tuple[tuple[str, tuple[str, ...]], ...]
     """By name: the values to choose from, lower case."""
     price_tag: str
-    """As it is shown: one price, or the ends of a range."""
+    """The displayed price, or the ends of a range."""
     price: float
-    """Dollars, as it is judged: within the range."""
+    """Dollars, for the reward: within the range."""
 
 
 def is_listed(asin: str) -> bool:
@@ -118,11 +118,11 @@ def is_listed(asin: str) -> bool:
 def read_product(
     record: JsonObject, *, attributes: tuple[str, ...], where: str, random: Random
 ) -> Product:
-    """Return a product as it stands in the product file.
+    """Return a product of the product file.
 
     Args:
         record: its element of the array.
-        attributes: its attributes, which stand in another file.
+        attributes: its attributes, from another file.
         where: file and number of the product, for messages.
         random: draws the price of a product with a range; once for each such product, in the
             order of the file, as the original does.
@@ -159,7 +159,7 @@ def _prices(pricing: object, where: str) -> list[float]:
     except ValueError as error:
         raise PuzzleError(f"{where}: 'pricing' holds no price: {pricing!r}") from error
     if not prices:
-        raise PuzzleError(f"{where}: 'pricing' names no price in dollars: {pricing!r}")
+        raise PuzzleError(f"{where}: 'pricing' has no price in dollars: {pricing!r}")
     return prices[:2]
 
 

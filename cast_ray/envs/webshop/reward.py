@@ -45,7 +45,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 LEAST_RATIO = 85.5
-"""Of 100. The original rounds to whole numbers, halves to even ones, and demands more than 85."""
+"""Of 100. The original rounds to integers, halves to even ones, and demands more than 85."""
 _WORD = re.compile(r"\b[^\W\d_]\w*")
 _LATIN_1 = dict.fromkeys(range(128, 256))
 
@@ -57,7 +57,7 @@ def reward(bought: Product, options: Iterable[str], *, goal: Goal, wanted: Produ
         bought: the product.
         options: values of the options that were chosen.
         goal: what was asked for.
-        wanted: the product that the goal was made of.
+        wanted: the product that the goal was made from.
     """
     matches = (
         attribute_matches(bought, goal.attributes)
@@ -87,7 +87,7 @@ def type_reward(bought: Product, wanted: Product) -> float:
 def title_score(bought: str, wanted: str) -> float:
     """Return which part of the wanted title's words the bought one has; 0.2 if it has no words.
 
-    Words that both have count once, the wanted title's words as often as they stand there, as in
+    Words that both have count once, the wanted title's words as often as they occur, as in
     the original. There only nouns and names are words; here adjectives and verbs are too. The two
     can differ in what is 0, below 0.1 or above 0.2, and so, for products that are not the one that
     the goal was made of, in whether a purchase is a success.
@@ -106,7 +106,8 @@ def words_of(title: str) -> list[str]:
 def attribute_matches(bought: Product, attributes: Iterable[str]) -> int:
     """Return how many wanted attributes a product has.
 
-    It has one that is like one of its own, or that its title, features or description contain.
+    It has one that resembles one of its attributes, or that its title, features or description
+    contain.
     """
     places = (bought.title.lower(), " ".join(bought.bullets).lower(), bought.description.lower())
     return sum(
@@ -131,7 +132,7 @@ def wanted_option(name: str, value: str) -> str:
     """Return the text that chosen values are compared with.
 
     Without a name, the value's first colour or the value. With a name the original compares with
-    the pair of both: a colour only if it is the whole value, else name and value together.
+    the pair of both: a colour only if it is the complete value, else name and value together.
     """
     if not name:
         return first_colour(value)

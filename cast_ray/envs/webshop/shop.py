@@ -5,7 +5,7 @@ leads on past the last of them, that a search is possible from every page, and w
 the way: leaving a product forgets its chosen options, its sub-pages do not. There are no reviews:
 the original's published set-up loads none either.
 
-Pages as texts, in words of our own.
+Pages are written in our own words.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Visit:
     results_page: int = 1
     """Counted from one."""
     asin: str = ""
-    """The product that is looked at; empty on the search and the results page."""
+    """The product on the page; empty on the search and the results page."""
     chosen: tuple[tuple[str, str], ...] = ()
     """Name and value of the options that were selected, by name."""
     is_bought: bool = False
@@ -69,7 +69,7 @@ class Shop:
         return Visit(page=Page.RESULTS, words=words, results=self._catalogue.search(words))
 
     def buttons(self, visit: Visit) -> tuple[str, ...]:
-        """Return what can be clicked beside a product's options, lower case, from top to bottom."""
+        """Return what can be clicked besides options, lower case, from top to bottom."""
         if visit.page is Page.SEARCH:
             return ()
         if visit.page is Page.RESULTS:
@@ -97,7 +97,7 @@ class Shop:
         }
 
     def product(self, visit: Visit) -> Product:
-        """Return the product that is looked at."""
+        """Return the product on the page."""
         return self._catalogue.product(visit.asin)
 
     def products(self, visit: Visit) -> list[Product]:

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint: its address, prices, retries and time-outs."""
+"""Settings of an OpenAI-compatible endpoint: address, key, prices, retries and time-outs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHORTEST_SECRET = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A model behind an address. The key is in no message, file or ``repr``."""
+    """A model behind an address. No message, file or ``repr`` contains the key."""
 
     model: str
     base_url: str
@@ -27,71 +27,71 @@ class Endpoint:
         """Return the endpoint that ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY`` name.
 
         Args:
-            model: its name there.
-            environ: ``os.environ``. Without a base URL it is the one of OpenAI itself.
+            model: its name at the endpoint.
+            environ: ``os.environ``. The default base URL is that of OpenAI.
 
         Raises:
-            ConfigError: one of the two cannot be used.
+            ConfigError: one of the two is missing or invalid.
         """
         key = environ.get(_KEY, "").strip()
         if not key:
             raise ConfigError(
-                f"openai:{model} needs a key: set {_KEY} (to any word where the endpoint asks for "
+                f"openai:{model} needs a key: set {_KEY} (any word will do if the endpoint needs "
                 "none)"
             )
         if not (key.isascii() and key.isprintable()):
-            raise ConfigError(f"{_KEY} holds a character that no key has: set it anew")
+            raise ConfigError(f"{_KEY} holds a character that no key has: set it again")
         return cls(model=model, base_url=_checked_url(environ.get(_URL, "").strip()), api_key=key)
 
     @property
     def host(self) -> str:
-        """For messages: scheme, host and port, without what else the address may hold."""
+        """For messages: scheme, host and port of the address."""
         url = urlsplit(self.base_url)
         return f"{url.scheme}://{url.netloc}"
 
     def without_key(self, text: str) -> str:
-        """Return what an endpoint said, with the key blanked should it be in there.
+        """Return an endpoint's message with the key replaced, should it be in there.
 
-        A key of a few letters is none, and its letters are in any sentence.
+        A key of a few letters is no secret, and any message may contain it.
         """
         return text if len(self.api_key) < _SHORTEST_SECRET else text.replace(self.api_key, "***")
 
 
 def _checked_url(text: str) -> str:
-    """Return a base URL; it is shown only where it cannot hold a secret."""
+    """Return a base URL. It is never part of a message, as it may hold a secret."""
     if not text:
         return _OFFICIAL
-    unusable = ConfigError(f"{_URL} is no address: set it to one as {_OFFICIAL}")
+    unusable = ConfigError(f"{_URL} is no address: set it to one such as {_OFFICIAL}")
     if not text.isprintable() or " " in text:
         raise unusable
     try:
         url = urlsplit(text)
-        _ = url.port  # read where it is asked for
+        _ = url.port  # parsed on access
     except ValueError:
         raise unusable from None
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigError(f"{_URL} must begin with http:// or https:// and a host's name")
+        raise ConfigError(f"{_URL} must begin with http:// or https:// and a host")
     if "@" in url.netloc:
-        raise ConfigError(f"{_URL} must not hold a user or password: give the key as {_KEY}")
+        raise ConfigError(f"{_URL} must not hold a user or password: set the key as {_KEY}")
     return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How an endpoint is asked that has limits and faults."""
+    """Concurrency, time-outs and retries of requests to an endpoint."""
 
     concurrency: int = 16
-    """Most requests on their way at a time."""
+    """Most concurrent requests."""
     timeout_s: float = 600.0
-    """Longest wait for one answer; models that think first take minutes."""
+    """Longest wait for one answer; models that think take minutes."""
     max_faults: int = 8
-    """So many failures in a row to get one answer end the evaluation. A rate limit is none."""
+    """Failures of one answer's requests that end the evaluation; rate limits do not count."""
     first_wait_s: float = 1.0
-    """Before the first repetition; doubles each time."""
+    """Wait before the first retry; it doubles each time."""
     longest_wait_s: float = 60.0
-    """Of the waits that nobody asked for."""
+    """Limit of this wait; one that the endpoint asks for may be longer."""
     longest_trouble_s: float = 1800.0
-    """From the first failure to get an answer, rate limits included; then the evaluation ends."""
+    """Longest time of failures for one answer, rate limits included; then the evaluation ends."""
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "max_faults"):
@@ -104,7 +104,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What tokens cost, in US dollars a million; None = unknown."""
+    """Prices of tokens, in US dollars per million; None = unknown."""
 
     price_per_million_prompt: float | None = None
     price_per_million_answer: float | None = None
@@ -116,9 +116,9 @@ class Prices:
                 raise ConfigError(f"{name} must be a number >= 0, got {price}")
 
     def price_usd(self, *, prompt_tokens: int | None, answer_tokens: int | None) -> float | None:
-        """Return what so many tokens cost; None where a price or a count is unknown.
+        """Return the price of tokens; None if a price or a count is unknown.
 
-        Prompts that an endpoint found in its cache count in full: discounts are its own affair.
+        Cached prompts count in full; discounts are not known.
         """
         prompt, answer = self.price_per_million_prompt, self.price_per_million_answer
         if prompt is None or answer is None or prompt_tokens is None or answer_tokens is None:

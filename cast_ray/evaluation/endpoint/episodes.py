@@ -1,7 +1,4 @@
-"""Many episodes played by one who takes messages, each with a journal of its answers.
-
-A model behind an endpoint on the puzzles of an evaluation, many episodes at a time.
-"""
+"""A model behind an endpoint on the puzzles of an evaluation, many episodes at a time."""
 
 from __future__ import annotations
 
@@ -9,27 +6,28 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from cast_ray.envs.environment import Environment
-from cast_ray.envs.registry import make_environment
 from cast_ray.evaluation.attempts import Attempt
-from cast_ray.evaluation.build_attempts import AttemptName, judged
+from cast_ray.evaluation.build_attempts import scored_attempt
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience, Prices
 from cast_ray.evaluation.endpoint.journal import AnswerJournal, JournaledPlayer
 from cast_ray.evaluation.endpoint.player import EndpointPlayer
 from cast_ray.evaluation.models import EvaluatedModel
+from cast_ray.evaluation.tasks import environment_of
 from cast_ray.files import refusals_named
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat_episode import ChatEpisode, ChatPlayer, play_messages
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups, evaluation_sampling
 from solver_actors.oracle import Oracle
-from solver_actors.registry import has_deadlocks
 from solver_actors.scoring import Scorer
 
 MakeEnvironment = Callable[[EpisodeSpec], Environment]
 OnAttempt = Callable[[int, int], None]
+_ORACLE_BYTES = 2**30
 
 
 async def play_endpoint(
@@ -42,22 +40,22 @@ async def play_endpoint(
     concurrency: int,
     on_attempt: OnAttempt,
 ) -> list[ChatEpisode]:
-    """Play episodes, some at a time, and return their records in the order of ``specs``.
+    """Play episodes concurrently and return their records in the order of ``specs``.
 
-    The first error ends all. A second call with the same ``journals`` plays what was answered from
-    there, and asks only for the rest.
+    The first error ends all of them. A second call with the same ``journals`` replays the answers
+    that they hold, and requests only the missing ones.
 
     Args:
         specs: what to play; (group, episode) names each.
-        player: answers.
-        make_environment: returns an episode's environment; called on a thread, one at a time.
-        sampling: the budgets.
-        journals: directory of the answers, made if need be; one for each player and set of specs.
-        concurrency: episodes under way at a time, >= 1.
-        on_attempt: is told ``(done, total)`` after each episode.
+        player: gives the answers.
+        make_environment: returns an episode's environment; called in one thread.
+        sampling: the token budgets.
+        journals: directory of the answers, created if missing; one per player and set of specs.
+        concurrency: most episodes at a time, >= 1.
+        on_attempt: called with ``(done, total)`` after each episode.
 
     Raises:
-        CastRayError: what ``player``, ``make_environment`` or a journal raises.
+        CastRayError: from ``player``, ``make_environment`` or a journal.
     """
     with refusals_named(journals):
         journals.mkdir(parents=True, exist_ok=True)
@@ -74,7 +72,7 @@ async def play_endpoint(
                 environment.close()
             on_attempt(len(played), len(specs))
 
-    # One thread: solvers are not made for more, and the loop must not wait for their tables.
+    # One thread: solvers are not thread-safe, and the event loop must not wait for their tables.
     with ThreadPoolExecutor(1) as maker:
         workers = [asyncio.create_task(work(maker)) for _ in range(min(concurrency, len(specs)))]
         try:
@@ -105,9 +103,6 @@ async def _play(
     return episode
 
 
-_ORACLE_BYTES = 2**30
-
-
 def play_with_endpoint(
     model: EvaluatedModel,
     puzzles: Sequence[Puzzle],
@@ -121,17 +116,17 @@ def play_with_endpoint(
     """Return a model's attempts, ordered by puzzle and attempt.
 
     Args:
-        model: whose name the endpoint of the environment knows.
+        model: its name is sent to the endpoint that the environment variables name.
         puzzles: of one game and tier.
-        attempts: at each puzzle.
-        patience: how many requests at a time, and how long.
-        prices: what its tokens cost.
-        journals: its answers are kept there, and none that is there is asked for again.
-        on_attempt: is told how many attempts are done, of how many.
+        attempts: number at each puzzle.
+        patience: concurrency, time-outs and retries.
+        prices: cost of its tokens.
+        journals: directory of its answers; what is there is not requested again.
+        on_attempt: called with ``(done, total)`` after each attempt.
 
     Raises:
-        ConfigError: the endpoint refuses the key, or knows no such model.
-        EngineError: it refuses a request, or gives no answer again and again.
+        ConfigError: the endpoint rejects the key or the model's name.
+        EngineError: it rejects a request, or too many requests in a row fail.
     """
     [config] = model.configs
     sampling = evaluation_sampling(config)
@@ -141,12 +136,6 @@ def play_with_endpoint(
     )
     specs = [spec for group in groups for spec in group]
     oracle = Oracle(max_bytes=_ORACLE_BYTES)
-
-    def environment_of(spec: EpisodeSpec) -> Environment:
-        is_dead = None
-        if config.rollout.deadlock_ends_episode and has_deadlocks(spec.puzzle.game):
-            is_dead = oracle.solver(spec.puzzle.game, spec.puzzle.board).is_dead
-        return make_environment(spec.puzzle, turn_budget=spec.turn_budget, is_dead=is_dead)
 
     async def play() -> list[ChatEpisode]:
         async with EndpointPlayer(
@@ -158,7 +147,11 @@ def play_with_endpoint(
             return await play_endpoint(
                 specs,
                 player,
-                make_environment=environment_of,
+                make_environment=partial(
+                    environment_of,
+                    oracle=oracle,
+                    deadlock_ends_episode=config.rollout.deadlock_ends_episode,
+                ),
                 sampling=sampling,
                 journals=journals,
                 concurrency=patience.concurrency,
@@ -167,24 +160,14 @@ def play_with_endpoint(
 
     scorer = Scorer(oracle)
     return [
-        _attempt(model.label, spec, episode, scorer, prices)
+        scored_attempt(
+            episode,
+            spec,
+            scorer,
+            model=model.label,
+            price_usd=prices.price_usd(
+                prompt_tokens=episode.total_prompt_tokens, answer_tokens=episode.total_answer_tokens
+            ),
+        )
         for spec, episode in zip(specs, asyncio.run(play()), strict=True)
     ]
-
-
-def _attempt(
-    label: str, spec: EpisodeSpec, episode: ChatEpisode, scorer: Scorer, prices: Prices
-) -> Attempt:
-    price = prices.price_usd(
-        prompt_tokens=episode.total_prompt_tokens, answer_tokens=episode.total_answer_tokens
-    )
-    name = AttemptName(
-        model=label,
-        run=0,
-        puzzle=spec.puzzle,
-        group=spec.group,
-        attempt=spec.episode,
-        seed=spec.seed,
-        turn_budget=spec.turn_budget,
-    )
-    return judged(episode, scorer, name, price_usd=price)

@@ -1,7 +1,7 @@
-"""An OpenAI-compatible endpoint as a player.
+"""A model behind an OpenAI-compatible endpoint as a ``ChatPlayer``, with retries.
 
-The client's own repetitions are off: they neither repeat an answer that cannot be read nor wait
-longer than two minutes, and each request waits for itself.
+The client's own retries are off: they ignore answers that cannot be read, wait two minutes at
+most, and do not hold back other requests.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -21,25 +21,23 @@ from cast_ray.errors import EngineError
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience
 from cast_ray.evaluation.endpoint.responses import (
     Dialect,
-    MalformedReply,
-    Reply,
     RetryableError,
     read_answer,
-    setback_of,
+    status_error,
 )
 from cast_ray.rollout.chat_episode import ChatAnswer, Message
 from cast_ray.seeds import derive_seed
 
 _log = logging.getLogger(__name__)
 _JITTER = 0.25
-"""A wait is longer by up to this share of it."""
+"""Most that a random part adds to a wait, as a share of it."""
 _NO_TEXT = "(empty answer)"
-"""Sent in place of an answer without text: some endpoints refuse the whole conversation for it."""
+"""Sent instead of an empty answer, for which some endpoints refuse the conversation."""
 
 
 @dataclass(slots=True)
-class _Trouble:
-    """What went wrong so far with one answer."""
+class _Failures:
+    """The failed requests of one answer so far."""
 
     rng: random.Random
     num_faults: int = 0
@@ -68,8 +66,8 @@ class EndpointPlayer:
         self._dialect = Dialect()
         self._slots = asyncio.Semaphore(patience.concurrency)
         self._resume_at = 0.0
-        """Nobody asks before, by the event loop's clock."""
-        self._has_said_uncounted = False
+        """No request is sent earlier, by the event loop's clock."""
+        self._has_warned_uncounted = False
         self._client = openai.AsyncOpenAI(
             api_key=endpoint.api_key,
             base_url=endpoint.base_url,
@@ -90,7 +88,7 @@ class EndpointPlayer:
 
     @property
     def settings(self) -> Mapping[str, str | float]:
-        """See ``ChatPlayer``. The address is not in it: it may be another way to the same model."""
+        """See ``ChatPlayer``. Without the address: a model may be reached at several."""
         return {
             "model": self._endpoint.model,
             "temperature": self._temperature,
@@ -103,33 +101,27 @@ class EndpointPlayer:
         """See ``ChatPlayer``.
 
         Raises:
-            ConfigError: the endpoint refuses the key, or does not know the model.
-            EngineError: it refuses the request, or gives no answer again and again.
+            ConfigError: the endpoint rejects the key or the model's name.
+            EngineError: it rejects the request, or too many requests in a row fail.
         """
         started = time.monotonic()
-        trouble = _Trouble(random.Random(derive_seed(seed, "wait")))
-        while True:
-            said = await self._try(messages, trouble, max_tokens=max_tokens, seed=seed)
-            if isinstance(said, Reply):
-                break
-            trouble.num_retries += 1
-            if said is not None:
-                await self._wait_out(said, trouble)
-        if said.prompt_tokens is None or said.answer_tokens is None:
-            self._say_uncounted()
-        return ChatAnswer(
-            text=said.text,
-            finish_reason=said.finish_reason,
-            prompt_tokens=said.prompt_tokens,
-            answer_tokens=said.answer_tokens,
-            num_retries=trouble.num_retries,
-            seconds=time.monotonic() - started,
-        )
+        failures = _Failures(random.Random(derive_seed(seed, "wait")))
+        answer = None
+        while answer is None:
+            try:
+                answer = await self._try(messages, max_tokens=max_tokens, seed=seed)
+                failures.num_retries += answer is None
+            except RetryableError as error:
+                failures.num_retries += 1
+                await self._wait_out(error, failures)
+        if answer.prompt_tokens is None or answer.answer_tokens is None:
+            self._warn_uncounted()
+        return replace(answer, num_retries=failures.num_retries, seconds=time.monotonic() - started)
 
     async def _try(
-        self, messages: Sequence[Message], trouble: _Trouble, *, max_tokens: int, seed: int
-    ) -> Reply | RetryableError | None:
-        """Ask once; None = at once again, in other words."""
+        self, messages: Sequence[Message], *, max_tokens: int, seed: int
+    ) -> ChatAnswer | None:
+        """Send one request; None = a parameter was refused, retry at once without it."""
         async with self._slots:
             await self._pause()
             dialect = self._dialect
@@ -139,13 +131,15 @@ class EndpointPlayer:
             except openai.APIStatusError as error:
                 if self._has_adapted(error, dialect):
                     return None
-                return setback_of(error, self._endpoint, now=time.time())
-            except (openai.APIConnectionError, MalformedReply, TimeoutError) as error:
-                return setback_of(error, self._endpoint, now=time.time())
+                raise status_error(error, self._endpoint, now=time.time()) from None
+            except (TimeoutError, openai.APITimeoutError):
+                raise RetryableError("no answer in time") from None
+            except openai.APIConnectionError:
+                raise RetryableError("connection lost") from None
 
     async def _ask(
         self, messages: Sequence[Message], dialect: Dialect, *, max_tokens: int, seed: int
-    ) -> Reply:
+    ) -> ChatAnswer:
         # Any: the client's types want each parameter by name.
         conversation: Any = [
             {
@@ -167,7 +161,7 @@ class EndpointPlayer:
         return read_answer(response.content)
 
     def _has_adapted(self, error: openai.APIStatusError, dialect: Dialect) -> bool:
-        """Return whether asking in other words may mend a refusal, and note the words."""
+        """Return whether another dialect may be accepted, and switch to it."""
         better = dialect.after_refusal(error, temperature=self._temperature, top_p=self._top_p)
         if better is None:
             return False
@@ -175,58 +169,57 @@ class EndpointPlayer:
             self._dialect = better
             left_out = ", ".join(sorted(better.left_out)) or "nothing"
             _log.warning(
-                "the endpoint refused a parameter: from now on %s bounds an answer, and it is not "
-                "told: %s",
+                "the endpoint refused a parameter: from now on %s limits an answer, left out: %s",
                 better.limit,
                 left_out,
             )
         return True
 
     async def _pause(self) -> None:
-        """Wait while the endpoint wants to be left alone."""
+        """Wait until the endpoint accepts requests again."""
         loop = asyncio.get_running_loop()
         while (left_s := self._resume_at - loop.time()) > 0:
             await asyncio.sleep(left_s)
 
-    async def _wait_out(self, setback: RetryableError, trouble: _Trouble) -> None:
-        """Wait before an answer is asked for again; all wait where the endpoint asks for it.
+    async def _wait_out(self, error: RetryableError, failures: _Failures) -> None:
+        """Wait before a retry; all requests wait if the endpoint asks for it.
 
         Raises:
-            EngineError: it was asked often or long enough.
+            EngineError: the requests of this answer failed too often or for too long.
         """
         now = asyncio.get_running_loop().time()
-        trouble.began = now if trouble.began is None else trouble.began
-        trouble.num_faults += not setback.is_rate_limit
-        wait_s = (setback.wait_s or self._own_wait_s(trouble)) * (
-            1 + _JITTER * trouble.rng.random()
+        failures.began = now if failures.began is None else failures.began
+        failures.num_faults += not error.is_rate_limit
+        wait_s = (error.wait_s or self._own_wait_s(failures)) * (
+            1 + _JITTER * failures.rng.random()
         )
-        if trouble.num_faults >= self._patience.max_faults:
-            raise self._given_up(f"{trouble.num_faults} times", setback)
-        if now + wait_s - trouble.began > self._patience.longest_trouble_s:
-            raise self._given_up(f"within {self._patience.longest_trouble_s:g} s", setback)
-        if setback.is_rate_limit or setback.wait_s:
-            _log.info("all requests wait %.1f s (%s)", wait_s, setback.reason)
+        if failures.num_faults >= self._patience.max_faults:
+            raise self._no_answer(f"in {failures.num_faults} attempts", error)
+        if now + wait_s - failures.began > self._patience.longest_trouble_s:
+            raise self._no_answer(f"within {self._patience.longest_trouble_s:g} s", error)
+        if error.is_rate_limit or error.wait_s:
+            _log.info("all requests wait %.1f s (%s)", wait_s, error)
             self._resume_at = max(self._resume_at, now + wait_s)
             await self._pause()
         else:
-            _log.info("a request waits %.1f s (%s)", wait_s, setback.reason)
+            _log.info("a request waits %.1f s (%s)", wait_s, error)
             await asyncio.sleep(wait_s)
 
-    def _own_wait_s(self, trouble: _Trouble) -> float:
-        """Return how long to wait where the endpoint does not say."""
-        doubled = self._patience.first_wait_s * 2.0 ** min(trouble.num_retries - 1, 30)
+    def _own_wait_s(self, failures: _Failures) -> float:
+        """Return the wait if the endpoint asks for none."""
+        doubled = self._patience.first_wait_s * 2.0 ** min(failures.num_retries - 1, 30)
         return min(doubled, self._patience.longest_wait_s)
 
-    def _given_up(self, how: str, setback: RetryableError) -> EngineError:
+    def _no_answer(self, when: str, error: RetryableError) -> EngineError:
         return EngineError(
-            f"the endpoint at {self._endpoint.host} gave no answer {how} (last: {setback.reason}); "
-            "start again later: what it has answered is not asked for again"
+            f"the endpoint at {self._endpoint.host} gave no answer {when} (last: {error}); repeat "
+            "the command later: stored answers are not requested again"
         )
 
-    def _say_uncounted(self) -> None:
-        if not self._has_said_uncounted:
-            self._has_said_uncounted = True
+    def _warn_uncounted(self) -> None:
+        if not self._has_warned_uncounted:
+            self._has_warned_uncounted = True
             _log.warning(
-                "the endpoint does not count tokens: they and their price stay unknown, and the "
-                "token budget of an episode cannot be held"
+                "the endpoint does not count tokens: token counts and prices stay unknown, and "
+                "the token budget of an episode cannot be enforced"
             )

@@ -1,4 +1,4 @@
-"""What an endpoint says: an answer, something that another try may mend, or that it will not."""
+"""Responses of an endpoint: an answer, an error that a retry may fix, or a refusal."""
 
 from __future__ import annotations
 
@@ -14,51 +14,38 @@ import openai
 
 from cast_ray.errors import CastRayError, ConfigError, EngineError
 from cast_ray.evaluation.endpoint.config import Endpoint
-from cast_ray.rollout.chat_episode import FinishReason
+from cast_ray.rollout.chat_episode import ChatAnswer, FinishReason
 
 _REPEATABLE = frozenset({408, 409, 425, 429})
-"""Beside all from 500 on."""
+"""Retried, as are all from 500 on."""
 _RATE_LIMIT = 429
 _NO_MONEY = "insufficient_quota"
 _LONGEST_SENTENCE = 300
 _FINISH: Mapping[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
-    "content_filter": "stop",  # an answer without an action, as the model's own refusal is
+    "content_filter": "stop",  # an answer without an action, like a refusal by the model
 }
 _NEW_LIMIT = "max_completion_tokens"
 
 
-class MalformedReply(Exception):
-    """An answer that cannot be read; says why."""
+class RetryableError(Exception):
+    """A request failed; a retry may succeed. Its text is a short reason for the log."""
+
+    def __init__(
+        self, reason: str, *, wait_s: float | None = None, is_rate_limit: bool = False
+    ) -> None:
+        """Keep what decides the retry; ``wait_s`` is the wait that the endpoint asks for."""
+        super().__init__(reason)
+        self.wait_s = wait_s
+        self.is_rate_limit = is_rate_limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What the body of an answer holds."""
-
-    text: str
-    finish_reason: FinishReason
-    prompt_tokens: int | None
-    answer_tokens: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryableError:
-    """Why there is no answer yet; asking again may give one."""
-
-    reason: str
-    """A few words for the log."""
-    wait_s: float | None
-    """Before which the endpoint does not want to be asked; None = it did not say."""
-    is_rate_limit: bool
-
-
-def read_answer(body: bytes) -> Reply:
-    """Return what the body of a chat completion says.
+def read_answer(body: bytes) -> ChatAnswer:
+    """Parse the body of a chat completion; the caller fills in retries and seconds.
 
     Raises:
-        MalformedReply: it is no JSON, or no answer.
+        RetryableError: it is not JSON, or holds no answer.
     """
     try:
         content = json.loads(body)
@@ -67,84 +54,67 @@ def read_answer(body: bytes) -> Reply:
         text = message.get("content")
         finish = _FINISH[choice["finish_reason"]]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise MalformedReply(f"unreadable answer ({type(error).__name__})") from None
+        raise RetryableError(f"unreadable answer ({type(error).__name__})") from None
     if text is None and choice["finish_reason"] != "stop":
-        text = ""  # all of it went into thoughts, or the filter took it
+        text = ""  # all tokens were thoughts, or the filter removed the text
     if text is None:
         text = message.get("refusal")
     if not isinstance(text, str):
-        raise MalformedReply("answer without text")
+        raise RetryableError("answer without text")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise MalformedReply("answer with half a character") from None
+        raise RetryableError("answer with half a character") from None
     usage = content.get("usage")
-    return Reply(
+    return ChatAnswer(
         text=text,
         finish_reason=finish,
         prompt_tokens=_count(usage, "prompt_tokens"),
         answer_tokens=_count(usage, "completion_tokens"),
+        num_retries=0,
+        seconds=0.0,
     )
 
 
 def _count(usage: object, name: str) -> int | None:
-    """Return a count of tokens, None where there is none: no answer is thrown away for it."""
+    """Return a count of tokens, or None; an answer without counts is still an answer."""
     if not isinstance(usage, dict):
         return None
     value = cast(dict[str, object], usage).get(name)
     return value if type(value) is int and 0 <= value < 1 << 31 else None
 
 
-def setback_of(error: Exception, endpoint: Endpoint, *, now: float) -> RetryableError:
-    """Return what a failure that may pass means.
+def status_error(
+    error: openai.APIStatusError, endpoint: Endpoint, *, now: float
+) -> RetryableError | CastRayError:
+    """Return what to raise for an error status: ``RetryableError``, or what ends the evaluation.
 
     Args:
-        error: of the client, or ``MalformedReply``, or ``TimeoutError``.
-        endpoint: that failed.
+        error: the client's.
+        endpoint: that sent it.
         now: ``time.time()``, for waits that are given as a date.
-
-    Raises:
-        ConfigError, EngineError: it will not pass.
     """
-    if isinstance(error, openai.APIStatusError):
-        if not _may_pass(error):
-            raise refusal(error, endpoint) from None
+    is_retryable = error.status_code in _REPEATABLE or error.status_code >= 500
+    if is_retryable and error.code != _NO_MONEY:  # a 429 that no wait resolves
         return RetryableError(
-            reason=f"status {error.status_code}",
+            f"status {error.status_code}",
             wait_s=asked_wait(error.response.headers, now=now),
             is_rate_limit=error.status_code == _RATE_LIMIT,
         )
-    if isinstance(error, (TimeoutError, openai.APITimeoutError)):
-        reason = "no answer in time"
-    elif isinstance(error, MalformedReply):
-        reason = str(error)
-    else:
-        reason = "connection lost"
-    return RetryableError(reason=reason, wait_s=None, is_rate_limit=False)
-
-
-def _may_pass(error: openai.APIStatusError) -> bool:
-    if error.code == _NO_MONEY:  # a 429 that no pause ends
-        return False
-    return error.status_code in _REPEATABLE or error.status_code >= 500
-
-
-def refusal(error: openai.APIStatusError, endpoint: Endpoint) -> CastRayError:
-    """Return the error that ends the evaluation, in one sentence."""
     where = f"the endpoint at {endpoint.host}"
     if error.status_code in (401, 403):
-        return ConfigError(f"{where} refuses the key: set OPENAI_API_KEY")
+        return ConfigError(f"{where} rejects the key: set OPENAI_API_KEY")
     sentence = sentence_of(error, endpoint)
     if error.status_code == 404:
         return ConfigError(
             f"{where} has no model {endpoint.model!r}: check openai:NAME and OPENAI_BASE_URL "
             f"({sentence})"
         )
-    return EngineError(f"{where} refuses a request with {error.status_code}: {sentence}")
+    return EngineError(f"{where} rejects a request with status {error.status_code}: {sentence}")
 
 
 def sentence_of(error: openai.APIStatusError, endpoint: Endpoint) -> str:
-    """Return what the endpoint itself says about an error, on one line."""
+    """Return the endpoint's own message of an error, on one line."""
     said = error.body
     if isinstance(said, dict):
         body = cast(dict[str, object], said)
@@ -154,7 +124,7 @@ def sentence_of(error: openai.APIStatusError, endpoint: Endpoint) -> str:
 
 
 def asked_wait(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Return how long an endpoint wants to be left alone, in seconds; None if it does not say."""
+    """Return the wait in seconds that response headers ask for; None if they ask for none."""
     for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         try:
             wait_s = float(headers.get(name, "")) * unit_s
@@ -171,20 +141,20 @@ def asked_wait(headers: Mapping[str, str], *, now: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What an endpoint understands of a request; found out by its refusals."""
+    """The parameters that an endpoint accepts, learned from its refusals."""
 
     limit: str = "max_tokens"
-    """What it calls the most tokens of an answer."""
+    """Name of the parameter that limits the tokens of an answer."""
     left_out: frozenset[str] = frozenset()
 
     def parameters(
         self, *, temperature: float, top_p: float, max_tokens: int, seed: int
     ) -> dict[str, Any]:
-        """Return the parameters of a request as the endpoint wants them. Any: it is JSON."""
+        """Return the parameters of a request that the endpoint accepts. Any: it is JSON."""
         wanted = {
             "temperature": temperature,
             "top_p": top_p,
-            "seed": seed & 0x7FFFFFFF,  # some read 32 bits
+            "seed": seed & 0x7FFFFFFF,  # some endpoints take 31 bits
             self.limit: max_tokens,
         }
         return {name: value for name, value in wanted.items() if name not in self.left_out}
@@ -192,9 +162,9 @@ class Dialect:
     def after_refusal(
         self, error: openai.APIStatusError, *, temperature: float, top_p: float
     ) -> Dialect | None:
-        """Return how to ask instead; None where the refusal is about something else.
+        """Return the dialect to try next; None if the refusal has another reason.
 
-        A temperature or top-p is left out only at 1, where it says nothing.
+        Temperature and top-p are left out only if they are 1, the default.
         """
         if error.status_code not in (400, 422):
             return None
@@ -207,5 +177,5 @@ class Dialect:
             for name, is_neutral in neutral.items()
             if is_neutral and name not in self.left_out and re.search(rf"\b{name}\b", text)
         ]
-        # One at a time: a sentence may name two of which one may stay.
+        # One at a time: a message may name two parameters of which one is accepted.
         return replace(self, left_out=self.left_out | {named[0]}) if named else None

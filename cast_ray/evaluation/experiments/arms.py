@@ -1,8 +1,7 @@
-"""Training runs held beside each other: validation curves, and how many steps one needs for
-another's best.
+"""The arms of an experiment: validation curves, and the steps that one needs for another's best.
 
-Letters: ``S`` seeds of an arm, ``T`` validated steps, ``B`` validation boards. An arm is a setting
-whose runs differ in the seed alone.
+An arm is a setting whose runs differ only in their seeds. Letters: ``S`` seeds of an arm, ``T``
+validated steps, ``B`` validation boards.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CURVES = pl.Schema(
         "solved": pl.Int32,
     }
 )
-"""``board``: number of the validation board, the same in all runs."""
+"""``board``: number of the validation board, equal in all runs."""
 TIERS = pl.Schema(
     {
         "arm": pl.String,
@@ -39,7 +38,7 @@ TIERS = pl.Schema(
         "solved": pl.Int32,
     }
 )
-"""How trained models did on whole tiers; ``board``: its number among those of its tier."""
+"""Results of trained models on complete tiers; ``board``: number of the board in its tier."""
 TRAINING = pl.Schema(
     {
         "arm": pl.String,
@@ -53,11 +52,11 @@ TRAINING = pl.Schema(
         "entropy": pl.Float64,
     }
 )
-"""What ``metrics.parquet`` says of the games that were trained on."""
+"""Columns of ``metrics.parquet`` on the training episodes."""
 SMOOTHING = 0.6
-"""Weight of the past in the exponential mean of a curve."""
+"""Weight of the past in the exponential moving average of a curve."""
 WAYPOINTS = (0.25, 0.5, 0.75, 0.9, 1.0)
-"""Shares of the way from the start to the baseline's best."""
+"""Shares of the baseline's rise from its start to its best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """How one arm's runs did on a tier."""
+    """The result of one arm on a tier."""
 
     arm: str
     game: str
@@ -85,37 +84,35 @@ class Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """How soon one arm has another's best; infinite = not within the steps that were run."""
+    """The steps that one arm needs for another's best; infinite = not reached."""
 
     runner: str
     baseline: str
     best: float
     """The largest value of the baseline's smoothed mean curve."""
     baseline_step: int
-    """Where it is."""
+    """Its step."""
     runner_step: float
-    """First validated step at which the runner's smoothed mean curve is there, too."""
+    """First validated step at which the runner's smoothed mean curve reaches it."""
     ratio: Estimate
-    """The latter over the former."""
+    """``runner_step`` over ``baseline_step``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Climb:
-    """How soon an arm was how far on the baseline's way to its best; infinite = never."""
+    """The steps that an arm needs for parts of the baseline's rise; infinite = not reached."""
 
     arm: str
     baseline: str
     steps: tuple[float, ...]
-    """Of each of ``WAYPOINTS`` the first validated step at which the smoothed mean curve is there.
-    """
+    """First validated step at which the smoothed mean curve reaches each of ``WAYPOINTS``."""
 
 
 def arms_of(curves: pl.DataFrame) -> list[Arm]:
     """Return the arms of ``CURVES`` in their order of appearance.
 
     Raises:
-        ConfigError: runs of an arm, or arms, were not validated on the same boards and at the same
-            steps.
+        ConfigError: runs or arms were not validated on the same boards at the same steps.
     """
     names = curves["arm"].unique(maintain_order=True).to_list()
     arms = [_arm(name, curves.filter(pl.col("arm") == name)) for name in names]
@@ -135,8 +132,8 @@ def _arm(name: str, rows: pl.DataFrame) -> Arm:
     )
     if len(rows) != len(seeds) * len(steps) * len(boards):
         raise ConfigError(
-            f"the runs of {name} were not all validated at the same steps: let them end, or leave "
-            "out those that did not"
+            f"the runs of {name} were not all validated at the same steps: finish them, or leave "
+            "out those that did not end"
         )
     shares = _shares(rows, "seed", "step", "board")
     return Arm(
@@ -148,13 +145,13 @@ def _arm(name: str, rows: pl.DataFrame) -> Arm:
 
 
 def _shares(rows: pl.DataFrame, *order: str) -> np.ndarray:
-    """Return ``[len(rows)]`` shares of the attempts that solved a board, sorted by columns."""
+    """Return ``[len(rows)]`` shares of solved attempts, in the order of the given columns."""
     ordered = rows.sort(*order)
     return ordered["solved"].to_numpy() / ordered["attempts"].to_numpy()
 
 
 def played_tiers(table: pl.DataFrame) -> list[Played]:
-    """Return what stands in ``TIERS``, by arm and tier in their order of appearance."""
+    """Return the results in ``TIERS`` by arm and tier, in their order of appearance."""
     found = []
     keys = ["arm", "game", "tier"]
     for (name, game, tier), rows in table.group_by(keys, maintain_order=True):
@@ -167,7 +164,7 @@ def played_tiers(table: pl.DataFrame) -> list[Played]:
 
 
 def smoothed(curve: np.ndarray, *, weight: float = SMOOTHING) -> np.ndarray:
-    """Return ``[..., T]`` exponential means along the last axis, begun with the first value."""
+    """Return ``[..., T]`` exponential moving averages along the last axis."""
     means = np.array(curve, float)
     for t in range(1, means.shape[-1]):
         means[..., t] = weight * means[..., t - 1] + (1 - weight) * means[..., t]
@@ -220,16 +217,16 @@ def race(runner: Arm, baseline: Arm, *, seed: int = 0) -> Race:
 
 
 def climbs(arms: Sequence[Arm], baseline: Arm) -> list[Climb]:
-    """Return how soon each arm was how far on the way that the baseline went.
+    """Return the steps that each arm needs for parts of the baseline's rise.
 
-    A race is decided at the top, where curves are flat; this shows the way there. Empty where the
-    baseline never rose above its start.
+    A race depends on the top of the curves, where they are flat; this covers the rise as well.
+    Empty if the baseline never rose above its start.
     """
     theirs = _mean_curve(baseline)
     start, best = theirs[0], theirs[_peak(baseline.steps, theirs)]
     if best <= start:
         return []
-    # Not start + 1 * (best - start), which may miss the best by a rounding.
+    # Not start + 1 * (best - start), which may differ from best by rounding.
     heights = [(1 - share) * start + share * best for share in WAYPOINTS]
     return [
         Climb(
@@ -252,7 +249,7 @@ def _ratio(steps: np.ndarray, runner: np.ndarray, baseline: np.ndarray) -> float
 
 
 def _peak(steps: np.ndarray, curve: np.ndarray) -> int:
-    """Return where a curve is highest; the start, which nobody trained, is no place for a best."""
+    """Return the index of a curve's maximum after the start, which is not trained."""
     trained = np.flatnonzero(steps > 0)
     return int(trained[curve[trained].argmax()])
 

@@ -1,4 +1,4 @@
-"""The runs of sweeps that have ended, as rows of a comparison's tables."""
+"""Collects the finished runs of a sweep as rows of a comparison's tables."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ RUN_SCHEMA = pl.Schema(
         "code": pl.String,
     }
 )
-"""``values``: what the run's configuration says that the defaults do not, as ``key=value``, quoted
-as in a shell.
-``regret``: a turn, on held-out boards after training: moves wasted; in Minesweeper how much
-likelier a mine was in the revealed cell than in the safest one, by what was open.
-``solver_of_…``: the solver's share of a turn without the model, of a trajectory with it, and of a
-step as if nothing ran beside it.
-``code``: the version of cast_ray and a checksum of its text; null = recorded before it was kept."""
+"""``values``: the configuration values that differ from the defaults, as ``key=value``, quoted as
+in a shell.
+``regret``: mean per turn on held-out boards after training: moves lost; in Minesweeper the excess
+probability of a mine in the revealed cell over the safest one.
+``solver_of_…``: the solver's share of the time of a turn without the model, of a trajectory with
+it, and of a step if nothing ran in parallel.
+``code``: version of cast_ray and a checksum of its sources; null if unknown."""
 
 
 def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return a sweep's validation (``CURVES``), runs (``RUN_SCHEMA``) and steps (``TRAINING``).
 
     Raises:
-        RunDirectoryError: the folder holds no sweep, or a run that was never validated.
+        RunDirectoryError: the folder holds no sweep, or a run without validation.
     """
     found = _finished(folder)
     start = RunDirectory(folder / "start")
@@ -77,10 +77,10 @@ def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
 
 
 def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
-    """Return arm, seed and directory of every run of a sweep that has ended; others may go on."""
+    """Return arm, seed and directory of every finished run of a sweep."""
     note = folder / "sweep.json"
     if not note.is_file():
-        raise RunDirectoryError(f"{folder} is no sweep: it has no {note.name}")
+        raise RunDirectoryError(f"{folder} is not a sweep: it has no {note.name}")
     grid = json.loads(note.read_text())["grid"]
     found = []
     for values in itertools.product(*grid.values()):
@@ -97,7 +97,7 @@ def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
     rows = read_validation(run.validation)
     if rows.is_empty():
         raise RunDirectoryError(
-            f"{run.path} was not validated: train with evaluation.every above 0"
+            f"{run.path} was not validated: train it with evaluation.every above 0"
         )
     return rows.select(
         arm=pl.lit(arm),
@@ -112,9 +112,9 @@ def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
 def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, Any]:
     summary = json.loads(run.summary.read_text())
     steps = read_metrics(run.metrics)
-    timed = [one for one in steps if not one.is_replayed]  # the others cost no play
+    timed = [one for one in steps if not one.is_replayed]  # replayed steps took no rollouts
     if not timed:
-        raise RunDirectoryError(f"{run.path} took no step: give steps above 0")
+        raise RunDirectoryError(f"{run.path} took no steps: train it with steps above 0")
     solver = math.fsum(one.seconds_solver for one in timed)
     files = [run.trajectory_file(one.step) for one in timed]
     played = pl.concat(
@@ -144,10 +144,10 @@ def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, A
 
 
 def run_values(run: RunDirectory, start: RunDirectory) -> str:
-    """Return what a run's configuration says that the defaults do not.
+    """Return the configuration values of a run that differ from the defaults.
 
-    How its start model was taught stands in the configuration of the run that all others begin
-    with, if the sweep had one; the path of that model is then left out.
+    If the sweep made a start model, its warm start is in the configuration of ``start``; the
+    model's path is then left out.
     """
     own, usual = (dict(config_values(load_config(file, []))) for file in (run.config, None))
     if start.config.is_file():
@@ -155,7 +155,7 @@ def run_values(run: RunDirectory, start: RunDirectory) -> str:
         own |= {
             k: v for k, v in taught.items() if k.startswith("warm_start.") or k == "policy.path"
         }
-    # What a word stands for would win over a default that is not said again beside it.
+    # A preset would override a default value that is not given explicitly.
     implied = dict(
         config_values(load_config(None, [f"{word}={own[word]}" for word in PRESET_KEYS]))
     )

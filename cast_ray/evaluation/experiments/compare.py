@@ -1,6 +1,6 @@
-"""What came of sweeps, as small tables that can be kept, and drawn again from themselves alone.
+"""``cast-ray compare``: the runs of sweeps as small tables, and from these a plot and Markdown.
 
-The tables that a comparison is made of: read from sweeps' runs, or as they were recorded.
+The tables can be kept, as docs/evidence does; they give the same plot and Markdown again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cast_ray.evaluation.experiments.arms import (
     played_tiers,
     race,
 )
-from cast_ray.evaluation.experiments.collect import RUN_SCHEMA, run_values, swept_runs
+from cast_ray.evaluation.experiments.collect import run_values, swept_runs
 from cast_ray.evaluation.experiments.plots import comparison_tables, draw_comparison
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.runs.run_directory import RunDirectory
@@ -32,26 +32,26 @@ TRAINING_FILE, TIERS_FILE, CEILING_FILE = "training.parquet", "tiers.parquet", "
 CEILING_SCHEMA = pl.Schema(
     {"values": pl.String, "success": pl.Float64, "attempts": pl.Int32, "code": pl.String}
 )
-"""Of a run that took no step: how far its start model got on the held-out boards."""
+"""Held-out result of the start model of a run without steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """All that a comparison is made of."""
+    """The tables of a comparison."""
 
     curves: pl.DataFrame
     """``CURVES``."""
     runs: pl.DataFrame
-    """A row a run."""
+    """``RUN_SCHEMA``."""
     training: pl.DataFrame
-    """``TRAINING``, of the runs whose steps were recorded."""
+    """``TRAINING`` of the runs whose steps are recorded."""
     tiers: pl.DataFrame | None
-    """``TIERS``, where the arms' models were evaluated."""
+    """``TIERS``, if the arms' models were evaluated."""
     ceiling: pl.DataFrame | None
-    """One row: how well the student plays that was taught by good play alone."""
+    """One row: the result of a policy that was taught by good play alone."""
 
     def by_file(self) -> dict[str, pl.DataFrame]:
-        """Return the tables that there are, by the names of their files."""
+        """Return the existing tables by file name."""
         files = {CURVES_FILE: self.curves, RUNS: self.runs}
         others = {
             TRAINING_FILE: None if self.training.is_empty() else self.training,
@@ -68,17 +68,17 @@ def read_tables(
     evaluation: Path | None = None,
     ceiling: Path | None = None,
 ) -> Tables:
-    """Return the tables of sweeps and of recorded comparisons, those of several one below another.
+    """Return the tables of sweeps and recorded comparisons, concatenated.
 
     Args:
-        folders: of sweeps, or with ``curves.parquet`` and ``runs.parquet``.
-        only: the arms that are wanted, in their order; empty = all.
-        evaluation: what ``cast-ray eval`` wrote of the arms' models; None = as recorded.
-        ceiling: directory of a run that took no step; None = as recorded.
+        folders: of sweeps, or of recorded comparisons.
+        only: arms to keep, in this order; empty = all.
+        evaluation: directory of ``cast-ray eval`` with the arms' models; None = as recorded.
+        ceiling: directory of a run without steps; None = as recorded.
 
     Raises:
-        ConfigError: two folders hold the same seed of the same arm, or both an evaluation or a
-            ceiling; an arm is wanted that is in none; or the ceiling's run took steps.
+        ConfigError: two folders hold the same seed of an arm, or both an evaluation or a ceiling;
+            no folder has an arm of ``only``; or the run of the ceiling took steps.
         RunDirectoryError: a folder holds neither, or there is no evaluation.
     """
     parts = [_recorded(one) if (one / CURVES_FILE).is_file() else _swept(one) for one in folders]
@@ -87,7 +87,7 @@ def read_tables(
         for arm, seed in part.runs.select("arm", "seed").iter_rows():
             if (arm, seed) in owners:
                 raise ConfigError(
-                    f"{arm}, seed {seed} is in {owners[arm, seed]} and in {folder}: leave one out"
+                    f"{arm}, seed {seed} is in both {owners[arm, seed]} and {folder}: leave one out"
                 )
             owners[arm, seed] = folder
     if not owners:
@@ -105,7 +105,7 @@ def read_tables(
 
 
 def _of_arms(tables: Tables, only: Sequence[str]) -> Tables:
-    """Return these arms in this order, and of the tiers what is no arm, such as the start model."""
+    """Keep these arms in this order, and models that are no arm, such as the start model."""
     known = tables.runs["arm"].unique(maintain_order=True).to_list()
     for arm in only:
         require_arm(arm, known)
@@ -124,19 +124,16 @@ def _of_arms(tables: Tables, only: Sequence[str]) -> Tables:
 
 
 def require_arm(arm: str, known: Iterable[str]) -> None:
-    """See that an arm is there.
-
-    Raises:
-        ConfigError: it is not; the message names those that are.
-    """
+    """Raise ConfigError unless ``arm`` is one of the known arms."""
+    known = list(known)
     if arm not in known:
-        raise ConfigError(f"no arm is called {arm!r}; there are {', '.join(known)}")
+        raise ConfigError(f"there is no arm {arm!r}; the arms are {', '.join(known)}")
 
 
 def _sole(tables: Sequence[pl.DataFrame | None], what: str) -> pl.DataFrame | None:
     known = [table for table in tables if table is not None]
     if len(known) > 1:
-        raise ConfigError(f"more than one folder holds a recorded {what}: give --{what}, for all")
+        raise ConfigError(f"several folders hold a recorded {what}: give one for all with --{what}")
     return known[0] if known else None
 
 
@@ -149,7 +146,7 @@ def _recorded(folder: Path) -> Tables:
         raise RunDirectoryError(f"{folder} holds {CURVES_FILE} but no {RUNS}")
     return Tables(
         curves=pl.read_parquet(folder / CURVES_FILE),
-        runs=pl.concat([pl.DataFrame(schema=RUN_SCHEMA), runs], how="diagonal"),
+        runs=runs,
         training=pl.DataFrame(schema=TRAINING) if steps is None else steps,
         tiers=table(TIERS_FILE),
         ceiling=table(CEILING_FILE),
@@ -164,11 +161,13 @@ def _swept(folder: Path) -> Tables:
 def _ceiling(path: Path) -> pl.DataFrame:
     run = RunDirectory(path)
     if not run.summary.is_file():
-        raise RunDirectoryError(f"{path} is no run that has ended: it has no {run.summary.name}")
+        raise RunDirectoryError(f"{path} is not a finished run: it has no {run.summary.name}")
     summary = json.loads(run.summary.read_text())
     if summary["steps"]:
-        raise ConfigError(f"{path} took {summary['steps']} steps: a ceiling is a run with steps=0")
-    # The same model played before and after no step: both count.
+        raise ConfigError(
+            f"{path} took {summary['steps']} steps: give a run with steps=0 as --ceiling"
+        )
+    # Without steps, before and after are results of the same model.
     played = [summary["before"], summary["after"]]
     attempts = sum(one["n"] for one in played)
     row = {
@@ -184,7 +183,7 @@ def _tiers(evaluation: Path) -> pl.DataFrame:
     """Return ``TIERS`` of the attempts of an evaluation."""
     file = evaluation / "attempts.parquet"
     if not file.is_file():
-        raise RunDirectoryError(f"{evaluation} is no evaluation that has ended: no {file.name}")
+        raise RunDirectoryError(f"{evaluation} is not a finished evaluation: it has no {file.name}")
     attempts = pl.read_parquet(file).with_columns(
         board=pl.col("puzzle_id").rank("dense").over("game", "tier") - 1
     )
@@ -206,25 +205,22 @@ def compare(
     evaluation: Path | None = None,
     ceiling: Path | None = None,
 ) -> str:
-    """Write tables, picture and Markdown of sweeps beside each other; return the Markdown.
+    """Write the tables, plot and Markdown of a comparison of sweeps; return the Markdown.
 
     Args:
-        folders: of sweeps, or such as an earlier comparison wrote: one of those alone is drawn
-            again.
-        baseline: the arm that all others are held against.
-        out: gets ``curves.parquet``, ``runs.parquet``, ``comparison.svg`` and
-            ``comparison.md``, and ``training.parquet`` of the runs whose steps are known.
-        only: the arms that are compared, in their order; empty = all.
-        evaluation: what ``cast-ray eval`` wrote of the arms' models; ``out`` then gets
-            ``tiers.parquet``, too.
-        ceiling: directory of a run that took no step, whose start model shows how well the student
-            can play; ``out`` then gets ``ceiling.parquet``, too.
+        folders: of sweeps or of earlier comparisons.
+        baseline: the arm to compare all others with.
+        out: folder of ``curves.parquet``, ``runs.parquet``, ``comparison.svg`` and
+            ``comparison.md``, and of the other tables where they are known.
+        only: arms to compare, in this order; empty = all.
+        evaluation: directory of ``cast-ray eval`` with the arms' models, for ``tiers.parquet``.
+        ceiling: directory of a run without steps, whose start model shows how well the policy can
+            play, for ``ceiling.parquet``.
 
     Raises:
-        ConfigError: there is no such arm; runs were validated differently; a run is in two folders;
-            or the ceiling's run took steps.
-        RunDirectoryError: a folder holds neither, or there is no evaluation or ceiling.
-        EnvironmentSetupError: the file system refused something.
+        ConfigError, RunDirectoryError: as ``read_tables``; or there is no arm ``baseline``, or runs
+            were validated differently.
+        EnvironmentSetupError: a file cannot be written.
     """
     tables = read_tables(folders, only=only, evaluation=evaluation, ceiling=ceiling)
     arms = arms_of(tables.curves)

@@ -1,7 +1,4 @@
-"""A comparison of training runs as a picture and as Markdown, from its tables alone.
-
-The same tables give the same bytes.
-"""
+"""A comparison of arms as an SVG plot and as Markdown; the same tables give the same bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ COLOURS = (
 _GREY = "#6b6b6b"
 _SIZE = (11.0, 4.2)
 _MOST_IN_ONE_PANEL = 4
-"""Bands of more arms than that hide each other: each then has a panel of its own."""
+"""With more arms the bands hide each other, and each arm gets its own panel."""
 
 
 def draw_comparison(
@@ -38,14 +35,14 @@ def draw_comparison(
     baseline: str,
     ceiling: float | None = None,
 ) -> None:
-    """Write an SVG: mean validation curves with 95% bands, and every run's held-out boards, between
-    the start and ``ceiling``, what good play alone teaches this student.
+    """Write an SVG of mean validation curves with 95% bands, and of every run's held-out result.
 
-    Of many arms each is drawn in a panel of its own, with the baseline in grey behind it. All
-    scales begin at 0 and end with the quarter in which everything lies.
+    Many arms are drawn in one panel each, with the baseline in grey. The scales start at 0 and end
+    at the first quarter above all values. ``ceiling`` is the result of a policy that was taught by
+    good play alone.
 
     Raises:
-        EnvironmentSetupError: the file system refused something.
+        EnvironmentSetupError: the file cannot be written.
     """
     others = [arm for arm in arms if arm.name != baseline]
     together = len(arms) <= _MOST_IN_ONE_PANEL
@@ -78,6 +75,11 @@ def draw_comparison(
             axes.set_axis_off()
         panels[0].set_ylim(0, top)
     _draw_held_out(right.subplots(), arms, runs, colours=colours, ceiling=ceiling)
+    save_svg(figure, path)
+
+
+def save_svg(figure: Figure, path: Path) -> None:
+    """Write a figure as SVG; equal figures give equal bytes."""
     with written_aside(path) as aside, rc_context({"svg.hashsalt": "cast_ray"}):
         figure.savefig(aside, format="svg", metadata={"Date": None})
 
@@ -89,7 +91,7 @@ def _draw_curve(axes: Axes, arm: Arm, estimates: Sequence[Estimate], colour: str
     axes.plot(arm.steps, means, color=colour, linewidth=2, label=arm.name)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    _quiet(axes)
+    plain(axes)
 
 
 def _draw_held_out(
@@ -115,16 +117,17 @@ def _draw_held_out(
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
     axes.set_ylim(len(arms) - 0.5, -1.2)  # from the top, with room for the legend
     axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
-    _quiet(axes)
+    plain(axes)
 
 
-def _quiet(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
+    """Draw a light grid, and no frame at the top and on the right."""
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _quarter(share: float) -> float:
-    """Return the first of a quarter, a half, three quarters and 1 that a share is not above."""
+    """Round a share up to a multiple of a quarter, at least one quarter."""
     return min(1.0, math.ceil(4 * max(share, 0.01)) / 4)
 
 
@@ -138,9 +141,12 @@ def comparison_tables(
     training: pl.DataFrame | None = None,
     ceiling: float | None = None,
 ) -> str:
-    """Return Markdown: every arm's results, also on other tiers, if they were played, and the
-    ceiling, if it was measured; who reaches whose best how soon, and who was how far on the way
-    there; what happened in training, where that was recorded; the solver's share."""
+    """Return the results of a comparison as Markdown tables.
+
+    They are: every arm's held-out results and the ceiling, results on further tiers, steps until
+    the baseline's best, steps for parts of its rise, training, and the solver's share of the time.
+    Those without data are left out.
+    """
     results, shares = [], []
     for arm in arms:
         own = runs.filter(pl.col("arm") == arm.name).sort("seed")
@@ -191,12 +197,12 @@ def _way_table(ways: Sequence[Climb]) -> str:
 
 
 def _training_table(training: pl.DataFrame) -> str:
-    """Say how the games of each quarter of the steps went, in the mean over them and the seeds."""
+    """Return the means of training episodes over seeds and each quarter of the steps."""
     last = pl.col("step").max().over("arm")
     quarters = (
         training.with_columns(
             quarter=(4 * (pl.col("step") - 1)) // last,
-            # A reveal of an open cell is illegal, a move into a wall ineffective: in vain are both.
+            # A reveal of an open cell is illegal, a move into a wall ineffective.
             in_vain=pl.col("ineffective_fraction") + pl.col("invalid_fraction"),
         )
         .group_by("arm", "quarter", maintain_order=True)
@@ -215,7 +221,7 @@ def _training_table(training: pl.DataFrame) -> str:
 def _tier_table(played: Sequence[Played]) -> str:
     columns = list(dict.fromkeys((one.game, one.tier) for one in played))
     cells: dict[str, list[str]] = {}
-    for one in played:  # tiers are in the same order for all arms
+    for one in played:  # all arms have the tiers in the same order
         of = one.solved
         interval = f"{100 * of.low:.1f} to {100 * of.high:.1f}"
         cells.setdefault(one.arm, []).append(f"{_percent(of.value)} ({interval})")

@@ -1,4 +1,4 @@
-"""One arm of a recorded comparison, run once more: does it come out as recorded?"""
+"""``cast-ray repeat``: trains one arm of a recorded comparison again and compares the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 from scipy import stats
 
 from cast_ray.errors import ConfigError, RunDirectoryError
-from cast_ray.evaluation.experiments.compare import RUNS
+from cast_ray.evaluation.experiments.compare import RUNS, require_arm
 from cast_ray.evaluation.experiments.sweep import run_sweep
 from cast_ray.evaluation.experiments.sweep_plan import SHARED, SweepPlan, plan_sweep
 from cast_ray.runs.run_directory import RunDirectory
@@ -22,21 +22,21 @@ LEVEL = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """A new run beside those that are recorded."""
+    """A new run and the recorded ones."""
 
     arm: str
     seed: int
     after: float
-    """Share of the attempts at held-out boards that solved them, after training."""
+    """Share of solved attempts at held-out boards after training."""
     seeds: tuple[int, ...]
-    """Of the recorded runs."""
+    """Seeds of the recorded runs."""
     low: float
     high: float
-    """Where a further run of the same kind lies with probability ``LEVEL``."""
+    """``low`` to ``high``: where another run of the same kind lies with probability ``LEVEL``."""
 
     @property
     def is_inside(self) -> bool:
-        """Whether the new run is what the recorded ones let one expect."""
+        """Whether the new run lies in the prediction interval."""
         return self.low <= self.after <= self.high
 
 
@@ -46,16 +46,16 @@ def plan_repetition(evidence: Path, *, arm: str, seed: int) -> SweepPlan:
     Args:
         evidence: a folder that ``cast-ray compare`` wrote.
         arm: its name there.
-        seed: of the new run; the start model keeps the seed that it had.
+        seed: of the new run; the start model keeps its own seed.
 
     Raises:
         RunDirectoryError: the folder holds no comparison.
-        ConfigError: it has no such arm, its runs differ in more than the seed, or the seed is one
-            of theirs.
+        ConfigError: it has no such arm, its runs differ in more than the seed, or one of them has
+            this seed.
     """
     runs = _recorded(evidence, arm)
     if seed in runs["seed"]:
-        raise ConfigError(f"seed {seed} is one of the recorded: give another --seed")
+        raise ConfigError(f"seed {seed} is recorded already: give another --seed")
     values = shlex.split(_only(runs["values"]))
     fixed = [value for value in values if value.startswith(SHARED)]
     own = [value for value in values if value not in fixed]
@@ -63,7 +63,7 @@ def plan_repetition(evidence: Path, *, arm: str, seed: int) -> SweepPlan:
 
 
 def next_seed(evidence: Path, *, arm: str) -> int:
-    """Return the first seed after all that are recorded of an arm.
+    """Return the first seed after the recorded ones of an arm.
 
     Raises:
         RunDirectoryError: the folder holds no comparison.
@@ -73,13 +73,13 @@ def next_seed(evidence: Path, *, arm: str) -> int:
 
 
 def repeat(evidence: Path, *, arm: str, seed: int, out: Path) -> Repetition:
-    """Train one arm again with another seed and hold it beside what is recorded.
+    """Train one arm again with another seed, and compare it with the recorded runs.
 
     Args:
         evidence: a folder that ``cast-ray compare`` wrote.
         arm: its name there.
         seed: of the new run.
-        out: the new run's folder (a sweep of one); begun before, it is gone on with.
+        out: folder of the new run, a sweep of one; an interrupted one is resumed.
 
     Raises:
         RunDirectoryError: the folder holds no comparison.
@@ -102,10 +102,10 @@ def repeat(evidence: Path, *, arm: str, seed: int, out: Path) -> Repetition:
 
 
 def prediction_interval(figures: np.ndarray, *, level: float = LEVEL) -> tuple[float, float]:
-    """Return where a further figure lies with this probability, by Student's t.
+    """Return the interval that holds another figure with this probability, by Student's t.
 
     Args:
-        figures: ``[n]`` independent, normal, of the same mean and spread as the further one.
+        figures: ``[n]`` independent samples of the same normal distribution.
         level: the probability.
 
     Raises:
@@ -113,7 +113,9 @@ def prediction_interval(figures: np.ndarray, *, level: float = LEVEL) -> tuple[f
     """
     n = len(figures)
     if n < 2:
-        raise ConfigError("one recorded run says nothing of its spread: record two seeds or more")
+        raise ConfigError(
+            "one recorded run has no spread to compare with: record two seeds or more"
+        )
     reach = stats.t.ppf((1 + level) / 2, n - 1) * figures.std(ddof=1) * np.sqrt(1 + 1 / n)
     return float(figures.mean() - reach), float(figures.mean() + reach)
 
@@ -121,16 +123,16 @@ def prediction_interval(figures: np.ndarray, *, level: float = LEVEL) -> tuple[f
 def _recorded(evidence: Path, arm: str) -> pl.DataFrame:
     file = evidence / RUNS
     if not file.is_file():
-        raise RunDirectoryError(f"{evidence} holds no {RUNS}: give what cast-ray compare wrote")
+        raise RunDirectoryError(
+            f"{evidence} holds no {RUNS}: give a folder that cast-ray compare wrote"
+        )
     runs = pl.read_parquet(file)
     own = runs.filter(pl.col("arm") == arm)
-    if own.is_empty():
-        known = ", ".join(runs["arm"].unique(maintain_order=True))
-        raise ConfigError(f"no arm is called {arm!r} in {file}; there are {known}")
+    require_arm(arm, runs["arm"].unique(maintain_order=True))
     return own.sort("seed")
 
 
 def _only(values: pl.Series) -> str:
     if values.n_unique() > 1:
-        raise ConfigError("the arm's runs differ in more than the seed: they are no repetitions")
+        raise ConfigError("the arm's runs differ in more than the seed, so it cannot be repeated")
     return str(values[0])

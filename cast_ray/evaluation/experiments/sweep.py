@@ -1,8 +1,8 @@
-"""Many training runs at once, one for each combination of values, through Ray Tune.
+"""``cast-ray sweep``: runs the trials of a plan with Ray Tune.
 
-A trial holds no CPU: it starts one ``cast-ray train`` as a process of its own, whose parts reserve
-what they need in the same cluster, and waits for it. All trials begin at one start model. A sweep
-that was cut off goes on with the same command: what has ended is not run again.
+A trial reserves no CPU: it starts ``cast-ray train`` as a process, whose parts reserve what they
+need in the same cluster, and waits for it. All trials have the same start model. The same command
+resumes an interrupted sweep; finished trials are not repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cast_ray.training.supervisor import ends_with_me, train_command
 
 _LOOK_EVERY_S = 1.0
 _END_TIMEOUT_S = 120.0
-"""A trial that is told to stop finishes its step first."""
+"""A trial that is asked to stop finishes its step first."""
 
 
 def run_sweep(
@@ -43,20 +43,20 @@ def run_sweep(
     at_once: int = 0,
     command: Sequence[str] | None = None,
 ) -> dict[str, str]:
-    """Run a sweep's trials; return why some of them failed, by name.
+    """Run the trials of a sweep; return the reasons of failures by name.
 
     Args:
-        plan: what to run.
+        plan: the trials.
         file: the configuration file of all trials; None = the quickstart's values.
-        out: the sweep's folder, which gets ``results.parquet`` and ``results.svg``. One that was
-            begun is gone on with, also with more values.
-        at_once: trials that run together; 0 = as many as the cluster's CPUs and GPUs allow.
-        command: what a run is, before its arguments; None = ``cast-ray train``.
+        out: the sweep's folder, for ``results.parquet`` and ``results.svg``. An existing sweep is
+            resumed, also with more values.
+        at_once: number of concurrent trials; 0 = as many as the cluster's CPUs and GPUs allow.
+        command: a run's command without its arguments; None = ``cast-ray train``.
 
     Raises:
         RunDirectoryError: the folder holds something else.
-        EnvironmentSetupError: the cluster cannot hold one trial; or every trial failed.
-        KeyboardInterrupt: stopped by Ctrl-C, after the results so far were written.
+        EnvironmentSetupError: the cluster is too small for one trial, or every trial failed.
+        KeyboardInterrupt: Ctrl-C; the results so far are written.
     """
     _begin(plan, out)
     train = train_command(()) if command is None else list(command)
@@ -86,7 +86,7 @@ def run_sweep(
         raise EnvironmentSetupError(
             f"every trial failed; the first: {next(iter(failures.values()))}"
         )
-    # Tune takes a Ctrl-C for the end of its search: what it leaves is known by what is not there.
+    # Tune returns normally after Ctrl-C; missing trials show that it was interrupted.
     if any(not _has_ended(out, trial) for trial in plan.trials if trial.name not in failures):
         raise KeyboardInterrupt
     return failures
@@ -97,7 +97,7 @@ def _has_ended(out: Path, trial: Trial) -> bool:
 
 
 def trials_that_fit(config: TrainConfig, cluster: Mapping[str, float]) -> int:
-    """Return how many runs of a configuration a cluster holds at once.
+    """Return how many runs of a configuration fit into a cluster at once.
 
     Raises:
         EnvironmentSetupError: none.
@@ -120,12 +120,12 @@ def trials_that_fit(config: TrainConfig, cluster: Mapping[str, float]) -> int:
 
 
 def _begin(plan: SweepPlan, out: Path) -> None:
-    """Make the sweep's folder, or see that it is this sweep's, maybe of fewer trials."""
+    """Create the sweep's folder, or check that it is of this sweep or of a part of it."""
     note = out / "sweep.json"
     if note.is_file():
-        if not plan.goes_on_with(json.loads(note.read_text())):
+        if not plan.extends(json.loads(note.read_text())):
             raise RunDirectoryError(
-                f"{out} holds another sweep: give another --out, or all values of that one and more"
+                f"{out} holds another sweep: give another --out, or all its values and more"
             )
     elif out.exists() and any(out.iterdir()):
         raise RunDirectoryError(f"{out} is not empty: give another --out")
@@ -136,9 +136,9 @@ def _begin(plan: SweepPlan, out: Path) -> None:
 
 
 def _warm_start(plan: SweepPlan, command: list[str], out: Path, *, address: str) -> list[str]:
-    """Teach the policy that all trials begin with; return what tells them so."""
+    """Teach the start model of all trials; return the overrides that make them use it."""
     run = RunDirectory(out / "start")
-    # Its own evaluation would say little: every trial's first is of the same model.
+    # Not evaluated: each trial evaluates the same model before its first step.
     quick = ["steps=0", "evaluation.every=0", "evaluation.held_out_attempts=1"]
     log = out / "start.log"
     if not run.summary.is_file():
@@ -153,9 +153,9 @@ def _warm_start(plan: SweepPlan, command: list[str], out: Path, *, address: str)
 def _run_trials(
     jobs: Mapping[str, list[str]], out: Path, at_once: int, *, address: str
 ) -> dict[str, str]:
-    """Run the trials that have not ended; return why some did not, by name."""
+    """Run the unfinished trials; return the reasons of failures by name."""
     search = tune.Tuner(
-        # One byte of memory: Tune wants a trial to hold something.
+        # One byte of memory: Tune requires that a trial reserves something.
         tune.with_resources(_trial, tune.PlacementGroupFactory([{"memory": 1.0}])),
         param_space={
             "name": tune.grid_search(list(jobs)),
@@ -181,13 +181,13 @@ def _run_trials(
 
 
 class _Progress(tune.Callback):
-    """Says when a trial begins, how far it is and how it ended: one line each."""
+    """Prints a line when a trial starts, makes a step and ends."""
 
     def __init__(self, num_trials: int) -> None:
         self._num_trials, self._num_ended = num_trials, 0
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._say(trial, "begins")
+        self._say(trial, "started")
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -197,7 +197,7 @@ class _Progress(tune.Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._num_ended += 1
-        self._say(trial, "has ended")
+        self._say(trial, "finished")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._num_ended += 1
@@ -208,24 +208,24 @@ class _Progress(tune.Callback):
 
 
 def _trial(settings: Mapping[str, Any]) -> None:
-    """Be one trial, inside Tune's actor: run ``cast-ray train`` and report each of its steps."""
+    """Run one trial in Tune's actor: run ``cast-ray train`` and report each of its steps."""
     name, folder = settings["name"], Path(settings["log_dir"])
     run = RunDirectory(folder / name)
     last, seen = 0, None
     if not run.summary.is_file():
         log = folder / f"{name}.log"
-        # Tune's actor works in a folder of its own, where a relative path would mean nothing.
-        if Path(settings["directory"]).is_dir():  # another node need not have it
+        # Tune's actor has its own working directory, where relative paths are wrong.
+        if Path(settings["directory"]).is_dir():  # another node may lack it
             os.chdir(settings["directory"])
         for _ in _training(settings["commands"][name], log, address=settings["address"]):
             found = _version(run.metrics)
-            if found != seen:  # once a step, and this looks once a second
+            if found != seen:  # changes once per step; this checks once per second
                 last, seen = _report(run, last), found
     _report(run, last, is_last=True)
 
 
 def _version(path: Path) -> tuple[int, int] | None:
-    """Return what changes when a file is replaced, without reading it; None = it is not there."""
+    """Return modification time and size of a file; None if it is missing."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 
 def _report(run: RunDirectory, last: int, *, is_last: bool = False) -> int:
-    """Tell Tune of the steps since ``last`` and return the newest."""
+    """Report the steps after ``last`` to Tune, and return the newest."""
     steps = read_metrics(run.metrics) if run.metrics.is_file() else []
     for one in steps:
         if one.step > last:
@@ -245,10 +245,10 @@ def _report(run: RunDirectory, last: int, *, is_last: bool = False) -> int:
 
 
 def _training(command: Sequence[str], log: Path, *, address: str) -> Iterator[None]:
-    """Run ``cast-ray train`` in this cluster; yield now and then until it has ended.
+    """Run ``cast-ray train`` in this cluster; yield once per second until it ends.
 
     Raises:
-        EnvironmentSetupError: it ended with another exit code than 0.
+        EnvironmentSetupError: its exit code is not 0.
     """
     process = _start(command, log, address=address)
     try:
@@ -261,12 +261,12 @@ def _training(command: Sequence[str], log: Path, *, address: str) -> Iterator[No
             process.wait(timeout=_END_TIMEOUT_S)
     if process.returncode:
         raise EnvironmentSetupError(
-            f"exit code {process.returncode}: {_last_words(log)} (all of it: {log})"
+            f"exit code {process.returncode}: {_last_words(log)} (log: {log})"
         )
 
 
 def _start(command: Sequence[str], log: Path, *, address: str) -> subprocess.Popen[bytes]:
-    """Start a run in the cluster at ``address``; it goes on with what is there."""
+    """Start a run in the cluster at ``address``; an existing run directory is resumed."""
     run_dir = Path(next(a.removeprefix("run_dir=") for a in command if a.startswith("run_dir=")))
     resume = ["--resume"] if (run_dir / "config.yaml").is_file() else []
     with open(log, "ab") as file:
@@ -281,4 +281,4 @@ def _start(command: Sequence[str], log: Path, *, address: str) -> subprocess.Pop
 def _last_words(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("cast-ray:")]
-    return (said or lines or ["it said nothing"])[-1]
+    return (said or lines or ["no output"])[-1]

@@ -1,6 +1,6 @@
-"""The trials of a sweep: every combination of the values that were given for some keys.
+"""Plans a sweep: one trial for every combination of the given values.
 
-What differs in more than one key goes into arms: names, each with its own ``key=value`` list.
+Settings that differ in several keys are arms: names, each with its own list of ``key=value``.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any
 
 import yaml
 
+from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError
 
 _OPEN, _CLOSE = "([{", ")]}"
 SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
-"""What the warm start depends on, which all trials share."""
+"""Keys of the warm start, which all trials share."""
 _OWN = ("run_dir",)
-"""What the sweep itself says of each trial."""
+"""Keys that the sweep sets for each trial."""
 ARM = "arm"
-"""The key under which a trial's arm stands beside its swept keys."""
+"""Name of a trial's arm among its swept keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,39 +34,39 @@ class Trial:
 
     name: str
     values: dict[str, str]
-    """Its arm and its value of each swept key, as written."""
+    """Its arm, and its value of each swept key as written."""
     overrides: list[str]
-    """What they say to ``cast-ray train``."""
+    """The same as arguments of ``cast-ray train``."""
     config: TrainConfig
 
     @property
     def setting(self) -> dict[str, str]:
-        """Its values but for the seed: trials that differ in it alone are repetitions."""
+        """Its values without the seed: trials with the same setting are repetitions."""
         return {key: value for key, value in self.values.items() if key != "seed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """What a sweep runs."""
+    """The trials of a sweep."""
 
     fixed: list[str]
     """``key=value`` of all trials."""
     grid: dict[str, list[str]]
     """The values of each swept key, arms first."""
     arms: dict[str, list[str]]
-    """What each arm says beside the rest; {} = there are none."""
+    """``key=value`` of each arm; {} = no arms."""
     trials: list[Trial]
     base: TrainConfig
-    """Of all trials, but for the swept keys."""
+    """Configuration of all trials, without the swept keys."""
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the trials were made from, for JSON."""
+        """The arguments that determine the trials, as JSON values."""
         arms = {"arms": self.arms} if self.arms else {}
         return {"fixed": self.fixed, "grid": self.grid} | arms
 
-    def goes_on_with(self, earlier: Mapping[str, Any]) -> bool:
-        """Return whether it has all trials of another plan (its ``given``), maybe among more."""
+    def extends(self, earlier: Mapping[str, Any]) -> bool:
+        """Return whether it contains all trials of another plan (its ``given``)."""
         return (
             sorted(self.fixed) == sorted(earlier["fixed"])
             and list(self.grid) == list(earlier["grid"])
@@ -75,29 +76,29 @@ class SweepPlan:
 
     @property
     def needs_warm_start(self) -> bool:
-        """Whether there is a policy to be taught first, once for all trials."""
+        """Whether a start model must be taught first, for all trials."""
         return not self.base.policy.path and self.base.warm_start.steps > 0
 
 
 def read_arms(file: Path) -> dict[str, list[str]]:
-    """Return each arm's ``key=value`` list, by name, of a YAML file.
+    """Read the arms of a YAML file: a ``key=value`` list by name.
 
     Raises:
-        ConfigError: it is not there, or holds something else.
+        ConfigError: it is missing, or holds something else.
     """
     if not file.is_file():
-        raise ConfigError(f"the file of arms {file} does not exist")
+        raise ConfigError(f"the file {file} of --arms does not exist")
     try:
         found = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict) or not found:
-        raise ConfigError(f"{file} must hold arms, a line each: name: [key=value, …]")
+        raise ConfigError(f"{file} must hold arms, one per line: name: [key=value, …]")
     for name, arm in found.items():
         if not isinstance(arm, list) or not all(isinstance(one, str) for one in arm):
             raise ConfigError(
-                f"{file}, arm {name}: give a list of key=value, such as [algorithm=dapo], or an "
-                f"empty one, not {arm!r}"
+                f"{file}, arm {name}: give a list of key=value such as [algorithm=dapo], or [], "
+                f"got {arm!r}"
             )
     return {str(name): arm for name, arm in found.items()}
 
@@ -108,19 +109,19 @@ def plan_sweep(
     *,
     arms: Mapping[str, list[str]] | None = None,
 ) -> SweepPlan:
-    """Return the trials of ``key=a,b,…`` overrides; ``key=value`` alone is the same in all.
+    """Return the trials of ``key=a,b,…`` overrides; ``key=value`` applies to all trials.
 
-    Commas inside brackets belong to a value: ``learner.betas=[0.9,0.95]`` is one.
+    Commas in brackets are part of a value: ``learner.betas=[0.9,0.95]`` is one.
 
     Args:
         file: the configuration file of all trials; None = the quickstart's values.
         overrides: of the command line.
-        arms: lists of ``key=value`` by name (``read_arms``): what is compared where that differs in
-            more than one key. All combinations are run in each arm.
+        arms: lists of ``key=value`` by name (``read_arms``), for settings that differ in several
+            keys. Each arm is run with all combinations.
 
     Raises:
-        ConfigError: nothing is swept, a key is not for sweeping, or a trial's configuration is
-            refused; all refusals are named.
+        ConfigError: nothing is swept, a key cannot be swept, or configurations of trials are
+            invalid; the message has the errors of all trials.
     """
     fixed: list[str] = []
     grid: dict[str, list[str]] = {}
@@ -134,14 +135,14 @@ def plan_sweep(
             fixed.append(override)
             continue
         if key in grid:
-            raise ConfigError(f"{key} is swept twice: give all its values at once")
+            raise ConfigError(f"{key} is swept twice: give all its values in one argument")
         if len(set(values)) < len(values):
-            raise ConfigError(f"{override}: a value is there twice")
+            raise ConfigError(f"{override}: a value is repeated; give each once")
         grid[key] = values
     if not grid:
         raise ConfigError(
-            "nothing is swept: give two or more values of some key, such as advantage.alpha=0,0.1, "
-            "or a file of --arms"
+            "nothing is swept: give several values of a key, such as advantage.alpha=0,0.1, or "
+            "a file with --arms"
         )
     base = load_config(file, fixed)
     of_arms = [_key(override) for arm in overrides_of.values() for override in arm]
@@ -155,7 +156,7 @@ def _key(override: str) -> str:
 
 
 def _values(text: str) -> list[str]:
-    """Split at the commas that stand in no bracket."""
+    """Split at the commas outside brackets."""
     depth, parts = 0, [""]
     for letter in text:
         depth += (letter in _OPEN) - (letter in _CLOSE)
@@ -169,14 +170,14 @@ def _values(text: str) -> list[str]:
 def _check_keys(keys: Sequence[str], swept: Collection[str], base: TrainConfig) -> None:
     for key in keys:
         if key in _OWN:
-            raise ConfigError(f"{key} is given by the sweep to each trial: use --out for all")
+            raise ConfigError(f"{key} is set by the sweep for each trial: use --out instead")
     if base.policy.path:
         return
     for key in swept:
         if key.startswith(SHARED):
             raise ConfigError(
                 f"{key} cannot be swept: all trials share one warm start, which depends on it; "
-                "make a sweep for each value, or give a trained policy.path"
+                "run one sweep per value, or give a trained policy.path"
             )
 
 
@@ -196,6 +197,7 @@ def _trials(
         ]
         try:
             config = load_config(file, [*fixed, *overrides])
+            get_transform(config.advantage.transform)
         except ConfigError as error:
             refused.append(f"{_words(own)}: {error}")
             continue
@@ -204,7 +206,9 @@ def _trials(
         raise ConfigError("; ".join(refused))
     names = {trial.name for trial in trials}
     if len(names) < len(trials):
-        raise ConfigError("two trials would have the same name: shorten the values")
+        raise ConfigError(
+            "two trials have the same name: give values that differ in letters or digits"
+        )
     return trials
 
 
@@ -213,6 +217,6 @@ def _words(values: dict[str, str]) -> str:
 
 
 def trial_name(values: Mapping[str, str]) -> str:
-    """Return a name that can be a directory's: the last word of each key, and its value."""
+    """Return a trial's name as a directory: the last part of each key, and its value."""
     parts = (f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
     return re.sub(r"[^\w.=+-]", "_", ",".join(parts)).replace("/", "_")

@@ -1,4 +1,4 @@
-"""What came of a sweep: one table with a row a trial, and one picture that compares them."""
+"""The results of a sweep: a table with one row per trial, and a plot that compares them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cast_ray.evaluation.experiments.plots import COLOURS
+from cast_ray.evaluation.experiments.plots import COLOURS, plain, save_svg
 from cast_ray.evaluation.experiments.sweep_plan import ARM, Trial
 from cast_ray.files import written_aside
 from cast_ray.runs.metrics import read_metrics
@@ -27,18 +26,18 @@ _PANEL_INCHES = (5.2, 3.6)
 def results_table(
     trials: Sequence[Trial], folder: Path, failures: Mapping[str, str]
 ) -> pl.DataFrame:
-    """Return one row a trial.
+    """Return a table with one row per trial.
 
     Args:
         trials: all of the sweep.
         folder: holds their run directories, by name.
-        failures: why trials did not end, by name.
+        failures: why trials failed, by name.
 
     Returns:
-        ``name``; ``failure`` (null where it ended); each swept key as text; ``before`` and
+        ``name``; ``failure`` (null if it ended); each swept key as text; ``before`` and
         ``after`` (share of held-out attempts solved) with ``_low`` and ``_high`` (95%), ``gain``,
         ``attempts``, ``seconds``; and lists over steps: ``step``, ``success``,
-        ``seconds_total``, ``validation_success``. What is not known is null.
+        ``seconds_total``, ``validation_success``. Unknown values are null.
     """
     rows = [_row(trial, RunDirectory(folder / trial.name), failures) for trial in trials]
     return pl.DataFrame(rows, infer_schema_length=None)
@@ -68,16 +67,13 @@ def write_results(trials: Sequence[Trial], table: pl.DataFrame, folder: Path) ->
     """Write ``results.parquet`` and ``results.svg`` into a folder."""
     with written_aside(folder / "results.parquet") as aside:
         table.write_parquet(aside)
-    figure = comparison(trials, table)
-    # Nothing of the moment goes into the picture: the same table gives the same bytes.
-    with written_aside(folder / "results.svg") as aside, rc_context({"svg.hashsalt": "cast_ray"}):
-        figure.savefig(aside, format="svg", metadata={"Date": None})
+    save_svg(comparison(trials, table), folder / "results.svg")
 
 
 def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
-    """Draw the curves of training and validation, and the held-out boards, one colour a setting.
+    """Draw the curves of training and validation and the held-out results, a colour per setting.
 
-    Trials that differ in the seed alone are one setting: thin lines are trials, a thick one is
+    Trials that differ only in the seed are one setting. Thin lines are trials; a thick line is
     their mean at the steps that all of them have.
     """
     settings = list(dict.fromkeys(_label(trial) for trial in trials))
@@ -105,8 +101,7 @@ def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
         tick.set_color(COLOURS[place % len(COLOURS)])
     after.invert_yaxis()
     for axes in (training, validation, after):
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+        plain(axes)
     return figure
 
 

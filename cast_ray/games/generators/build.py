@@ -1,4 +1,4 @@
-"""Seeded puzzle generation. The solver is an argument: this room knows no solver."""
+"""Seeded puzzle generation. The solver is an argument: this package knows none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GENERATORS: dict[str, Callable[[Tier, np.random.Generator], Any]] = {
 
 
 def get_generator(game: str) -> Callable[[Tier, np.random.Generator], Any]:
-    """Return what makes a game's start states.
+    """Return the function that makes a game's start states.
 
     Raises:
         ConfigError: there is no such game, or an added one is broken.
@@ -38,7 +38,7 @@ def get_generator(game: str) -> Callable[[Tier, np.random.Generator], Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PuzzleSource:
-    """Where puzzles come from: attempt i at it always gives the same."""
+    """Where puzzles come from: the same attempt always gives the same puzzle."""
 
     game: str
     tier: str
@@ -67,16 +67,16 @@ def draw_puzzle(
     measure: Callable[[Any], Mapping[str, float]] | None = None,
     known: Set[str] = frozenset(),
 ) -> Puzzle | None:
-    """Return the puzzle of one attempt, or None if its board is none of the tier.
+    """Return the puzzle of one attempt, or None if its board does not belong to the tier.
 
     The board is drawn by a generator whose seed follows from (seed, game, tier, attempt) alone and
-    is kept with the puzzle.
+    is stored with the puzzle.
 
     Args:
         source: game, tier and seed.
         attempt: counted from 0.
-        solve: gives N of a state; ``inf`` = infinite, NaN = unknown. None where nobody solves the
-            game: every board is then one of the tier, its cost unknown.
+        solve: gives N of a state; ``inf`` = infinite, NaN = unknown. None without a solver:
+            every board then belongs to the tier, and its cost is unknown.
         measure: gives the difficulty of a state that was just solved and is kept.
         known: puzzle ids for which None may be returned unsolved.
     """
@@ -105,18 +105,18 @@ def build_puzzles(
 ) -> list[Puzzle]:
     """Return ``count`` puzzles, no two equal up to symmetry, with N in the tier's range.
 
-    They come in order of attempt, so a smaller count gives the beginning of a larger one. All is
-    done in this process; ``cast_ray.datasets.build`` makes large sets in several.
+    They come in order of attempt, so a smaller count gives the beginning of a larger one. This
+    process does all the work; ``cast_ray.datasets.build`` uses several.
 
     Args:
         game: name of the game.
         tier: name of its tier.
         count: number of puzzles.
-        seed: seed of the whole set.
+        seed: of the set.
         solve: as for ``draw_puzzle``.
         exclude: puzzle ids to leave out.
-        at_least: so many will do where no more exist; None = ``count``.
-        patience: gives up after so many attempts without a new puzzle.
+        at_least: fewer puzzles raise an error; None = ``count``.
+        patience: attempts without a new puzzle after which the search ends.
 
     Raises:
         ConfigError: there is no such game or tier.
@@ -131,8 +131,8 @@ def build_puzzles(
         collector.offer(draw_puzzle(source, attempt, solve=solve, known=known))
     if len(collector.puzzles) < (count if at_least is None else at_least):
         raise PuzzleError(
-            f"only {len(collector.puzzles)} of {count} distinct puzzles of {game}:{tier} came up "
-            f"in {collector.num_attempts:,} boards from seed {seed}, the last {patience:,} of them "
-            "brought no new one: ask for fewer"
+            f"only {len(collector.puzzles)} of {count} distinct puzzles of {game}:{tier} found "
+            f"in {collector.num_attempts:,} boards from seed {seed}; the last {patience:,} gave "
+            "no new one: ask for fewer"
         )
     return collector.puzzles

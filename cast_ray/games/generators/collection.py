@@ -1,7 +1,7 @@
-"""Which of the puzzles that come up are kept: a test set, then a training set, as data alone.
+"""Which generated puzzles are kept: first a test set, then a training set.
 
-Puzzles are offered in order of attempt; everything here follows from that order, so it does not
-matter who drew them, how many at a time, or in how many sittings.
+Puzzles are offered in order of attempt and everything here depends on that order alone: not on how
+many processes drew them, or in how many runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATIENCE = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRule:
-    """What is wanted: the first puzzles are tested on, of those after them some are trained on.
+    """How many puzzles to keep: the first ones for testing, some of those after them for training.
 
     The training fields never change the test set, so several training sets share one.
     """
@@ -27,9 +27,9 @@ class SplitRule:
     num_test: int
     num_train: int
     cost_range: tuple[int, int] | None = None
-    """Least and largest exact cost of a training puzzle; None = whatever the tier has."""
+    """Least and largest exact cost of a training puzzle; None = any."""
     is_even: bool = False
-    """Whether training puzzles are shared out evenly over the costs of ``cost_range``."""
+    """Whether training puzzles are distributed evenly over the costs of ``cost_range``."""
 
     @property
     def num_wanted(self) -> int:
@@ -46,11 +46,11 @@ class Split:
     statement: str
     """One line: how the puzzles were divided, and what is missing and why."""
     is_short: bool
-    """Whether there are fewer puzzles than wanted."""
+    """Whether there are fewer puzzles than requested."""
 
 
 class PuzzleCollector:
-    """Takes the outcome of each attempt, in order, and says when there are enough."""
+    """Takes the result of each attempt, in order, until there are enough."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PuzzleCollector:
         """Start empty.
 
         Args:
-            rule: what is wanted.
+            rule: how many puzzles to keep.
             exclude: puzzle ids to leave out altogether.
             reserved: puzzle ids to leave out of the training set.
             patience: attempts without a new puzzle after which the collection ends.
@@ -80,7 +80,7 @@ class PuzzleCollector:
         self._last_of_use = 0
 
     def offer(self, puzzle: Puzzle | None) -> None:
-        """Take the next attempt's puzzle; None where it gave none."""
+        """Take the next attempt's puzzle; None if it gave none."""
         self.num_attempts += 1
         if puzzle is None or puzzle.puzzle_id in self.puzzle_ids:
             return
@@ -97,15 +97,15 @@ class PuzzleCollector:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether there are enough, or no more are to be expected."""
+        """Return whether there are enough, or no more are expected."""
         has_enough = self.num_kept == self._rule.num_wanted
         return has_enough or self.num_attempts - self._last_of_use >= self._patience
 
     def split(self) -> Split:
-        """Return both sets; where too few puzzles exist, all of them in the wanted proportion.
+        """Return both sets; if too few puzzles exist, all of them in the requested proportion.
 
         Raises:
-            PuzzleError: there is not one puzzle for each set that is wanted.
+            PuzzleError: a requested set would be empty.
         """
         rule = self._rule
         num_test, num_all = rule.num_test, len(self.puzzles)
@@ -154,7 +154,7 @@ class PuzzleCollector:
 
 
 class _TrainingSet:
-    """Training puzzles as they are taken, one after the other."""
+    """Training puzzles, taken one by one."""
 
     def __init__(self, rule: SplitRule, reserved: Set[str]) -> None:
         self.puzzles: list[Puzzle] = []
@@ -164,7 +164,7 @@ class _TrainingSet:
         self._quotas = _quotas(rule) if rule.is_even else None
 
     def take(self, puzzle: Puzzle) -> bool:
-        """Take a puzzle if it is wanted; return whether it was."""
+        """Take a puzzle if it fits; return whether it did."""
         cost = puzzle.cost_to_go
         if len(self.puzzles) == self._num_wanted or puzzle.puzzle_id in self._reserved:
             return False
@@ -181,7 +181,7 @@ class _TrainingSet:
 
 
 def _quotas(rule: SplitRule) -> dict[int, int]:
-    """Return how many training puzzles are wanted of each cost; the lowest take the remainder."""
+    """Return the number of training puzzles of each cost; the lowest take the remainder."""
     if rule.cost_range is None:
         raise ValueError("an even training set needs a cost_range, got None")
     low, high = rule.cost_range
@@ -190,5 +190,5 @@ def _quotas(rule: SplitRule) -> dict[int, int]:
 
 
 def by_cost(puzzles: Iterable[Puzzle]) -> list[Puzzle]:
-    """Return puzzles from the least exact cost up, others last, else as they were."""
+    """Return puzzles by exact cost, lowest first, others last; equal ones keep their order."""
     return sorted(puzzles, key=lambda p: p.cost if p.cost_status == EXACT else float("inf"))

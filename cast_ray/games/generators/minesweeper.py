@@ -1,4 +1,4 @@
-"""Minesweeper boards: a random first click, mines anywhere but around it, no filter for guesses."""
+"""Minesweeper boards: a random first click, and mines anywhere except around it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.game import Status, Tier
-from cast_ray.games.minesweeper import Minesweeper, MinesweeperState, start_state
+from cast_ray.games.minesweeper import Minesweeper
+from cast_ray.games.minesweeper_board import MinesweeperState, start_state
 
 MAX_BOARDS = 1_000
 _MINESWEEPER = Minesweeper()
@@ -16,10 +17,10 @@ def generate_minesweeper(tier: Tier, rng: np.random.Generator) -> MinesweeperSta
     """Return a random board after its first click, which does not win it already.
 
     The click is uniform over all cells, the mines are uniform over the cells outside the 3 x 3
-    zone around it. Boards on which the solver must guess are not left out.
+    zone around it. Boards on which the solver must guess are kept.
 
     Args:
-        tier: gives the size and the number of mines; its cost range is not looked at.
+        tier: gives the size and the number of mines; its cost range is ignored.
         rng: the only source of randomness.
 
     Raises:
@@ -29,7 +30,7 @@ def generate_minesweeper(tier: Tier, rng: np.random.Generator) -> MinesweeperSta
     if tier.num_pieces > tier.rows * tier.cols - largest_zone:
         raise PuzzleError(
             f"tier {tier.name}: {tier.num_pieces} mines do not fit on {tier.rows} x {tier.cols} "
-            "cells beside the 3 x 3 zone around the first click: use fewer or enlarge the board"
+            "cells outside the 3 x 3 zone around the first click: use fewer or enlarge the board"
         )
     for _ in range(MAX_BOARDS):
         click_row, click_col = divmod(int(rng.integers(tier.rows * tier.cols)), tier.cols)

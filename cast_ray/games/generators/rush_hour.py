@@ -1,9 +1,9 @@
-"""Rush Hour boards at random, those out of the tier's range thrown away by a bounded look-ahead.
+"""Random Rush Hour boards; a bounded search discards most that are outside of the tier's range.
 
-Boards are drawn plainly: the red car on a random place of its row, then one vehicle after the
-other on a random free place. Of such boards few are hard enough (1.5% of the 7-vehicle boards need
-6 to 8 slides, 2.4% of the 9-vehicle boards 7 to 9), so each is looked at before it is handed out.
-That changes no odds, it only saves the caller's exact search for boards that can pass it.
+The red car is put on a random place in its row, then each other vehicle on a random free place. Few
+such boards are hard enough (1.5% of the 7-vehicle boards need 6 to 8 slides, 2.4% of the 9-vehicle
+boards 7 to 9). Discarding the others here does not change the distribution; it only saves the
+caller's exact search.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from cast_ray.games.rush_hour_keys import (
 
 MAX_BOARDS = 100_000
 MAX_DRAWS = 1_000
-"""Draws of vehicles for one board, until it counts as full."""
+"""Draws of vehicles for one board before it counts as full."""
 MAX_STATES = 1 << 14
-"""States of one look-ahead. A board with more (one in 500 with 9 vehicles) is handed out."""
+"""States of one search. A board with more (one in 500 with 9 vehicles) is returned unchecked."""
 RED_LENGTH = 2
 NUM_RED_PLACES = SIDE - RED_LENGTH
 """Places of a red car that has not won."""
 
-_NONE, _GAVE_UP = -1, -2
+_NONE, _UNDECIDED = -1, -2
 
 
 class _Places(NamedTuple):
@@ -53,11 +53,11 @@ class _Places(NamedTuple):
 
 
 def generate_rush_hour(tier: Tier, rng: np.random.Generator) -> RushHourState:
-    """Return a random board without walls that needs, as far as is seen, what the tier asks for.
+    """Return a random board without walls whose cost, as far as known, is in the tier's range.
 
     Args:
         tier: gives the number of vehicles, the red car included, and the range of N. A board
-            whose look-ahead ended early may lie outside.
+            whose search ended early may lie outside.
         rng: the only source of randomness.
 
     Raises:
@@ -110,7 +110,7 @@ def _search_board(
         for vehicle in range(num_vehicles):
             key |= int(places.offsets[chosen[vehicle]]) << (3 * vehicle)
         cost = _look_ahead(key, geometry, max_cost)
-        if cost == _GAVE_UP or min_cost <= cost <= max_cost:
+        if cost == _UNDECIDED or min_cost <= cost <= max_cost:
             return chosen
     return np.empty(0, np.int64)
 
@@ -142,7 +142,7 @@ def _draw_board(rng: np.random.Generator, places: _Places, num_vehicles: int) ->
 def _look_ahead(start: int, geometry: Geometry, max_slides: int) -> int:
     """Return N of a state if it is at most ``max_slides``, ``_NONE`` if it is larger or infinite.
 
-    Breadth first; ``_GAVE_UP`` once ``MAX_STATES`` states were seen without an answer.
+    Breadth first; ``_UNDECIDED`` once ``MAX_STATES`` states were seen without an answer.
     """
     slots = np.full(2 * MAX_STATES, NO_KEY)
     queue = np.empty(MAX_STATES, np.int64)
@@ -164,7 +164,7 @@ def _look_ahead(start: int, geometry: Geometry, max_slides: int) -> int:
                 if is_won(after[i], geometry):
                     return cost
                 if length == MAX_STATES:
-                    return _GAVE_UP
+                    return _UNDECIDED
                 slots[slot] = after[i]
                 queue[length], moved[length] = after[i], movers[i]
                 length += 1

@@ -15,7 +15,7 @@ MAX_ROOMS = 1_000
 WALL_DENSITY = (0.05, 0.4)
 """Range of the share of inner cells that are drawn as walls."""
 PULL_SHARE = 0.8
-"""Chance to take a box along that stands behind the player."""
+"""Chance to pull a box that stands behind the player."""
 REVERSE_STEPS_PER_BOX = (40, 200)
 """Range of the length of the reverse play, for each box."""
 MAX_DISPLACEMENT = 6
@@ -26,7 +26,7 @@ def generate_sokoban(tier: Tier, rng: np.random.Generator) -> SokobanState:
     """Return a random solvable room with a closed border and no box on a target.
 
     Args:
-        tier: gives the size and the number of boxes; its cost range is not looked at.
+        tier: gives the size and the number of boxes; its cost range is ignored.
         rng: the only source of randomness.
 
     Raises:
@@ -54,10 +54,10 @@ def _random_floor(rows: int, cols: int, rng: np.random.Generator) -> list[int]:
     while unvisited:
         part = [unvisited.pop()]
         for cell in part:  # grows while it is walked
-            for beside in (cell - cols, cell + cols, cell - 1, cell + 1):
-                if beside in unvisited:
-                    unvisited.remove(beside)
-                    part.append(beside)
+            for neighbor in (cell - cols, cell + cols, cell - 1, cell + 1):
+                if neighbor in unvisited:
+                    unvisited.remove(neighbor)
+                    part.append(neighbor)
         largest = max(largest, part, key=len)
     return sorted(largest)
 

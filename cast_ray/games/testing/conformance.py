@@ -1,4 +1,4 @@
-"""Checks that every game and its solver must pass, for the tests of whoever adds one.
+"""Checks that every game and its solver must pass, for use in your game's tests.
 
     @pytest.mark.parametrize("check", conformance_checks(LIGHTS_OUT), ids=str)
     def test_lights_out_is_a_game_for_cast_ray(check):

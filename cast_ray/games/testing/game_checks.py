@@ -1,16 +1,17 @@
-"""What the rules and the generator of a game must hold to."""
+"""What the rules and the generator of a game must satisfy."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from cast_ray.games.game import Effect, Transition
+from cast_ray.games.game import Effect, Game, Transition
 from cast_ray.games.testing.samples import Samples, State, demand, shown
 
 
 def check_declaration(samples: Samples) -> None:
     """Name, rules and tiers are there, and every tier can be played."""
     game = samples.game
+    demand(isinstance(game, Game), "the game is not derived from cast_ray.games.game.Game")
     demand(game.name.isidentifier(), f"name is {game.name!r}: use letters, digits and _")
     demand(game.rules.strip(), "rules is empty: it is the system prompt")
     demand(game.tiers, "tiers is empty: give at least one tier")
@@ -105,7 +106,7 @@ def check_scored_actions(samples: Samples) -> None:
     for state in samples.open_states:
         text, named = game.encode(state), game.actions(state)
         scored = game.scored_actions(state)
-        demand(named, f"actions is empty on {shown(text)}, where the game goes on")
+        demand(named, f"actions is empty on {shown(text)}, where the game is still open")
         for kind, actions in (("scored_actions", scored), ("actions", named)):
             demand(len(set(actions)) == len(actions), f"{kind} repeats itself on {shown(text)}")
         demand(

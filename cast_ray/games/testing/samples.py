@@ -30,7 +30,7 @@ class Episode:
 
 
 class Samples:
-    """What all checks of one game look at; gathered when the first of them asks."""
+    """The states that all checks of one game use; collected for the first check."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Samples:
 
     @property
     def open_states(self) -> Iterator[State]:
-        """Yield the states in which the game goes on: only there are actions carried out."""
+        """Yield the open states: only there are actions carried out."""
         return (state for state in self.states if self.is_open(state))
 
     @property
@@ -72,11 +72,11 @@ class Samples:
         return range(self._puzzles_per_tier)
 
     def puzzle(self, tier: Tier, number: int) -> State:
-        """Return a puzzle, generated anew at each call."""
+        """Return a puzzle, generated again at each call."""
         return self.plugin.generate(tier, self.rng("puzzle", tier.name, number))
 
     def is_open(self, state: State) -> bool:
-        """Return whether the game goes on in a state."""
+        """Return whether the game is open in a state."""
         return self.game.status(state) is Status.PLAYING
 
     def solver(self, episode: Episode) -> Any:
@@ -88,7 +88,7 @@ class Samples:
     def advised(self, episode: Episode) -> tuple[State, ...]:
         """Return the states of an episode, then those that the solver's advice leads through.
 
-        Random play hardly ever wins; what a solver says of won states, only its own play shows.
+        Random play hardly ever wins; only the solver's own play leads to won states.
         """
         solver, state, states = self.solver(episode), episode.states[0], [*episode.states]
         for _ in range(episode.tier.turn_budget):
@@ -120,7 +120,7 @@ class Samples:
 
 
 def some_of(states: Sequence[State], count: int = SOLVED_STATES_PER_EPISODE) -> list[State]:
-    """Return at most so many of the states, evenly spread, the first and the last among them."""
+    """Return at most ``count`` of the states, evenly spread, including the first and the last."""
     if len(states) <= count:
         return list(states)
     places = np.linspace(0, len(states) - 1, count).round().astype(int)

@@ -1,4 +1,4 @@
-"""What a solver must hold to, and what it must agree on with the rules of its game."""
+"""What a solver must satisfy, by itself and compared with the rules of its game."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_action_costs(samples: Samples) -> None:
         given, scored = solver.action_costs(state), game.scored_actions(state)
         demand(
             tuple(given) == scored,
-            f"action_costs of {text} is of {shown(tuple(given))} instead of {shown(scored)}",
+            f"action_costs of {text} has {shown(tuple(given))} instead of {shown(scored)}",
         )
         after = [game.apply(state, action).state for action in scored]
         for action, cost in zip(scored, _costs(samples, episode, after), strict=True):
@@ -153,7 +153,7 @@ def check_one_solver_a_puzzle(samples: Samples) -> None:
 
 
 def _open_states(samples: Samples) -> Iterator[tuple[Episode, State]]:
-    """Yield some states of each episode in which the game goes on."""
+    """Yield some states of each episode in which the game is open."""
     for episode in samples.episodes:
         for state in some_of([*filter(samples.is_open, episode.states)]):
             yield episode, state

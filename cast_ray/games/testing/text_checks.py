@@ -1,4 +1,4 @@
-"""What the texts of a game must hold to: boards, observations and, whatever they are, answers."""
+"""What the texts of a game must satisfy: boards, observations, and answers of any kind."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from cast_ray.games.wording import GameWording
 from cast_ray.runs.report.line_chart import Line, line_chart
 from cast_ray.runs.report.read import Episode, Evaluation, share_solved
 from cast_ray.runs.report.step_charts import Figure
-from cast_ray.runs.report.wording import GameWording, percent, words_of
+from cast_ray.runs.report.wording import percent, words_of
 from cast_ray.statistics import Estimate, mean_estimate
 
 

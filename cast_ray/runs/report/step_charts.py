@@ -9,11 +9,12 @@ from operator import attrgetter
 
 from markupsafe import Markup
 
+from cast_ray.games.wording import GameWording
 from cast_ray.runs.metrics import METRICS, StepMetrics, metric_texts
 from cast_ray.runs.report.bars import Part, stacked_bars
 from cast_ray.runs.report.line_chart import Line, line_chart
 from cast_ray.runs.report.read import GroupCounts
-from cast_ray.runs.report.wording import GameWording, percent, signed, written
+from cast_ray.runs.report.wording import percent, signed, written
 
 SMALL = (330, 180)
 """Width and height of a small chart, in pixels."""

@@ -22,9 +22,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cast_ray.runs.metrics import StepMetrics
-from cast_ray.runs.remote_directories import PathOrUri, below
 from cast_ray.runs.report.step_table import OVERLAP_NOTE, StepTable, step_sentence, wall_seconds
 from cast_ray.runs.report.wording import duration, percent, points
+from cast_ray.runs.uris import PathOrUri
 from cast_ray.statistics import Success
 
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -153,8 +153,8 @@ class TrainProgress:
             _result(summary),
             f"{summary['game']} {summary['tier']}, {summary['algorithm']}, "
             f"{summary['steps']} steps, seed {summary['seed']}, {duration(summary['seconds'])}",
-            f"report  {below(run_dir, 'report.html')}",
-            f"model   {below(run_dir, 'model')}",
+            f"report  {run_dir / 'report.html'}",
+            f"model   {run_dir / 'model'}",
             f"check   cast-ray replay {run_dir}",
         ]
         if not self._is_live:

@@ -1,255 +1,185 @@
-"""A step's stored advantages against those that its costs and rewards give.
+"""A step's stored advantages against those that ``add_credit`` computes from its rows.
 
-Outcome and solver advantages are compared to 1e-12: another CPU may round asinh or a sum in
-another place. All that follows from stored values by single operations is compared exactly.
+One wrong cost or reward moves the RMS of the whole step or the mean of its group, and it may have
+become wrong before or after the advantages were computed. So they are computed twice, from the
+stored and from the replayed rewards, boards and costs, and each column is compared with the result
+that agrees with it in more places. Turn and token advantages are compared with what follows from
+the stored columns that they are made of, so that a wrong value is reported where it is.
+
+Outcome, step and solver advantages are compared to 1e-12, because another CPU may round asinh or a
+sum differently; the others exactly.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from cast_ray.algorithms import advantages
-from cast_ray.algorithms.credit import shifted_advantages
-from cast_ray.config.train import AdvantageConfig, TrainConfig
-from cast_ray.rollout.trajectory import costs_of, estimates_of
-from cast_ray.training.replay.row import Mismatch, ReplayedEpisode, ScoredTrajectory
+from cast_ray.algorithms import credit
+from cast_ray.config.train import TrainConfig
+from cast_ray.errors import TrajectoryError
+from cast_ray.games.costs import status_of, stored_cost
+from cast_ray.rollout.trajectory import SCORED_SCHEMA
+from cast_ray.training.replay.row import Mismatch, ReplayedEpisode
 
-Array = advantages.Array
+Found = tuple[int | None, Mismatch]
+"""A mismatch and the position of its row; None = of the whole step."""
 
 _TOLERANCE = 1e-12
+_REPLAYED = ("reward", "effects", "states", "cost_to_go", "cost_status", "cost_estimates")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreditRow:
-    """One trajectory's stored advantages, and what they may follow from: stored or replayed."""
+def replayed_columns(
+    row: dict[str, Any], episode: ReplayedEpisode, exact: np.ndarray, estimates: np.ndarray
+) -> dict[str, Any]:
+    """Return what the replay of a row gives in place of the stored columns that credit is made of.
 
-    key: int
-    """Of the row, in the caller's numbering."""
-    group: int
-    rewards: tuple[float, float]
-    """Stored, replayed."""
-    shifted_from: tuple[Array, Array]
-    """``[T]`` shifted advantages from the stored costs and from the replayed ones."""
-    boards: tuple[Sequence[str], Sequence[str]]
-    """``[T]`` state before each turn, stored and replayed."""
-    num_response_tokens: int
-    """Stored."""
-    teacher_logprobs: Array
-    """``[T]`` stored; NaN = unknown."""
-    outcome: float
-    shifted: Array
-    solver: Array
-    step: Array
-    turn: Array
-    tokens: np.ndarray
-    turn_starts: Sequence[int]
-    turn_ends: Sequence[int]
-
-
-def credit_row(
-    key: int,
-    row: ScoredTrajectory,
-    columns: dict[str, Any],  # Any: the row as Arrow gives it
-    replayed: ReplayedEpisode,
-    costs: Array,
-    *,
-    rescue: str,
-) -> CreditRow:
-    """Return what ``credit_mismatches`` needs of a well-formed row."""
-    estimates = estimates_of(columns)
-    shifted = functools.partial(
-        shifted_advantages,
-        game=row.game,
-        puzzle=row.puzzle,
-        rescue=rescue,
-        are_estimates=estimates is not None,
-    )
-    stored = shifted(costs_of(columns) if estimates is None else estimates, row.effects)
-    is_comparable = len(replayed.effects) == len(row.effects)
-    return CreditRow(
-        key=key,
-        group=row.group,
-        rewards=(row.reward, replayed.reward),
-        shifted_from=(stored, shifted(costs, replayed.effects) if is_comparable else stored),
-        boards=(row.states[:-1], (replayed if is_comparable else row).states[:-1]),
-        num_response_tokens=len(row.token_ids) - row.turn_starts[0],
-        teacher_logprobs=np.array(row.teacher_logprobs, dtype=np.float64),
-        outcome=columns["outcome_advantage"],
-        shifted=np.array(columns["shifted_advantages"], dtype=np.float64),
-        solver=np.array(columns["solver_advantages"], dtype=np.float64),
-        step=np.array(columns["step_advantages"], dtype=np.float64),
-        turn=np.array(columns["turn_advantages"], dtype=np.float64),
-        tokens=np.array(columns["token_advantages"], dtype=np.float32),
-        turn_starts=row.turn_starts,
-        turn_ends=row.turn_ends,
-    )
+    Args:
+        row: as stored. Any: as Arrow gives it.
+        episode: the same, replayed; with another number of turns all but the reward stays stored.
+        exact: ``[T + 1]`` costs of the replayed states; inf = infinite, NaN = unknown.
+        estimates: ``[T + 1]`` a value network's; NaN = none was asked.
+    """
+    stored = {name: row[name] for name in _REPLAYED} | {"reward": episode.reward}
+    if len(episode.effects) != len(row["effects"]):
+        return stored
+    return stored | {
+        "effects": episode.effects,
+        "states": episode.states,
+        "cost_to_go": [stored_cost(cost) for cost in exact],
+        "cost_status": [status_of(cost) for cost in exact],
+        "cost_estimates": estimates,
+    }
 
 
 def credit_mismatches(
-    rows: Sequence[CreditRow],
+    stored: pa.Table,
+    replayed: Sequence[dict[str, Any]],
     config: TrainConfig,
     *,
+    step: int,
     group_size: int,
     is_complete: bool,
-) -> Iterator[tuple[int | None, Mismatch]]:
-    """Yield what differs in a step's advantages, each with the key of its row, None for the step.
-
-    One wrong cost or reward moves the RMS of the whole step, or its group's mean, and the
-    advantages may have been computed before or after it went wrong. So they are computed from
-    the stored and from the replayed values, and the closer of the two is reported.
+) -> Iterator[Found]:
+    """Yield what differs in a step's advantages.
 
     Args:
-        rows: the well-formed trajectories of one step, in stored order.
+        stored: ``BATCH_SCHEMA``, the well-formed rows of one step, in stored order.
+        replayed: ``replayed_columns`` of each.
         config: of the run.
+        step: its number.
         group_size: a smaller group has lost rows: its outcome and step advantages are not compared.
-        is_complete: whether no row is missing; otherwise the RMS cannot be known and solver
-            advantages are not compared.
+        is_complete: whether no row is missing; otherwise the RMS is unknown and solver advantages
+            are not compared.
     """
-    for row in rows:
-        yield from _with_key(row.key, _row_mismatches(row, config))
-    for group in sorted({row.group for row in rows}):
-        members = [row for row in rows if row.group == group]
-        if len(members) == group_size:
-            yield from _outcome_mismatches(members, config)
-            yield from _step_mismatches(members, config.advantage)
-    if not is_complete:
-        found = Mismatch.of(None, "solver_advantages", "rows missing or broken", "not comparable")
-        yield None, found
-    elif rows:
-        yield from _solver_mismatches(rows, config.advantage)
+    recomputed = []
+    for scored in (stored.select(SCORED_SCHEMA.names), _with_columns(stored, replayed)):
+        try:
+            recomputed.append(credit.add_credit(scored, config, step=step)[0])
+        except (TrajectoryError, ValueError) as error:
+            failure = error
+    if not recomputed:
+        yield None, Mismatch.of(None, "turn_advantages", failure, "finite advantages")
+        return
+    groups = stored["group"].to_numpy()
+    is_whole = np.isin(groups, [g for g in set(groups) if (groups == g).sum() == group_size])
+    yield from _per_turn("shifted_advantages", stored, recomputed, tolerance=0.0)
+    yield from _combined_mismatches(stored, config)
+    yield from _token_mismatches(stored)
+    yield from _outcome_mismatches(stored, recomputed, is_whole)
+    yield from _per_turn("step_advantages", stored, recomputed, is_compared=is_whole)
+    if is_complete:
+        yield from _per_turn("solver_advantages", stored, recomputed)
+    else:
+        what = "rows missing or broken"
+        yield None, Mismatch.of(None, "solver_advantages", what, "not comparable")
 
 
-def _row_mismatches(row: CreditRow, config: TrainConfig) -> Iterator[Mismatch]:
-    """Yield what one row's own values contradict: shifted, turn and token advantages."""
-    shifted = _closer(row.shifted, row.shifted_from, _is_same)
-    yield from _per_turn("shifted_advantages", row.shifted, shifted, _is_same)
-    without_solver = row.outcome + config.advantage.step_weight * row.step
-    turn = advantages.final_advantage(without_solver, row.solver, alpha=config.advantage.alpha)
-    if config.distillation.mode == "reverse":
-        turn = advantages.teacher_advantage(row.teacher_logprobs)
-    yield from _per_turn("turn_advantages", row.turn, turn, _is_same)
-    tokens = np.zeros(len(row.tokens), dtype=np.float32)
-    for start, end, value in zip(row.turn_starts, row.turn_ends, row.turn, strict=True):
-        tokens[start:end] = value
-    wrong = np.flatnonzero(~_is_same(row.tokens, tokens))
-    turns = np.searchsorted(row.turn_starts, wrong, side="right") - 1
-    for number, first in zip(*np.unique(turns, return_index=True), strict=True):
-        at = wrong[first]
-        turn_or_prompt = int(number) if number >= 0 else None
-        name = f"token_advantages[{at}]"
-        yield Mismatch.of(turn_or_prompt, name, row.tokens[at], tokens[at])
+def _with_columns(stored: pa.Table, replayed: Sequence[dict[str, Any]]) -> pa.Table:
+    """Return ``SCORED_SCHEMA`` with the replayed columns in place of the stored ones."""
+    table = stored.select(SCORED_SCHEMA.names)
+    for name in _REPLAYED:
+        field, index = SCORED_SCHEMA.field(name), SCORED_SCHEMA.get_field_index(name)
+        table = table.set_column(
+            index, field, pa.array([row[name] for row in replayed], field.type)
+        )
+    return table
+
+
+def _combined_mismatches(stored: pa.Table, config: TrainConfig) -> Iterator[Found]:
+    """Yield turn advantages that do not follow from the stored columns that they are made of."""
+    is_distilled = config.distillation.mode == "reverse"
+    expected = credit.combined_advantages(
+        np.repeat(stored["outcome_advantage"].to_numpy(), credit.turn_counts(stored)),
+        credit.flat_turns(stored, "solver_advantages"),
+        credit.flat_turns(stored, "step_advantages"),
+        credit.flat_turns(stored, "teacher_logprobs") if is_distilled else None,
+        config.advantage,
+    )
+    yield from _differing_turns("turn_advantages", stored, expected, tolerance=0.0)
+
+
+def _token_mismatches(stored: pa.Table) -> Iterator[Found]:
+    """Yield the first token of each turn that does not carry its turn's stored advantage."""
+    per_turn = credit.flat_turns(stored, "turn_advantages")
+    expected = credit.token_advantages(stored, per_turn)
+    for row in range(stored.num_rows):
+        starts = stored["turn_starts"][row].values.to_numpy()
+        found, wanted = (
+            array[row].values.to_numpy() for array in (stored["token_advantages"], expected)
+        )
+        wrong = np.flatnonzero(~_agree(found, wanted, 0.0))
+        turns = np.searchsorted(starts, wrong, side="right") - 1
+        for turn, first in zip(*np.unique(turns, return_index=True), strict=True):
+            at = wrong[first]
+            what = f"token_advantages[{at}]"
+            yield row, Mismatch.of(int(turn) if turn >= 0 else None, what, found[at], wanted[at])
 
 
 def _outcome_mismatches(
-    members: Sequence[CreditRow], config: TrainConfig
-) -> Iterator[tuple[int, Mismatch]]:
-    stored = np.array([row.outcome for row in members])
-    penalty = advantages.overlong_penalty(
-        np.array([row.num_response_tokens for row in members]),
-        bound=config.rollout.response_tokens,
-        buffer=config.advantage.overlong_buffer,
-    )
-    candidates = [
-        advantages.outcome_advantage(
-            np.array([row.rewards[source] for row in members]) + penalty,
-            std=config.advantage.std,
-            delta=config.advantage.delta,
-        )
-        for source in (0, 1)
-    ]
-    expected = _closer(stored, candidates, _is_close)
-    for index in np.flatnonzero(~_is_close(stored, expected)):
-        what = "outcome_advantage"
-        yield members[index].key, Mismatch.of(None, what, stored[index], expected[index])
-
-
-def _step_mismatches(
-    members: Sequence[CreditRow], config: AdvantageConfig
-) -> Iterator[tuple[int, Mismatch]]:
-    stored = np.concatenate([row.step for row in members])
-    expected = np.zeros(len(stored))
-    if config.step_weight:
-        candidates = [_step(members, config, source=source) for source in (0, 1)]
-        expected = _closer(stored, candidates, _is_close)
-    yield from _split(members, "step_advantages", expected)
-
-
-def _step(members: Sequence[CreditRow], config: AdvantageConfig, *, source: int) -> Array:
-    returns = [
-        advantages.discounted_returns(
-            row.rewards[source], len(row.step), discount=config.step_discount
-        )
-        for row in members
-    ]
-    boards = [board for row in members for board in row.boards[source]]
-    return advantages.step_advantage(np.concatenate(returns), boards, std=config.std)
-
-
-def _solver_mismatches(
-    rows: Sequence[CreditRow], config: AdvantageConfig
-) -> Iterator[tuple[int | None, Mismatch]]:
-    stored = np.concatenate([row.solver for row in rows])
-    candidates = [
-        _solver(np.concatenate([row.shifted_from[source] for row in rows]), config)
-        for source in (0, 1)
-    ]
-    if config.permute_credit:
-        # The control shuffles the values among all turns: only all together are they known.
-        stored, candidates = np.sort(stored), [np.sort(values) for values in candidates]
-        if not _is_close(stored, _closer(stored, candidates, _is_close)).all():
-            found = Mismatch.of(None, "solver_advantages", "other values", "a permutation")
-            yield None, found
-        return
-    expected = _closer(stored, candidates, _is_close)
-    yield from _split(rows, "solver_advantages", expected)
-
-
-def _split(rows: Sequence[CreditRow], what: str, expected: Array) -> Iterator[tuple[int, Mismatch]]:
-    """Yield what differs from the expected values of all turns of some rows."""
-    ends = np.cumsum([len(row.solver) for row in rows])
-    for row, values in zip(rows, np.split(expected, ends[:-1]), strict=True):
-        stored = row.solver if what == "solver_advantages" else row.step
-        yield from _with_key(row.key, _per_turn(what, stored, values, _is_close))
-
-
-def _solver(shifted: Array, config: AdvantageConfig) -> Array:
-    transformed = advantages.TRANSFORMS[config.transform](shifted)
-    if config.normalisation == "none":
-        return transformed
-    return advantages.rms_normalised(transformed, epsilon=config.epsilon)
-
-
-def _is_same(stored: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    return (stored == expected) | (np.isnan(stored) & np.isnan(expected))
-
-
-def _is_close(stored: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    return np.isclose(stored, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
-
-
-def _closer(
-    stored: np.ndarray,
-    candidates: Sequence[np.ndarray],
-    agree: Callable[[np.ndarray, np.ndarray], np.ndarray],
-) -> np.ndarray:
-    """Return the candidate that agrees with the stored values in more places."""
-    return max(candidates, key=lambda candidate: int(agree(stored, candidate).sum()))
+    stored: pa.Table, recomputed: Sequence[pa.Table], is_compared: np.ndarray
+) -> Iterator[Found]:
+    what = "outcome_advantage"
+    found, *candidates = (table[what].to_numpy() for table in (stored, *recomputed))
+    expected = _closest(found, candidates, _TOLERANCE)
+    for row in np.flatnonzero(~_agree(found, expected, _TOLERANCE) & is_compared):
+        yield int(row), Mismatch.of(None, what, found[row], expected[row])
 
 
 def _per_turn(
     what: str,
-    stored: Array,
-    expected: Array,
-    agree: Callable[[np.ndarray, np.ndarray], np.ndarray],
-) -> Iterator[Mismatch]:
-    for turn in np.flatnonzero(~agree(stored, expected)):
-        yield Mismatch.of(int(turn), what, stored[turn], expected[turn])
+    stored: pa.Table,
+    recomputed: Sequence[pa.Table],
+    *,
+    tolerance: float = _TOLERANCE,
+    is_compared: np.ndarray | None = None,
+) -> Iterator[Found]:
+    """Yield the turns of a column that differ; ``is_compared`` says of which rows."""
+    found, *candidates = (credit.flat_turns(table, what) for table in (stored, *recomputed))
+    expected = _closest(found, candidates, tolerance)
+    for row, mismatch in _differing_turns(what, stored, expected, tolerance=tolerance):
+        if is_compared is None or is_compared[row]:
+            yield row, mismatch
 
 
-def _with_key(key: int, found: Iterator[Mismatch]) -> Iterator[tuple[int, Mismatch]]:
-    return ((key, mismatch) for mismatch in found)
+def _differing_turns(
+    what: str, stored: pa.Table, expected: np.ndarray, *, tolerance: float
+) -> Iterator[tuple[int, Mismatch]]:
+    found = credit.flat_turns(stored, what)
+    ends = np.cumsum(credit.turn_counts(stored))
+    for at in np.flatnonzero(~_agree(found, expected, tolerance)):
+        row = int(np.searchsorted(ends, at, side="right"))
+        turn = int(at - (ends[row - 1] if row else 0))
+        yield row, Mismatch.of(turn, what, found[at], expected[at])
+
+
+def _agree(stored: np.ndarray, expected: np.ndarray, tolerance: float) -> np.ndarray:
+    return np.isclose(stored, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def _closest(stored: np.ndarray, candidates: Sequence[np.ndarray], tolerance: float) -> np.ndarray:
+    """Return the candidate that agrees with the stored values in most places."""
+    return max(candidates, key=lambda each: int(_agree(stored, each, tolerance).sum()))

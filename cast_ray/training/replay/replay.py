@@ -6,22 +6,22 @@ the stored answers and that no row is missing. It cannot show that a policy gave
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import PuzzleError, TrajectoryError
 from cast_ray.games import get_game
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
 from cast_ray.runs.run_directory import RunDirectory
-from cast_ray.training.replay.credit import CreditRow, credit_mismatches, credit_row
+from cast_ray.training.replay.credit import credit_mismatches, replayed_columns
 from cast_ray.training.replay.files import (
     RowCount,
     TrajectoryFile,
@@ -108,7 +108,7 @@ def replay_run(run_dir: Path) -> ReplayReport:
         num_files += 1
         num_trajectories += table.num_rows
         num_turns += sum(map(len, table["effects"].to_pylist()))
-        differences += replay.file_differences(file, table.to_pylist())
+        differences += replay.file_differences(file, table)
     return ReplayReport(
         num_files=num_files,
         num_trajectories=num_trajectories,
@@ -168,36 +168,39 @@ class _Replay:
         if model_dir is not None:
             self._tokenizer = ChatTokenizer(model_dir, read_chat_pieces(model_dir))
 
-    def file_differences(
-        self, file: TrajectoryFile, rows: Sequence[Columns]
-    ) -> Iterator[Difference]:
+    def file_differences(self, file: TrajectoryFile, table: pa.Table) -> Iterator[Difference]:
         """Yield what differs in one file: which rows there are, each row, the whole step."""
+        rows = table.to_pylist()
         counts = [_of_count(file, count) for count in wrong_row_counts(file, rows)]
         yield from counts
-        credits: list[CreditRow] = []
+        replayed: dict[int, Columns] = {}
         puzzles: dict[tuple[int, int], str] = {}
         for key, columns in enumerate(rows):
             puzzle = puzzles.setdefault((columns["step"], columns["group"]), columns["puzzle"])
             if columns["puzzle"] != puzzle:
                 found = Mismatch.of(None, "puzzle", columns["puzzle"], f"{puzzle} as in its group")
                 yield _difference(file, columns, found)
-            mismatches, credit = self._replay_row(file, key, columns)
+            mismatches, again = self._replay_row(file, columns)
             yield from (_difference(file, columns, found) for found in mismatches)
-            credits += [credit] if credit else []
+            if again is not None:
+                replayed[key] = again
         if file.step is None:
             return
-        for key, found in credit_mismatches(
-            credits,
+        keys = list(replayed)
+        for position, found in credit_mismatches(
+            table.take(pa.array(keys, pa.int64())),
+            list(replayed.values()),
             self._config,
+            step=file.step,
             group_size=file.group_size,
-            is_complete=not counts and len(credits) == len(rows),
+            is_complete=not counts and len(keys) == len(rows),
         ):
-            yield _difference(file, None if key is None else rows[key], found)
+            yield _difference(file, None if position is None else rows[keys[position]], found)
 
     def _replay_row(
-        self, file: TrajectoryFile, key: int, columns: Columns
-    ) -> tuple[list[Mismatch], CreditRow | None]:
-        """Return what differs in one row and, if it is well-formed, its advantages."""
+        self, file: TrajectoryFile, columns: Columns
+    ) -> tuple[list[Mismatch], Columns | None]:
+        """Return what differs in one row and, if it is well-formed, its replayed columns."""
         broken = [*malformed(columns), *self._setting_mismatches(columns)]
         if broken:
             return broken, None
@@ -219,11 +222,9 @@ class _Replay:
                 row, replayed, costs, teacher=teacher_of(self._config), oracle=self._oracle
             ),
         ]
-        if file.step is None:
-            return found, None
-        found += self._issued.mismatches(columns)
-        rescue = self._config.advantage.rescue
-        return found, credit_row(key, row, columns, replayed, costs, rescue=rescue)
+        if file.step is not None:
+            found += self._issued.mismatches(columns)
+        return found, replayed_columns(columns, replayed, exact, estimates)
 
     def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
         rollout = self._config.rollout

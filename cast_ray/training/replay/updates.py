@@ -15,8 +15,7 @@ from cast_ray.cluster.placement import reserved_cpus
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.errors import RunDirectoryError
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.update import learn
 from cast_ray.training.workers import start_learner

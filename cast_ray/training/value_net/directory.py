@@ -7,13 +7,15 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from filelock import FileLock
 
 from cast_ray.config.load import load_value_net_config, save_config
 from cast_ray.config.reference import config_values
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import lock_directory, refusals_named, written_aside
+from cast_ray.files import hold_lock, refusals_named, written_aside
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 from solver_actors.value_net.network import SHAPE_FILE
 
@@ -32,7 +34,7 @@ class ValueNetDirectory:
         self.metrics = path / "metrics.jsonl"
         self.summary = path / "summary.json"
         self.value_net = path / "value_net"
-        self._lock: TextIO | None = None
+        self._lock: FileLock | None = None
 
     @classmethod
     def open(cls, path: Path, config: ValueNetConfig, *, resume: bool) -> ValueNetDirectory:
@@ -52,8 +54,8 @@ class ValueNetDirectory:
             )
         with refusals_named(path):
             path.mkdir(parents=True, exist_ok=True)
-        run._lock = lock_directory(
-            path,
+        run._lock = hold_lock(
+            path / ".lock",
             f"another process trains in {path}: wait until it ends, or choose another run_dir=PATH",
         )
         save_config(config, run.config)

@@ -19,15 +19,14 @@ No solver is used. Letters as in ``states``: ``S`` states, ``A`` actions, ``L`` 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cast_ray.envs.gym.rush_hour import EMPTY, FIRST_VEHICLE
+from cast_ray.envs.gym import get_numeric_rules
 from cast_ray.errors import LearnerError
-from cast_ray.games.rush_hour_board import EXIT_ROW
 from cast_ray.training.value_net.states import States, q_values
 from solver_actors.value_net.network import QNetwork, state_values
 
@@ -35,25 +34,9 @@ _GRAD_CLIP = 1.0
 _WARM_UP_STEPS = 50
 
 
-def blocking_cells(cells: np.ndarray) -> np.ndarray:
-    """Return ``[S]`` b(s): occupied cells between the red car and the exit, of Rush Hour boards.
-
-    Args:
-        cells: ``[S, 6, 6]`` symbol numbers.
-    """
-    row = cells[:, EXIT_ROW]
-    is_red = row == FIRST_VEHICLE
-    has_passed = is_red[:, ::-1].cumsum(axis=1)[:, ::-1] == 0  # columns right of the red car
-    return ((row != EMPTY) & has_passed).sum(axis=1)
-
-
-PRIORS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"rush_hour": blocking_cells}
-"""What the second stage counts against a state, by game; other games have no prior."""
-
-
 def prior_of(game: str, cells: np.ndarray, *, weight: float) -> np.ndarray:
     """Return ``[S]`` what the second stage adds to every legal Q of a state, 0 or less."""
-    count = PRIORS.get(game)
+    count = get_numeric_rules(game).prior
     return np.zeros(len(cells)) if count is None else -weight * count(cells)
 
 

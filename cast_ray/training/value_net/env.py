@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from string import ascii_uppercase
 from typing import Any, SupportsIndex
 
 import gymnasium
 import numpy as np
 
 from cast_ray.config.value_net import ValueNetConfig
-from cast_ray.envs.gym import make_numeric_env, widest_tier
+from cast_ray.envs.gym import get_numeric_rules, make_numeric_env, widest_tier
 from cast_ray.envs.gym.numeric import Observation
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.games.rush_hour import RushHour
-from cast_ray.games.rush_hour_board import RED_CAR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +28,7 @@ class StartSettings:
     """Start states as ``Game.encode`` writes them."""
     step_penalty: float
     shuffle_vehicles: bool = False
-    """Rush Hour: rename the vehicles at every start, with the letters of the widest tier."""
+    """Name the pieces at random at every start (``NumericRules.rename``)."""
     is_dead: Callable[[Any], bool] | None = None  # Any: each game has its own state type
     """Ends an episode that can no longer be won; None = it continues."""
 
@@ -58,7 +55,8 @@ def start_settings(
         tier=config.tier,
         boards=tuple(puzzle.board for puzzle in puzzles),
         step_penalty=config.dqn.step_penalty,
-        shuffle_vehicles=config.shuffle_vehicles and config.game == RushHour.name,
+        shuffle_vehicles=config.shuffle_vehicles
+        and get_numeric_rules(config.game).rename is not None,
         is_dead=is_dead,
     )
 
@@ -98,24 +96,10 @@ class ValueNetEnv(gymnasium.Env[Observation, np.int64]):
 
 
 def draw_board(start: StartSettings, rng: np.random.Generator) -> str:
-    """Return a random start board, with its vehicles renamed if configured."""
+    """Return a random start board, with its pieces renamed if configured."""
     board = start.boards[int(rng.integers(len(start.boards)))]
     if not start.shuffle_vehicles:
         return board
-    num_vehicles = widest_tier(start.game, start.tier).num_pieces
-    return renamed_vehicles(board, ascii_uppercase[:num_vehicles], rng)
-
-
-def renamed_vehicles(board: str, letters: str, rng: np.random.Generator) -> str:
-    """Return a Rush Hour board with its vehicles renamed at random, except the red car.
-
-    Args:
-        board: as ``RushHour.encode`` writes it; its letters are among ``letters``.
-        letters: possible names, the red car's first. A network that learns boards of few vehicles
-            under all of these names also learns the symbols of boards with more.
-        rng: draws the names.
-    """
-    others = letters[1:]
-    assert letters[0] == RED_CAR
-    order = rng.permutation(len(others))
-    return board.translate(str.maketrans(others, "".join(others[i] for i in order)))
+    rename = get_numeric_rules(start.game).rename
+    assert rename is not None
+    return rename(board, widest_tier(start.game, start.tier), rng)

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from cast_ray.cluster.session import ray_session
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import ConfigError
-from cast_ray.runs.uris import is_uri
+from cast_ray.runs.uris import Uri, path_or_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.value_net.directory import STAGES, BaseCheckpoints, ValueNetDirectory
 from cast_ray.training.value_net.distill import regress, stage_targets
@@ -47,11 +46,12 @@ def train_value_net(
     Raises:
         CastRayError: the input or the machine is not fit; nothing is overwritten.
     """
-    if is_uri(config.run_dir):
+    run_dir = path_or_uri(config.run_dir)
+    if isinstance(run_dir, Uri):
         raise ConfigError(f"run_dir must be a local directory, got {config.run_dir}")
     network_shape(config)  # refuses a game without numeric boards before anything is written
     _check_device(config.device)
-    run = ValueNetDirectory.open(Path(config.run_dir), config, resume=resume)
+    run = ValueNetDirectory.open(run_dir, config, resume=resume)
     progress.say("choosing puzzles")
     start = start_settings(config, _boards(run, config).train, is_dead=is_dead)
     return _Stages(config, run, start, progress).train()

@@ -1,4 +1,4 @@
-"""All runs below one root, answered from their files."""
+"""Answers questions about the runs below one root, from their files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from cast_ray.config.load import load_config
 from cast_ray.errors import CastRayError, RunDirectoryError, StepUnknown, TrajectoryUnknown
+from cast_ray.runs.metrics import Success
 from cast_ray.runs.run_directory import RunDirectory
-from cast_ray.statistics import Success
 from serve.site.runs.details import (
     MetricColumns,
     RunDetails,
@@ -21,7 +21,6 @@ from serve.site.runs.details import (
     read_success,
     read_summary,
     summary_of,
-    unreadable,
 )
 from serve.site.runs.episode import StoredEpisode, read_episode
 from serve.site.runs.root import ReadCache, RunRoot
@@ -30,19 +29,18 @@ from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
 T = TypeVar("T")
 
 _SMALL_FILES = 1024
-"""Configurations, summaries and success rates that are kept."""
+"""Configurations, summaries and success rates to keep."""
 _METRICS = 256
-"""Tables of metrics: more than the runs that most lists have, or each look would read all anew."""
+"""Tables of metrics: more than most lists have runs, or each listing would read all again."""
 _STEPS = 16
 """Lists of steps."""
 
 
 class RunBrowser:
-    """Reads run directories, finished or not. Safe for threads.
+    """Reads run directories, finished or not. Thread-safe.
 
-    What is asked of a run that is not there, or leads out of the root, is answered by a
-    ``NotStoredError``; a broken file by ``RunDirectoryError``, ``ConfigError`` or
-    ``TrajectoryError``, which name it.
+    A run that does not exist or is outside of the root raises ``NotStoredError``; a broken file
+    raises ``RunDirectoryError``, ``ConfigError`` or ``TrajectoryError``, which name it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -98,7 +96,7 @@ class RunBrowser:
         """
         rows = self._read(self._steps, self._step_file(name, step))
         if rows is None:  # moved aside just now
-            raise StepUnknown(f"step {step} of {name} is played again: look again later")
+            raise StepUnknown(f"step {step} of {name} is being played again: try later")
         return page_of(step, rows, wanted)
 
     def trajectory(
@@ -115,7 +113,7 @@ class RunBrowser:
             which = "" if attempt is None else f", attempt {attempt}"
             raise TrajectoryUnknown(
                 f"step {step} of {name} has no trajectory of group {group}, episode {episode}"
-                f"{which}: the step's own list names them"
+                f"{which}: see the list of the step"
             )
         return found
 
@@ -123,7 +121,7 @@ class RunBrowser:
         try:
             return self._summary(name, self._root.run(name))
         except CastRayError as error:
-            return unreadable(name, str(error))
+            return RunSummary(name=name, problem=str(error))
 
     def _summary(self, name: str, run: RunDirectory) -> RunSummary:
         config = self._configs.get(self._root.file(run.config))
@@ -148,7 +146,7 @@ class RunBrowser:
         return self._read(self._successes, run.evaluations / f"{name}.parquet")
 
     def _read(self, cache: ReadCache[T], path: Path) -> T | None:
-        """Return what a file says; None where there is none."""
+        """Return the value of a file; None if there is none."""
         try:
             return cache.get(self._root.file(path))
         except FileNotFoundError:
@@ -163,7 +161,7 @@ class RunBrowser:
         path = self._root.run(name).trajectory_file(step)
         if not path.is_file():
             raise StepUnknown(
-                f"{name} has no trajectories of step {step}: the run's trajectory_steps lists them"
+                f"{name} has no trajectories of step {step}: see the run's trajectory_steps"
             )
         return self._root.file(path)
 
@@ -176,10 +174,10 @@ def _steps_of(run: RunDirectory) -> tuple[int, ...]:
 def _started(run: RunDirectory) -> float | None:
     """Return the time of the oldest file that a run writes early and keeps, in seconds.
 
-    A configuration is written again when a run is resumed; what was played before it is older.
+    A configuration is written again when a run is resumed; earlier games are older.
     """
     early = (run.config, run.evaluations / "before.parquet", run.trajectory_file(1))
     try:
         return min(path.stat().st_mtime for path in early if path.is_file())
     except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"{run.path.name} is going away: look again") from error
+        raise RunDirectoryError(f"{run.path.name} is being removed: reload the list") from error

@@ -24,21 +24,21 @@ class RunSummary:
 
     name: str
     """Relative to the root; ``.`` = the root itself."""
-    game: str
-    tier: str
-    algorithm: str
-    model: str | None
-    """What the run began with; None = the small policy that it made itself."""
-    steps: int
+    game: str = ""
+    tier: str = ""
+    algorithm: str = ""
+    model: str | None = None
+    """The model that the run started from; None = the small policy that it made itself."""
+    steps: int = 0
     """Done so far."""
-    planned_steps: int
-    started: str | None
+    planned_steps: int = 0
+    started: str | None = None
     """ISO time, UTC, of the oldest of its files; of the resumption where none is older."""
-    before: Success | None
+    before: Success | None = None
     """On the held-out boards, before training; None = not played yet."""
-    after: Success | None
-    finished: bool
-    problem: str | None
+    after: Success | None = None
+    finished: bool = False
+    problem: str | None = None
     """Why the run cannot be read, in a sentence; all else is empty then."""
 
 
@@ -52,7 +52,7 @@ class RunDetails:
     columns: tuple[str, ...]
     """Its numeric metrics."""
     trajectory_steps: tuple[int, ...]
-    """Steps of which the trajectories are there."""
+    """Steps whose trajectories are stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,25 +60,7 @@ class MetricColumns:
     """Figures of a run, step by step."""
 
     columns: Mapping[str, tuple[float | None, ...]]
-    """One entry a step each, ``step`` first; None = not measured."""
-
-
-def unreadable(name: str, problem: str) -> RunSummary:
-    """Return the line of a run that cannot be read."""
-    return RunSummary(
-        name=name,
-        game="",
-        tier="",
-        algorithm="",
-        model=None,
-        steps=0,
-        planned_steps=0,
-        started=None,
-        before=None,
-        after=None,
-        finished=False,
-        problem=problem,
-    )
+    """One entry per step, ``step`` first; None = not measured."""
 
 
 def summary_of(
@@ -115,7 +97,6 @@ def summary_of(
         before=before,
         after=after,
         finished=is_finished,
-        problem=None,
     )
 
 
@@ -123,7 +104,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     """Return ``summary.json``. Any: a JSON object.
 
     Raises:
-        RunDirectoryError: it is no JSON object, or none of a run.
+        RunDirectoryError: it is no JSON object, or not a run's summary.
     """
     try:
         found = json.loads(path.read_text())
@@ -132,13 +113,13 @@ def read_summary(path: Path) -> dict[str, Any]:
                 Success(**found[name])
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise RunDirectoryError(
-            f"{path.name} is no summary of a run ({error}): move it away to see the rest"
+            f"{path.name} is no summary of a run ({error}): move it away to see the other files"
         ) from None
     return found
 
 
 def read_success(path: Path) -> Success | None:
-    """Return the success rate of an evaluation from its games; None where it has none.
+    """Return the success rate of an evaluation from its games; None if it has none.
 
     Raises:
         RunDirectoryError: it is no table of games.
@@ -176,7 +157,7 @@ def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> MetricColumn
     unknown = [name for name in wanted if name not in figures.columns]
     if unknown:
         raise ColumnUnknown(
-            f"there is no numeric metric {unknown[0][:80]!r}: the run's own list names them"
+            f"there is no numeric metric {unknown[0][:80]!r}: see the columns of the run"
         )
     names = dict.fromkeys(["step", *(wanted or figures.columns)])
     return MetricColumns(
@@ -191,7 +172,7 @@ def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> MetricColumn
 
 
 def plain(value: Any) -> Any:
-    """Return a configuration's value without anything that JSON has no word for. Any: its own."""
+    """Return a configuration's value in types that JSON has. Any: a value of any section."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -203,4 +184,4 @@ def plain(value: Any) -> Any:
 
 def _broken(path: Path, error: Exception) -> RunDirectoryError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return RunDirectoryError(f"{path.name} cannot be read ({reason}): put it back, or move it away")
+    return RunDirectoryError(f"{path.name} cannot be read ({reason}): restore or remove it")

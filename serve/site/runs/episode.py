@@ -1,4 +1,4 @@
-"""One stored trajectory turn by turn, with boards as they can be shown: the game is over."""
+"""One stored trajectory as the service shows it: it is over, so nothing is hidden."""
 
 from __future__ import annotations
 
@@ -9,91 +9,34 @@ from typing import Any
 
 from cast_ray.errors import CastRayError, TrajectoryError
 from cast_ray.games import get_game
-from cast_ray.games.analysis import VisibleBoard, visible_board
-from cast_ray.games.costs import ToldCost, told_cost
-from cast_ray.games.game import Game
+from cast_ray.games.costs import json_cost
 from cast_ray.games.turn_quality import turn_regrets
 from cast_ray.rollout.trajectory import costs_of
+from serve.site import schemas
 from serve.site.runs.steps import read_row
+from serve.site.turn_values import shown_board
 
 _COLUMNS = (
-    "step", "group", "episode", "attempt", "game", "tier", "puzzle_id", "puzzle", "turn_budget",
-    "seed", "turn_starts", "turn_ends", "answers", "actions", "effects", "states", "reward",
-    "end_reason", "seconds_generation", "seconds_environment", "cost_to_go", "cost_status",
-    "outcome_advantage", "shifted_advantages", "solver_advantages", "step_advantages",
-    "turn_advantages",
+    "game", "tier", "turn_budget", "seed", "turn_starts", "turn_ends", "answers", "actions",
+    "effects", "states", "end_reason", "cost_to_go", "cost_status", "shifted_advantages",
+    "solver_advantages", "step_advantages", "turn_advantages",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnAdvantages:
-    """What one turn earned; None = unknown."""
-
-    shifted: float | None
-    """eq:shifted_solver_advantage, in moves."""
-    solver: float | None
-    """eq:rms_norm."""
-    step: float | None
-    """GiGPO's, unweighted."""
-    turn: float | None
-    """eq:final_advantage: what its tokens were trained with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTurn:
-    """One answer and what it did."""
-
-    turn: int
-    state: str
-    """``Game.encode`` of the board before, for whoever analyses it."""
-    state_after: str
-    board: VisibleBoard
-    board_after: VisibleBoard
-    answer: str
-    """The policy's whole text."""
-    action: str
-    """Canonical spelling; empty where none could be read."""
-    effect: str
-    cost_before: ToldCost
-    cost_after: ToldCost
-    regret: int | None
-    """As ``play_quality.turn_regrets`` tells it from the costs."""
-    num_tokens: int
-    """That the policy wrote, its end-of-turn token included."""
-    advantages: TurnAdvantages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEpisode:
     """One trajectory."""
 
-    step: int
-    group: int
-    episode: int
-    attempt: int
-    game: str
-    tier: str
-    puzzle_id: str
-    seed: int
-    turn_budget: int
-    board: VisibleBoard
-    """The first."""
-    board_now: VisibleBoard
-    """The last."""
-    state_now: str
-    cost_now: ToldCost
-    end_reason: str
-    reward: float
-    outcome_advantage: float
-    seconds_generation: float
-    seconds_environment: float
-    turns: tuple[StoredTurn, ...]
+    episode: schemas.Episode
+    """Without analyses."""
+    states: tuple[str, ...]
+    """``[T + 1]`` ``Game.encode`` of every board, to be analysed."""
 
 
 def read_episode(
     path: Path, *, group: int, episode: int, attempt: int | None
 ) -> StoredEpisode | None:
-    """Return one trajectory of a step's file; None where it is not there.
+    """Return one trajectory of a step's file; None if it is not there.
 
     Args:
         path: of the file.
@@ -107,70 +50,61 @@ def read_episode(
     row = read_row(path, _COLUMNS, group=group, episode=episode, attempt=attempt)
     if row is None:
         return None
-    boards = _boards(path, row)
-    costs = costs_of(row).tolist()
-    return StoredEpisode(
-        step=row["step"],
-        group=row["group"],
-        episode=row["episode"],
-        attempt=row["attempt"],
+    try:
+        game = get_game(row["game"])
+        boards = [shown_board(game, state, is_over=True) for state in row["states"]]
+    except CastRayError as error:
+        raise TrajectoryError(
+            f"{path.name}: a board of group {group}, episode {episode} cannot be shown: {error}"
+        ) from None
+    found = schemas.Episode(
+        id="",
         game=row["game"],
         tier=row["tier"],
-        puzzle_id=row["puzzle_id"],
+        player="agent",
+        model=None,
         seed=row["seed"],
         turn_budget=row["turn_budget"],
         board=boards[0],
         board_now=boards[-1],
-        state_now=row["states"][-1],
-        cost_now=told_cost(costs[-1]),
+        analysis=None,
+        status="over",
         end_reason=row["end_reason"],
-        reward=row["reward"],
-        outcome_advantage=row["outcome_advantage"],
-        seconds_generation=row["seconds_generation"],
-        seconds_environment=row["seconds_environment"],
-        turns=_turns(row, boards, costs),
+        error=None,
+        turns=_turns(row, boards),
+        created="",
     )
+    return StoredEpisode(episode=found, states=tuple(row["states"]))
 
 
-def _boards(path: Path, row: dict[str, Any]) -> list[VisibleBoard]:
-    """Return ``[T + 1]`` boards; the game has ended, so nothing is hidden."""
-    try:
-        game: Game[Any] = get_game(row["game"])
-        return [visible_board(game, game.decode(state), is_over=True) for state in [*row["states"]]]
-    except CastRayError as error:
-        raise TrajectoryError(
-            f"{path.name}: a board of group {row['group']}, episode {row['episode']} cannot be "
-            f"shown: {error}"
-        ) from None
-
-
-def _turns(
-    row: dict[str, Any], boards: list[VisibleBoard], costs: list[float]
-) -> tuple[StoredTurn, ...]:
+def _turns(row: dict[str, Any], boards: list[schemas.Board]) -> list[schemas.Turn]:
+    costs = costs_of(row).tolist()
     regrets = turn_regrets(costs, row["effects"], game=row["game"])
-    return tuple(
-        StoredTurn(
+    return [
+        schemas.Turn(
             turn=turn,
-            state=row["states"][turn],
-            state_after=row["states"][turn + 1],
             board=boards[turn],
             board_after=boards[turn + 1],
             answer=row["answers"][turn],
             action=row["actions"][turn],
             effect=row["effects"][turn],
-            cost_before=told_cost(costs[turn]),
-            cost_after=told_cost(costs[turn + 1]),
+            feedback="",
+            cost_before=json_cost(costs[turn]),
+            cost_after=json_cost(costs[turn + 1]),
+            analysis=None,
             regret=regrets[turn],
+            excess_risk=None,
             num_tokens=row["turn_ends"][turn] - row["turn_starts"][turn],
-            advantages=TurnAdvantages(
-                shifted=_known(row["shifted_advantages"][turn]),
-                solver=_known(row["solver_advantages"][turn]),
-                step=_known(row["step_advantages"][turn]),
-                turn=_known(row["turn_advantages"][turn]),
+            seconds=None,
+            advantages=schemas.Advantages(
+                **{
+                    name: _known(row[f"{name}_advantages"][turn])
+                    for name in ("shifted", "solver", "step", "turn")
+                }
             ),
         )
         for turn in range(len(row["effects"]))
-    )
+    ]
 
 
 def _known(value: float | None) -> float | None:

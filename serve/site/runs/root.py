@@ -1,7 +1,4 @@
-"""The runs below one directory, by name, and no way out of it.
-
-What was read from files, kept until they change.
-"""
+"""The runs below one directory, by name and never outside of it; a cache of what was read."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from cast_ray.runs.run_directory import RunDirectory
 MAX_DEPTH = 4
 """Folders between the root and a run: a sweep's runs are two below it."""
 MAX_FOLDERS = 10_000
-"""That one listing looks into."""
+"""Folders that one listing opens."""
 
 _ITSELF = "."
 
@@ -48,7 +45,7 @@ class RunRoot:
         """Return a run by its name.
 
         Raises:
-            RunUnknown: there is none, or the name leads out of the root.
+            RunUnknown: there is none, or the name is outside of the root.
         """
         parts = PurePosixPath(name).parts
         # An absolute path's first part is "/" itself, so that its parts joined are another text.
@@ -68,12 +65,11 @@ class RunRoot:
         """Return the path of a file of a run, all links followed.
 
         Raises:
-            RunDirectoryError: it leads out of the root.
+            RunDirectoryError: it is outside of the root.
         """
         if not self.holds(path):
             raise RunDirectoryError(
-                f"{path.name} is a link that leads out of the directory of the runs: put the file "
-                "itself there"
+                f"{path.name} is a link out of the directory of the runs: put the file itself there"
             )
         return _resolved(path)
 
@@ -82,7 +78,7 @@ class RunRoot:
         return _resolved(path).is_relative_to(self.path)
 
     def _below(self, folder: Path, *, depth: int, left: list[int]) -> Iterator[str]:
-        """Yield the runs in a folder; runs hold no runs. ``left`` counts the folders to go."""
+        """Yield the runs in a folder; runs hold no runs. ``left`` counts down the folders."""
         left[0] -= 1
         config = folder / "config.yaml"
         if config.is_file() and self.holds(config):
@@ -95,21 +91,21 @@ class RunRoot:
                 inside = [
                     entry.name
                     for entry in entries
-                    if entry.is_dir(follow_symlinks=False) and _can_be_told(entry.name)
+                    if entry.is_dir(follow_symlinks=False) and _is_listed(entry.name)
                 ]
-        except OSError:  # no right to look inside, or gone since
+        except OSError:  # not readable, or just removed
             return
         for name in sorted(inside):
             yield from self._below(folder / name, depth=depth + 1, left=left)
 
 
 def _resolved(path: Path) -> Path:
-    """Return a path with all links followed, as far as there is something."""
+    """Return a path with all links followed, as far as they exist."""
     return Path(os.path.realpath(path))  # Path.resolve raises where links form a loop
 
 
-def _can_be_told(name: str) -> bool:
-    """Return whether a folder is neither hidden nor of a name that is no text."""
+def _is_listed(name: str) -> bool:
+    """Return whether a folder is not hidden and has a printable name."""
     return not name.startswith(".") and name.isprintable()
 
 
@@ -117,14 +113,14 @@ T = TypeVar("T")
 
 
 class ReadCache(Generic[T]):
-    """The results of one reader, the least recently used dropped first. Safe for threads."""
+    """The results of one reader; the least recently used is dropped first. Thread-safe."""
 
     def __init__(self, read: Callable[[Path], T], *, max_entries: int) -> None:
         """Start empty.
 
         Args:
-            read: from a file to a value that nobody changes.
-            max_entries: most values that are kept.
+            read: returns the value of a file, which is not changed afterwards.
+            max_entries: most values to keep.
         """
         self._read, self._max_entries = read, max_entries
         self._kept: OrderedDict[Path, tuple[tuple[int, ...], T]] = OrderedDict()
@@ -132,7 +128,7 @@ class ReadCache(Generic[T]):
         self.num_reads = 0
 
     def get(self, path: Path) -> T:
-        """Return what the file says, read anew if its time, size or inode is another.
+        """Return the value of a file, read again if its time, size or inode has changed.
 
         Raises:
             OSError: there is no such file.

@@ -1,4 +1,4 @@
-"""Training runs over HTTP: only read, and only below one directory."""
+"""Training runs over HTTP: read-only, and only below one directory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from cast_ray.games.analysis import Analysis, Analyst
+from cast_ray.games import get_game
+from cast_ray.games.analysis import Analyst
 from serve.site import schemas
-from serve.site.runs import RunBrowser, StepFilter, StoredEpisode, StoredTurn
+from serve.site.runs.browser import RunBrowser
+from serve.site.runs.episode import StoredEpisode
+from serve.site.runs.steps import StepFilter
 from serve.site.turn_values import excess_risk, shown_analysis
 
 _Run = Annotated[str, Query(max_length=500, description="As the list of runs names it.")]
@@ -26,7 +29,7 @@ def router_of(root: Path) -> APIRouter:
     browser = RunBrowser(root)
     router = APIRouter(prefix="/api", tags=["runs"])
 
-    # Not async: files are read in a thread, and games go on meanwhile.
+    # Not async: files are read in a thread, while games continue.
     @router.get("/runs")
     def runs() -> dict[str, Any]:
         """All runs, newest first."""
@@ -41,7 +44,7 @@ def router_of(root: Path) -> APIRouter:
     @router.get("/run/metrics")
     def metrics(
         run: _Run,
-        columns: Annotated[str, Query(max_length=5000, description="With commas between.")] = "",
+        columns: Annotated[str, Query(max_length=5000, description="Separated by commas.")] = "",
     ) -> dict[str, Any]:
         """Figures step by step; null = not measured."""
         return asdict(browser.metrics(run, [name for name in columns.split(",") if name]))
@@ -57,7 +60,7 @@ def router_of(root: Path) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         offset: _Number = 0,
     ) -> dict[str, Any]:
-        """A step's groups, and those of its trajectories that are wanted."""
+        """A step's groups, and a page of its trajectories."""
         wanted = StepFilter(
             outcome=outcome,
             invalid=invalid,
@@ -87,44 +90,11 @@ def router_of(root: Path) -> APIRouter:
 
 
 async def _analysed(stored: StoredEpisode, analyst: Analyst) -> schemas.Episode:
-    states = [*(turn.state for turn in stored.turns), stored.state_now]
-    analyses = await analyst.analyse(stored.game, states)
-    return schemas.Episode(
-        id="",
-        game=stored.game,
-        tier=stored.tier,
-        player="agent",
-        model=None,
-        seed=stored.seed,
-        turn_budget=stored.turn_budget,
-        board=schemas.Board(**asdict(stored.board)),
-        board_now=schemas.Board(**asdict(stored.board_now)),
-        analysis=shown_analysis(analyses[-1]),
-        status="over",
-        end_reason=stored.end_reason,
-        error=None,
-        turns=[
-            _turn(turn, analysis) for turn, analysis in zip(stored.turns, analyses, strict=False)
-        ],
-        created="",
-    )
-
-
-def _turn(turn: StoredTurn, analysis: Analysis) -> schemas.Turn:
-    return schemas.Turn(
-        turn=turn.turn,
-        board=schemas.Board(**asdict(turn.board)),
-        board_after=schemas.Board(**asdict(turn.board_after)),
-        answer=turn.answer,
-        action=turn.action,
-        effect=turn.effect,  # pyright: ignore[reportArgumentType]: a value of Effect
-        feedback="",
-        cost_before=turn.cost_before,
-        cost_after=turn.cost_after,
-        analysis=shown_analysis(analysis),
-        regret=turn.regret,
-        excess_risk=excess_risk(analysis, turn.action),
-        num_tokens=turn.num_tokens,
-        seconds=None,
-        advantages=schemas.Advantages(**asdict(turn.advantages)),
-    )
+    """Return an episode with what the solver says of every board."""
+    episode, game = stored.episode, get_game(stored.episode.game)
+    analyses = await analyst.analyse(episode.game, stored.states)
+    for turn, analysis in zip(episode.turns, analyses, strict=False):
+        turn.analysis = shown_analysis(analysis)
+        turn.excess_risk = excess_risk(game, analysis, turn.action)
+    episode.analysis = shown_analysis(analyses[-1])
+    return episode

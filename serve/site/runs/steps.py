@@ -1,6 +1,6 @@
-"""The trajectories of one step as a list: filtered, sorted, a page at a time.
+"""The trajectories of one step as a list: filtered, sorted, one page at a time.
 
-Columns and rows of a step's file, and nothing else of it: the tokens are most of its bytes.
+Only the needed columns and rows of a step's file are read: most of its bytes are tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cast_ray.errors import TrajectoryError
-from cast_ray.games.costs import ToldCost, told_cost
+from cast_ray.games.costs import JsonCost, json_cost
 from cast_ray.games.game import Effect
 from cast_ray.games.turn_quality import max_regret
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, costs_of
@@ -28,14 +28,14 @@ _KEY = ("group", "episode", "attempt")
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return some columns of all rows. Any: rows as Arrow hands them out.
+    """Return some columns of all rows. Any: rows as Arrow returns them.
 
     Args:
         path: of a table of ``BATCH_SCHEMA``.
         columns: ``effects`` among them.
 
     Raises:
-        TrajectoryError: the file is broken, of another version, or contradicts itself.
+        TrajectoryError: the file is broken, has other columns, or contradicts itself.
     """
     with _opened(path, columns) as file:
         return _checked(path, _read(path, file, None, columns))
@@ -44,9 +44,9 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
 def read_row(
     path: Path, columns: Sequence[str], *, group: int, episode: int, attempt: int | None
 ) -> dict[str, Any] | None:
-    """Return some columns of one row; None where there is none. Any: as Arrow hands it out.
+    """Return some columns of one row; None where there is none. Any: as Arrow returns it.
 
-    Only the part of the file that holds it is read (a row group), and of other parts the keys.
+    Only the row group that holds it is read, and the keys of the others.
 
     Args:
         path: of a table of ``BATCH_SCHEMA``.
@@ -75,7 +75,7 @@ def read_row(
 
 
 def _opened(path: Path, columns: Sequence[str]) -> pq.ParquetFile:
-    """Return the file, whose columns are those of this version."""
+    """Return the file; raise TrajectoryError unless it has these columns."""
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
@@ -84,8 +84,8 @@ def _opened(path: Path, columns: Sequence[str]) -> pq.ParquetFile:
         index = file.schema_arrow.get_field_index(name)
         if index < 0 or file.schema_arrow.field(index).type != BATCH_SCHEMA.field(name).type:
             raise TrajectoryError(
-                f"{path.name} has no column {name} as this version writes it: it was written by "
-                "another one"
+                f"{path.name} has no column {name} of type {BATCH_SCHEMA.field(name).type}: another"
+                " version of cast_ray wrote it"
             )
     return file
 
@@ -110,14 +110,14 @@ def _checked(path: Path, table: pa.Table) -> list[dict[str, Any]]:
             if value is None or is_short:
                 raise TrajectoryError(
                     f"{path.name}: {name} of group {row.get('group')}, episode "
-                    f"{row.get('episode')} does not fit its turns; `cast-ray replay` says more"
+                    f"{row.get('episode')} does not fit its turns: see `cast-ray replay`"
                 )
     return rows
 
 
 def _broken(path: Path, error: Exception) -> TrajectoryError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return TrajectoryError(f"{path.name} cannot be read ({reason}): put it back")
+    return TrajectoryError(f"{path.name} cannot be read ({reason}): restore it")
 
 
 _COLUMNS = (
@@ -153,10 +153,9 @@ class TrajectoryRow:
     """Turns without an action, or with a forbidden one."""
     ineffective: int
     max_regret: int | None
-    """Most moves that one turn wasted (``max_regret``); None in Minesweeper, and where no turn has
-    a regret."""
-    cost_start: ToldCost
-    cost_end: ToldCost
+    """Most moves that one turn wasted (``max_regret``); None where no turn has a regret."""
+    cost_start: JsonCost
+    cost_end: JsonCost
     outcome_advantage: float
 
 
@@ -169,9 +168,9 @@ class StepFilter:
     invalid: bool = False
     """Only those with an invalid turn."""
     min_regret: int | None = None
-    """Only those that wasted at least so many moves in one turn."""
+    """Only those that wasted at least this many moves in one turn."""
     sort: Literal["regret", "turns", "advantage"] | None = None
-    """Largest first, those without such a figure last; None = by group and episode."""
+    """Largest first, those without a value last; None = by group and episode."""
     limit: int = 100
     offset: int = 0
 
@@ -182,7 +181,7 @@ class StepPage:
 
     step: int
     groups: tuple[GroupRow, ...]
-    """Of the whole step."""
+    """Of all trajectories of the step."""
     total: int
     """Trajectories that pass the filter."""
     trajectories: tuple[TrajectoryRow, ...]
@@ -190,7 +189,7 @@ class StepPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRows:
-    """What is read of a step's file."""
+    """The lists of a step's file."""
 
     groups: tuple[GroupRow, ...]
     trajectories: tuple[TrajectoryRow, ...]
@@ -224,18 +223,18 @@ def read_step(path: Path) -> StepRows:
     )
 
 
-def page_of(step: int, rows: StepRows, wanted: StepFilter) -> StepPage:
+def page_of(step: int, rows: StepRows, which: StepFilter) -> StepPage:
     """Return one page of a step's lists."""
-    found = [row for row in rows.trajectories if _passes(row, wanted)]
-    if wanted.sort is not None:
-        figure = _FIGURES[wanted.sort]
+    found = [row for row in rows.trajectories if _passes(row, which)]
+    if which.sort is not None:
+        figure = _FIGURES[which.sort]
         found.sort(key=lambda row: _descending(figure(row)))
-    start = max(wanted.offset, 0)
+    start = max(which.offset, 0)
     return StepPage(
         step=step,
         groups=rows.groups,
         total=len(found),
-        trajectories=tuple(found[start : start + max(wanted.limit, 0)]),
+        trajectories=tuple(found[start : start + max(which.limit, 0)]),
     )
 
 
@@ -246,7 +245,7 @@ _FIGURES: dict[str, Callable[[TrajectoryRow], float | None]] = {
 }
 
 
-def _trajectory_row(row: dict[str, Any]) -> TrajectoryRow:  # Any: a row as Arrow hands it out
+def _trajectory_row(row: dict[str, Any]) -> TrajectoryRow:  # Any: a row as Arrow returns it
     costs, effects = costs_of(row).tolist(), row["effects"]
     return TrajectoryRow(
         group=row["group"],
@@ -258,18 +257,18 @@ def _trajectory_row(row: dict[str, Any]) -> TrajectoryRow:  # Any: a row as Arro
         invalid=sum(effect in _NO_ACTION for effect in effects),
         ineffective=sum(effect == Effect.INEFFECTIVE for effect in effects),
         max_regret=max_regret(costs, effects, game=row["game"]),
-        cost_start=told_cost(costs[0]),
-        cost_end=told_cost(costs[-1]),
+        cost_start=json_cost(costs[0]),
+        cost_end=json_cost(costs[-1]),
         outcome_advantage=row["outcome_advantage"],
     )
 
 
-def _passes(row: TrajectoryRow, wanted: StepFilter) -> bool:
-    if wanted.outcome is not None and row.end_reason != wanted.outcome:
+def _passes(row: TrajectoryRow, which: StepFilter) -> bool:
+    if which.outcome is not None and row.end_reason != which.outcome:
         return False
-    if wanted.invalid and not row.invalid:
+    if which.invalid and not row.invalid:
         return False
-    least = wanted.min_regret
+    least = which.min_regret
     return least is None or (row.max_regret is not None and row.max_regret >= least)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.game import Effect, ParseFailure, Status, Tier, Transition
+from cast_ray.games.game import Effect, Game, ParseFailure, Status, Tier, Transition
 from cast_ray.games.text import last_fenced_block
 
 DARK, LIT = ".", "o"
@@ -32,7 +32,7 @@ class LightsOutState:
     """Set of cells."""
 
 
-class LightsOut:
+class LightsOut(Game[LightsOutState]):
     """The rules of Lights Out as a ``Game``."""
 
     name = "lights_out"

@@ -22,7 +22,7 @@ from lights_out.game import (
     presses,
     switched_by,
 )
-from solver_actors.registry import SolverEntry
+from solver_actors.solver import SolverEntry
 
 _GAME = LightsOut()
 _BYTES_OF_A_SET = 32

@@ -176,7 +176,7 @@ def test_nodes_that_are_alike_are_ready(cluster: Cluster, model: Path) -> None:
         run_dir = cluster.shared / "runs" / "one"
         code, output = cluster.doctor(f"policy.path={model}", f"run_dir={run_dir}")
     assert code == 0, output
-    assert "all that the run begins with finds a place" in output
+    assert "the run fits" in output
     rows = [line.split() for line in output.splitlines() if " (node " in line]
     assert [row[3] for row in rows] == ["head", "worker"]
     assert output.count("as the driver's") == 2
@@ -200,13 +200,13 @@ def test_run_is_refused_with_all_that_a_node_lacks(
         assert " cast_ray is 0." in problems[0] and "--with-code" in problems[0]
         assert f"policy.path={model} has no config.json" in problems[1]
         assert f"run_dir={runs / 'mine'} is not the driver's" in problems[2]
-        assert "differ: cast_ray\n" in output and output.endswith("3 to be mended.\n")
+        assert "differ: cast_ray\n" in output and output.endswith("3 to fix.\n")
 
         few = [f"puzzles.num_{which}=4" for which in ("train", "validation", "held_out")]
         code, output = cluster.run(["-m", "cast_ray.cli", "train", words[1], *few])
         last = output.splitlines()[-1]
         assert code == 2, output
-        assert last.startswith("cast-ray: the cluster is not fit for this run, nothing was started")
+        assert "nothing was started" in last
         assert " cast_ray is 0." in last and "is not the driver's" in last
         assert f"--resume run_dir={runs / 'mine'}" in last
         assert "Traceback" not in output
@@ -264,7 +264,7 @@ def test_whoever_is_not_let_in_is_told_in_one_sentence(cluster: Cluster, tmp_pat
     assert f"{tmp_path}/.ray/auth_token holds none" in output
     code, output = cluster.doctor(RAY_AUTH_MODE="disabled")
     assert code == 2
-    assert "asks for a token: set RAY_AUTH_MODE=token" in output.splitlines()[-1]
+    assert "set RAY_AUTH_MODE=token" in output.splitlines()[-1]
     assert "Traceback" not in output
 
 

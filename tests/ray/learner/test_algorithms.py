@@ -11,13 +11,13 @@ import pytest
 import ray
 import torch
 
+from cast_ray.algorithms.credit import add_credit
 from cast_ray.config.learning import ALGORITHMS
 from cast_ray.config.load import load_config
 from cast_ray.games.generators import build_puzzles
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.settings import UpdateStats
 from cast_ray.rollout.chat import ChatTokenizer
-from cast_ray.training.step_metrics import add_credit
 from cast_ray.training.update import distill, update
 from cast_ray.training.workers import learner_settings
 from cast_ray.weights.manifest import read_weights
@@ -32,6 +32,7 @@ SMALL = (
     f"rollout.puzzles_per_step={NUM_GROUPS}",
     f"rollout.group_size={GROUP_SIZE}",
     "resources.learner_ranks=1",
+    "resources.cpus_per_learner_rank=0.1",
     "learner.dtype=float32",
     "learner.zero_stage=0",
     # The logprobs of the scripted policy are made up: their ratios mean nothing.
@@ -45,14 +46,7 @@ class Steps:
     def __init__(self, tokenizer: ChatTokenizer, model_dir: Path, work_dir: Path) -> None:
         self._tokenizer, self._work_dir, self._version = tokenizer, work_dir, 0
         config = load_config(None, SMALL)
-        self.learner = LearnerGroup(
-            learner_settings(config, model_dir=model_dir),
-            num_ranks=1,
-            num_cpus=0.1,
-            num_gpus=0,
-            timeout_s=180,
-            health_timeout_s=45,
-        )
+        self.learner = LearnerGroup(learner_settings(config, model_dir=model_dir), config.resources)
         self._start = work_dir / "start"
         self.learner.save_checkpoint(self._start, {})
         self.before = self._weights()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from cast_ray.algorithms.objective import Objective
+from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.learner.batching import cut_micro_batches, flat_column, loss_mask, row_offsets
 from tests.support.learner_double import (
     ALGORITHM_NAMES,
@@ -57,7 +57,7 @@ def expected(
     }
 
 
-def wanted(objective: Objective, reference_logprobs: np.ndarray) -> np.ndarray | None:
+def wanted(objective: ObjectiveConfig, reference_logprobs: np.ndarray) -> np.ndarray | None:
     """The reference's logprobs, where the objective looks at them."""
     return reference_logprobs if objective.kl_coefficient else None
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ import torch
 from cast_ray.cluster.session import start_ray
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.runs.object_store import check_reachable, list_files
-from cast_ray.runs.remote_directories import download_directory, is_whole, upload_directory
-from cast_ray.runs.uris import child_uri
+from cast_ray.runs.remote_directories import is_whole, localized, upload_directory
+from cast_ray.runs.uris import Uri
 from tests.support.learner_double import (
     DAPO,
     LENGTHS,
@@ -35,7 +35,7 @@ START_LOGPROBS = np.full(sum(LENGTHS), -4.0, dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
-def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uri]:
     cache = tmp_path_factory.mktemp("cache")
     with environment(**CREDENTIALS, CAST_RAY_CACHE=str(cache)):
         server = S3Server()
@@ -46,7 +46,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def processes(uri: str) -> Iterator[LearnerProcesses]:
+def processes(uri: Uri) -> Iterator[LearnerProcesses]:
     # After the environment, which its processes are to have.
     start_ray(num_cpus=2)
     yield LearnerProcesses()
@@ -54,17 +54,11 @@ def processes(uri: str) -> Iterator[LearnerProcesses]:
 
 
 @pytest.fixture(scope="module")
-def settings(uri: str, tmp_path_factory: pytest.TempPathFactory) -> LearnerSettings:
+def settings(uri: Uri, tmp_path_factory: pytest.TempPathFactory) -> LearnerSettings:
     policy = build_policy(tmp_path_factory.mktemp("policy") / "tiny")
-    upload_directory(policy, child_uri(uri, "start_model"))
+    upload_directory(policy, uri / "start_model")
     made = settings_for(policy, optimizer="adamw", lr=1e-2, max_grad_norm=1.0, zero_stage=2)
-    return LearnerSettings(
-        **{**_fields(made), "model_dir": child_uri(uri, "start_model")},
-    )
-
-
-def _fields(settings: LearnerSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    return replace(made, model_dir=uri / "start_model")
 
 
 def _assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -73,9 +67,9 @@ def _assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tens
 
 
 def test_a_checkpoint_at_a_uri_is_the_local_one_and_goes_on_bit_for_bit(
-    processes: LearnerProcesses, settings: LearnerSettings, uri: str, tmp_path: Path
+    processes: LearnerProcesses, settings: LearnerSettings, uri: Uri, tmp_path: Path
 ) -> None:
-    place = child_uri(uri, "checkpoints", "step-00001")
+    place = uri / "checkpoints/step-00001"
     processes.begin(settings, num_ranks=2)
     processes.call("update", TABLE, ROWS, DAPO, START_LOGPROBS)
     processes.call("save_checkpoint", tmp_path / "local", {"step": 1})
@@ -83,11 +77,11 @@ def test_a_checkpoint_at_a_uri_is_the_local_one_and_goes_on_bit_for_bit(
     processes.call("update", TABLE, ROWS, DAPO, START_LOGPROBS)
     processes.call("save_checkpoint", tmp_path / "straight", {"step": 2})
 
-    download_directory(place, tmp_path / "brought")
+    brought = localized(place)
     names = {path.name for path in (tmp_path / "local").iterdir()}
-    assert {path.name for path in (tmp_path / "brought").iterdir()} == names
+    assert {path.name for path in brought.iterdir()} == names
     assert "random_states-00001.safetensors" in names
-    _assert_equal(tensors_of(tmp_path / "brought"), tensors_of(tmp_path / "local"))
+    _assert_equal(tensors_of(brought), tensors_of(tmp_path / "local"))
 
     processes.begin(settings, num_ranks=2)
     assert processes.call("load_checkpoint", place) == {"step": 1}
@@ -97,27 +91,27 @@ def test_a_checkpoint_at_a_uri_is_the_local_one_and_goes_on_bit_for_bit(
 
 
 def test_a_model_at_a_uri_is_the_local_one(
-    processes: LearnerProcesses, settings: LearnerSettings, uri: str, tmp_path: Path
+    processes: LearnerProcesses, settings: LearnerSettings, uri: Uri, tmp_path: Path
 ) -> None:
     processes.begin(settings, num_ranks=2)
     processes.call("save_model", tmp_path / "local")
-    processes.call("save_model", child_uri(uri, "model"))
-    download_directory(child_uri(uri, "model"), tmp_path / "brought")
+    processes.call("save_model", uri / "model")
+    brought = localized(uri / "model")
     for path in (tmp_path / "local").iterdir():
         if path.name != "complete.json":
-            assert (tmp_path / "brought" / path.name).read_bytes() == path.read_bytes()
+            assert (brought / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_checkpoint_is_whole_only_when_every_rank_has_sent_its_files(
-    processes: LearnerProcesses, settings: LearnerSettings, uri: str
+    processes: LearnerProcesses, settings: LearnerSettings, uri: Uri
 ) -> None:
     """Also where an older one of that name was whole. Last: these ranks are of no use after."""
     processes.begin(settings, num_ranks=2)
-    place = child_uri(uri, "checkpoints", "step-00009")
+    place = uri / "checkpoints/step-00009"
     processes.call("save_checkpoint", place, {})
     assert is_whole(place)
     # The second rank has no bucket to write to.
-    elsewhere = place.replace("models", "nowhere").replace("allow_bucket_creation=true", "")
+    elsewhere = Uri(place.replace("models", "nowhere").replace("allow_bucket_creation=true", ""))
     first, second = processes._ranks
     waiting = [
         first.save_checkpoint.remote(place, {}),

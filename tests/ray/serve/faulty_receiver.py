@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-from cast_ray.weights.group import BroadcastGroup
+from cast_ray.weights.group import BroadcastGroup, Meeting
 from serve.weights.receiver import BroadcastReceiver, BroadcastUpdate, FileUpdate, WeightReceiver
 
 BACKEND = "faulty_file"
@@ -62,8 +62,8 @@ class FaultyBroadcast(FaultyReceiver, BroadcastReceiver):
     """Flips a bit of what comes, or holds after the first bucket; a fault with a ``member`` is of
     that member of the broadcast alone."""
 
-    def join(self, update_info: BroadcastUpdate) -> BroadcastGroup:
-        group = super().join(update_info)
+    def join(self, meeting: Meeting, update_info: BroadcastUpdate) -> BroadcastGroup:
+        group = super().join(meeting, update_info)
         fault = self._fault()
         member = update_info.first_rank + self.parallel_config.rank
         if fault.get("member", member) == member:

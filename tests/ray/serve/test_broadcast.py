@@ -22,12 +22,15 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from cast_ray.cluster.session import start_ray
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import TransferBroken, WeightSyncError
 from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest, publish_weights
-from serve.client.engines import EnginesUpdate, PolicyEngines, engines_up
+from serve.client.applications import engines_up
+from serve.client.engines import EnginesUpdate, PolicyEngines
 from serve.engine.deployment import deploy_engines
-from serve.messages import EngineStats
+from serve.messages import EngineOptions, EngineStats
 from tests.support.broadcast_members import SenderHost
 from tests.support.installed import inject_fault, install_faulty_receiver
 from tests.support.tiny_model import build_tiny_model
@@ -125,26 +128,23 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     actor: Any = ray.remote(SenderHost)
     engines = deploy_engines(
         "cast",
-        num_engines=2,
-        num_cpus=0.5,
-        num_threads=1,
-        env_vars=environment,
+        EngineOptions(
+            engine=EngineConfig(
+                max_num_seqs=16,
+                kv_cache_gib=0.25,
+                weight_backend="faulty_broadcast",
+                update_timeout_s=UPDATE_TIMEOUT_S,
+                start_timeout_s=START_TIMEOUT_S,
+            ),
+            model_dir=str(folder / "model"),
+            max_model_len=1024,
+            seed=0,
+            stall_timeout_s=60,
+            probe_timeout_s=20,
+        ),
+        ResourcesConfig(engines=2, cpus_per_engine=0.5),
         weights_directory=str(folder / "weights"),
-        start_timeout_s=START_TIMEOUT_S,
-        model_dir=str(folder / "model"),
-        weight_version=0,
-        dtype="bfloat16",
-        max_model_len=1024,
-        max_num_seqs=16,
-        kv_cache_gib=0.25,
-        block_size=32,
-        tensor_parallel_size=1,
-        seed=0,
-        weight_backend="faulty_broadcast",
-        update_timeout_s=UPDATE_TIMEOUT_S,
-        stall_timeout_s=60,
-        probe_timeout_s=20,
-        export_metrics=False,
+        env_vars=environment,
     )
     sender = actor.options(num_cpus=0).remote()
     bench = Bench(engines, sender, model, folder / "weights", fault_file)
@@ -180,9 +180,7 @@ def test_a_flipped_bit_at_one_engine_is_refused_and_both_go_on_with_the_old_weig
     before, trusted = bench.scores(), bench.version
     bench.set_fault(kind="flip", member=2)
     sending = Sending(bench.actor)
-    with pytest.raises(
-        WeightSyncError, match=rf"{SECOND}: the weights of version \d+ that arrived are not"
-    ) as caught:
+    with pytest.raises(WeightSyncError, match=rf"{SECOND}: .*version \d+") as caught:
         bench.update(bench.publish(), sending)
     assert type(caught.value) is WeightSyncError
     assert sending.num_opened == 1
@@ -235,7 +233,7 @@ def test_a_broadcast_that_never_comes_to_its_end_leaves_the_engine_as_it_was(
 
     sending = Crowded(bench.actor)
     started = time.monotonic()
-    with pytest.raises(TransferBroken, match=r"was broadcast 3 times .*rank 2 did not come"):
+    with pytest.raises(TransferBroken, match=r"3 times.*rank 2"):
         bench.update(manifest, sending)
     # Each time given up before the engine would have counted as stalled.
     assert time.monotonic() - started < 3 * UPDATE_TIMEOUT_S

@@ -239,9 +239,9 @@ def test_one_failure_of_many_calls_is_one_line_and_counts_once(
         assert client.counters()["num_engine_failures"] == 1
 
     run(slow, work)
-    assert [r.getMessage() for r in caplog.records if r.name == "serve.client.link"] == [
-        "engine slow-policy-0: its core died; what it did not answer is asked again"
-    ]
+    [line] = [r.getMessage() for r in caplog.records if r.name == "serve.client.link"]
+    assert "slow-policy-0" in line
+    assert "its core died" in line
 
 
 def test_a_queue_longer_than_the_time_out_is_no_stall(slow: PolicyEngines) -> None:

@@ -13,9 +13,8 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -25,11 +24,14 @@ from ray import serve as ray_serve
 from transformers import Qwen3ForCausalLM
 
 from cast_ray.cluster.session import start_ray
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EngineError, RemoteTimeout, WeightSyncError
 from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
 from cast_ray.weights.manifest import WeightManifest, publish_weights
 from serve.client.client import PolicyClient
 from serve.engine.deployment import PolicyEngines, deploy_engines
+from serve.messages import EngineOptions
 from tests.support.installed import inject_fault, install_faulty_receiver
 from tests.support.tiny_model import STOP_TOKEN_ID, VOCAB_SIZE, a_request, build_tiny_model
 
@@ -43,7 +45,7 @@ class Bench:
     """The engine under test, and a learner's stand-in that it follows."""
 
     engines: PolicyEngines
-    options: dict[str, Any]
+    options: EngineOptions
     """What the engine was deployed with."""
     model: Qwen3ForCausalLM
     directory: Path
@@ -114,29 +116,24 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     model = build_tiny_model(folder / "model", seed=0)
     environment, fault_file = install_faulty_receiver(folder)
     start_ray(num_cpus=2)
-    options = {
-        "num_engines": 1,
-        "num_cpus": 1,
-        "num_threads": 1,
-        "env_vars": environment,
-        "weights_directory": str(folder / "weights"),
-        "update_timeout_s": 20,
-        "start_timeout_s": 240,
-        "model_dir": str(folder / "model"),
-        "weight_version": 0,
-        "dtype": "bfloat16",
-        "max_model_len": 4096,
-        "max_num_seqs": 128,
-        "kv_cache_gib": 1,
-        "block_size": 32,
-        "seed": 0,
-        "tensor_parallel_size": 1,
-        "weight_backend": "faulty_file",
-        "stall_timeout_s": 2,
-        "probe_timeout_s": 20,
-        "export_metrics": True,
-    }
-    engines = deploy_engines("test", **options)
+    options = EngineOptions(
+        engine=EngineConfig(
+            max_num_seqs=128,
+            weight_backend="faulty_file",
+            update_timeout_s=20,
+            start_timeout_s=240,
+            export_metrics=True,
+        ),
+        model_dir=str(folder / "model"),
+        max_model_len=4096,
+        seed=0,
+        stall_timeout_s=2,
+        probe_timeout_s=20,
+    )
+    weights = str(folder / "weights")
+    engines = deploy_engines(
+        "test", options, ResourcesConfig(), weights_directory=weights, env_vars=environment
+    )
     bench = Bench(engines, options, model, folder / "weights", fault_file)
     requests = [a_request(seed) for seed in range(8)]
     answers = bench.generate(*requests)
@@ -425,9 +422,9 @@ def test_the_core_ends_with_a_replica_that_was_killed(bench: Bench) -> None:
 
 
 def test_an_engine_that_cannot_start_is_reported_by_name_and_leaves_nothing(bench: Bench) -> None:
-    options = {**bench.options, "model_dir": "/no/such/model"}
+    options = replace(bench.options, model_dir="/no/such/model")
     with pytest.raises(EngineError, match=r"engine broken-policy-0 .*/no/such/model") as caught:
-        deploy_engines("broken", **options)
+        deploy_engines("broken", options, ResourcesConfig(), weights_directory=str(bench.directory))
     assert "\n" not in str(caught.value)
     assert "broken-policy-0" not in ray_serve.status().applications
 

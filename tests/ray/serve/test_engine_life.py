@@ -23,12 +23,15 @@ from ray.serve.handle import DeploymentHandle
 from transformers import Qwen3ForCausalLM
 
 from cast_ray.cluster.session import start_ray
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import RemoteTimeout
 from cast_ray.rollout.generate import Completion, GenerateRequest
 from cast_ray.weights.manifest import WeightManifest, publish_weights
-from serve.client.engines import PolicyEngines, engines_up
+from serve.client.applications import engines_up
+from serve.client.engines import PolicyEngines
 from serve.engine.deployment import deploy_engines
-from serve.messages import EngineStats
+from serve.messages import EngineOptions, EngineStats
 from tests.support.installed import inject_fault, install_faulty_receiver
 from tests.support.tiny_model import VOCAB_SIZE, build_tiny_model
 
@@ -142,26 +145,23 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     start_ray(num_cpus=2)
     engines = deploy_engines(
         "life",
-        num_engines=2,
-        num_cpus=0.5,
-        num_threads=1,
-        env_vars=environment,
+        EngineOptions(
+            engine=EngineConfig(
+                max_num_seqs=16,
+                kv_cache_gib=0.25,
+                weight_backend="faulty_file",
+                update_timeout_s=30,
+                start_timeout_s=START_TIMEOUT_S,
+            ),
+            model_dir=str(folder / "model"),
+            max_model_len=4096,
+            seed=0,
+            stall_timeout_s=3,
+            probe_timeout_s=5,
+        ),
+        ResourcesConfig(engines=2, cpus_per_engine=0.5),
         weights_directory=str(folder / "weights"),
-        start_timeout_s=START_TIMEOUT_S,
-        model_dir=str(folder / "model"),
-        weight_version=0,
-        dtype="bfloat16",
-        max_model_len=4096,
-        max_num_seqs=16,
-        kv_cache_gib=0.25,
-        block_size=32,
-        tensor_parallel_size=1,
-        seed=0,
-        weight_backend="faulty_file",
-        update_timeout_s=30,
-        stall_timeout_s=3,
-        probe_timeout_s=5,
-        export_metrics=False,
+        env_vars=environment,
     )
     yield Bench(engines, model, folder / "weights", fault_file)
     engines.remove()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 from ray import serve as ray_serve
+from vllm.engine.arg_utils import AsyncEngineArgs
 
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EngineError
 from serve.engine.deployment import deploy_engines
 from serve.engine.first_error import first_error
-from serve.engine.vllm_args import engine_arguments
+from serve.engine.vllm_args import vllm_option_names
+from serve.engine.vllm_start import engine_arguments
 from serve.messages import EngineOptions
 from tests.support.tiny_model import build_tiny_model
 
@@ -28,39 +33,24 @@ def model_dir(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def engine_options(model_dir: Path) -> EngineOptions:
+def engine_options(model_dir: Path, **engine: Any) -> EngineOptions:
     return EngineOptions(
+        engine=EngineConfig(**{"kv_cache_gib": 0.25, "max_num_seqs": 4} | engine),
         model_dir=str(model_dir),
-        weight_version=0,
-        dtype="bfloat16",
         max_model_len=512,
-        max_num_seqs=4,
-        kv_cache_gib=0.25,
-        block_size=32,
-        tensor_parallel_size=1,
         seed=0,
-        weight_backend="cast_ray_file",
-        update_timeout_s=30,
         stall_timeout_s=30,
         probe_timeout_s=30,
-        export_metrics=False,
     )
 
 
-def failure_of(model_dir: Path, **changes: Any) -> str:
+def failure_of(model_dir: Path, **engine: Any) -> str:
     """Deploy an engine that cannot start; return the message, which must be one sentence."""
-    options: dict[str, Any] = {
-        "num_engines": 1,
-        "num_cpus": 1,
-        "num_threads": 1,
-        "env_vars": {},
-        "weights_directory": str(model_dir / "weights"),
-        "start_timeout_s": 240.0,
-        **engine_options(model_dir),
-    }
+    options = engine_options(model_dir, **engine)
+    weights = str(model_dir / "weights")
     started = time.monotonic()
     with pytest.raises(EngineError) as caught:
-        deploy_engines("broken", **options | changes)
+        deploy_engines("broken", options, ResourcesConfig(), weights_directory=weights)
     seconds = time.monotonic() - started
     print(f"{seconds:.1f} s: {caught.value}")
     assert seconds < LIMIT_S
@@ -70,10 +60,17 @@ def failure_of(model_dir: Path, **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_cuda_graphs_are_off_unless_the_options_say_otherwise(tmp_path: Path) -> None:
-    options = engine_options(tmp_path)
-    assert engine_arguments(options).enforce_eager
-    assert not engine_arguments({**options, "enforce_eager": False}).enforce_eager
+def test_the_known_options_are_the_fields_of_vllms_arguments() -> None:
+    assert vllm_option_names() == {field.name for field in fields(AsyncEngineArgs)}
+
+
+def test_the_open_section_wins_over_what_is_set_here(tmp_path: Path) -> None:
+    section = {"enable_prefix_caching": False, "gpu_memory_utilization": 0.5}
+    arguments = engine_arguments(engine_options(tmp_path, vllm=section, enforce_eager=False))
+    assert not arguments.enable_prefix_caching
+    assert arguments.gpu_memory_utilization == 0.5
+    assert not arguments.enforce_eager
+    assert arguments.logprobs_mode == "raw_logprobs"
 
 
 def test_cpus_that_others_hold_are_named(local_ray: None, model_dir: Path) -> None:

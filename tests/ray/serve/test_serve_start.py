@@ -8,7 +8,7 @@ import pytest
 import ray
 from ray import serve as ray_serve
 
-from serve.client.readiness import start_serve
+from serve.client.applications import start_serve
 
 pytestmark = pytest.mark.ray
 

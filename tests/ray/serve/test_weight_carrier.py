@@ -23,7 +23,7 @@ from serve.weights.carrier import (
     clear_hosts,
     start_source,
 )
-from tests.support.engine_hosts import DyingSource, EngineHost, FlippingSource
+from tests.support.engine_hosts import CountingSource, DyingSource, EngineHost, FlippingSource
 
 pytestmark = pytest.mark.ray
 
@@ -55,7 +55,7 @@ class Hosts:
     def __post_init__(self) -> None:
         self.published = self.folder / "learner"
 
-    def source(self, kind: type[WeightSource] = WeightSource) -> tuple[str, Any]:
+    def source(self, kind: type[WeightSource] = CountingSource) -> tuple[str, Any]:
         """Start a source on the learner's host."""
         self.num_sources += 1
         name = f"source-{self.num_sources}"

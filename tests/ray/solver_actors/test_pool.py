@@ -19,7 +19,7 @@ import torch
 
 from cast_ray.errors import ActorLostError
 from cast_ray.games.generators import build_puzzles
-from cast_ray.learner.small_policy import read_chat_pieces
+from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups
 from cast_ray.rollout.trajectory import SCORED_SCHEMA

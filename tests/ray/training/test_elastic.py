@@ -26,8 +26,7 @@ from cast_ray.cluster.placement import wait_for_places
 from cast_ray.config.load import load_config
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.games.generators import build_puzzles
-from cast_ray.learner.small_policy import read_chat_pieces
-from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups
 from serve.client.client import connect_policy

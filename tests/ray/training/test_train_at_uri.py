@@ -21,7 +21,7 @@ import pytest
 from cast_ray.runs.object_store import list_files, read_bytes, write_bytes
 from cast_ray.runs.remote_lock import read_claim
 from cast_ray.runs.remote_run import OWNER, download_run, readable_copy
-from cast_ray.runs.uris import child_uri
+from cast_ray.runs.uris import Uri
 from cast_ray.training.replay.replay import replay_run
 from tests.support.stores import CREDENTIALS, S3Server, environment
 
@@ -49,7 +49,7 @@ SMALL = (
 class Finished:
     """What is left of the run."""
 
-    uri: str
+    uri: Uri
     refused: subprocess.CompletedProcess[str]
     before: dict[str, bytes]
     """Trajectories at the URI when the first host was lost."""
@@ -87,10 +87,10 @@ def _kill_all(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(everybody, timeout=60)
 
 
-def _trajectories(uri: str) -> dict[str, bytes]:
-    folder = child_uri(uri, "trajectories")
+def _trajectories(uri: Uri) -> dict[str, bytes]:
+    folder = uri / "trajectories"
     steps = [file.name for file in list_files(folder) if "/" not in file.name]
-    return {name: read_bytes(child_uri(folder, name)) for name in steps}
+    return {name: read_bytes(folder / name) for name in steps}
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def finished(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Fini
     claim = read_claim(uri)
     assert claim is not None
     silent = asdict(replace(claim, at=claim.at - 90))  # as if so many seconds had passed
-    write_bytes(child_uri(uri, OWNER), json.dumps(silent).encode())
+    write_bytes(uri / OWNER, json.dumps(silent).encode())
     second = _cast_ray(tmp / "second", *resume)
     assert second.returncode == 0, second.stdout + second.stderr
     return Finished(uri=uri, refused=refused, before=before, second_cache=tmp / "second")
@@ -153,7 +153,7 @@ def test_all_of_the_run_is_at_the_uri(finished: Finished) -> None:
     assert any(name.startswith("tensorboard/") for name in names)
     kept = {name.split("/")[1] for name in names if name.startswith("checkpoints/")}
     assert kept == {"step-00002", "step-00003"}
-    assert json.loads(read_bytes(child_uri(finished.uri, "summary.json")))["steps"] == 3
+    assert json.loads(read_bytes(finished.uri / "summary.json"))["steps"] == 3
     claim = read_claim(finished.uri)
     assert claim is not None
     assert claim.has_ended
@@ -179,7 +179,7 @@ def test_the_run_replays_without_a_difference(finished: Finished, tmp_path: Path
 
 
 def test_the_report_of_a_uri_is_written_there(finished: Finished, tmp_path: Path) -> None:
-    report = child_uri(finished.uri, "report.html")
+    report = finished.uri / "report.html"
     write_bytes(report, b"old")
     done = _cast_ray(tmp_path, "report", finished.uri)
     assert done.returncode == 0, done.stderr

@@ -115,7 +115,7 @@ def test_another_network_is_found_out_by_replay(finished: RunDirectory, site: Pa
     ("arguments", "message"),
     [
         ((), "lights_out has no exact solver: train with oracle=value_net"),
-        (("oracle=value_net",), "oracle=value_net and value_net.path=DIRECTORY go together"),
+        (("oracle=value_net",), "value_net.path=DIRECTORY"),
         (("oracle=value_net", "value_net.path=/nowhere"), "has no q_network.json: give the"),
     ],
 )

@@ -27,6 +27,7 @@ from cast_ray.config.value_net import (
 )
 from cast_ray.datasets.splits import read_boards
 from cast_ray.envs.gym import get_numeric_rules, widest_tier
+from cast_ray.envs.gym.rush_hour import renamed_vehicles
 from cast_ray.errors import RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.training.value_net.directory import BaseCheckpoints
@@ -40,7 +41,6 @@ from cast_ray.training.value_net.dqn import (
 from cast_ray.training.value_net.env import (
     StartSettings,
     ValueNetEnv,
-    renamed_vehicles,
     start_settings,
 )
 from cast_ray.training.value_net.progress import ValueNetProgress
@@ -506,7 +506,7 @@ def test_a_base_network_goes_on_from_its_newest_whole_checkpoint(
     assert rounds[0] > steps
     assert rounds[0] < 2 * steps + 500
     assert rounds[-1] >= 4500
-    assert "is no complete checkpoint" in notes[0]
+    assert "is not a complete checkpoint" in notes[0]
     assert f"resumed after {steps:,} steps" in notes[1]
 
 

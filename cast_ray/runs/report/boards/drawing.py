@@ -1,7 +1,9 @@
-"""What all drawn boards share: the size of a cell, floor, grid lines, walls, and the picture."""
+"""What all drawn boards share: the size of a cell, floor, grid lines, walls, the picture."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import groupby
 
 from markupsafe import Markup
@@ -12,11 +14,21 @@ CELL = 20
 """Side of a cell in the drawing's own units; the pieces in ``pieces.html`` fill one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardDrawing:
+    """How one game's boards are drawn."""
+
+    draw: Callable[[str], Markup | None]
+    """Return a state, from its text, as a picture; None for a text that is no board."""
+    legend: Callable[[], list[tuple[Markup, str]]] = list
+    """Return ``[(picture, meaning), …]`` of the pieces."""
+
+
 def ground(rows: list[str], *, wall: str = "") -> list[Markup]:
     """Return the floor of a board and its grid lines, and its walls where a symbol stands for them.
 
     Args:
-        rows: the board, one symbol a cell, all of one length.
+        rows: the board, one symbol per cell, all of one length.
         wall: the symbol of a wall.
     """
     width, height = CELL * len(rows[0]), CELL * len(rows)
@@ -49,7 +61,7 @@ def letter(text: str, *, style: str, x: float, y: float) -> Markup:
 def picture(
     parts: list[Markup], *, game: str, rows: list[str], box: tuple[int, int, int, int]
 ) -> Markup:
-    """Return a drawing of a board that says its rows to those who cannot see it.
+    """Return a drawing of a board, with its rows as text for screen readers.
 
     Args:
         parts: in the order in which they are painted.

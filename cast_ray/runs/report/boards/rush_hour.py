@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.rush_hour_board import EXIT_ROW, RED_CAR, SIDE, WALL, Place, read_board
-from cast_ray.runs.report.board_canvas import CELL, ground, letter, picture
+from cast_ray.runs.report.boards.drawing import CELL, ground, letter, picture
 from cast_ray.runs.report.svg import tag
 
 _EDGE = 3

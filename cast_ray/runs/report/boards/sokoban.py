@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from cast_ray.games.sokoban import SYMBOLS
-from cast_ray.runs.report.board_canvas import CELL, ground, is_rectangle, picture, piece
+from cast_ray.runs.report.boards.drawing import CELL, ground, is_rectangle, picture, piece
 
 _PIECES = {
     "O": ("target",),

@@ -2,12 +2,12 @@
 
 import { announce, h, s } from "./dom.js";
 import { CELL, STEPS } from "./geometry.js";
-import { listenToKeys } from "./human.js";
+import { listenToKeys } from "./keys.js";
 
 const LONG_PRESS_MS = 450;
 const MOVES = { ArrowUp: "Up", ArrowDown: "Down", ArrowLeft: "Left", ArrowRight: "Right" };
 
-/** As the others in `human.js`: return `{element, help, refresh, stop}`. */
+/** As `steer` in `human.js`. */
 export function steerMines(player, act) {
   const { board } = player;
   const cursor = { row: 0, col: 0, isShown: false };

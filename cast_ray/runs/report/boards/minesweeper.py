@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from cast_ray.games.minesweeper import SYMBOLS
-from cast_ray.runs.report.board_canvas import CELL, ground, is_rectangle, letter, picture, piece
+from cast_ray.runs.report.boards.drawing import CELL, ground, is_rectangle, letter, picture, piece
 
 _PIECES = {
     ".": ("closed",),

@@ -1,0 +1,55 @@
+"""The command ``cast-ray bench``, whose benchmarks come with the repository, not with the wheel."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cast_ray.errors import ConfigError
+
+MEASURES = {
+    "asynchronous": "seconds per step with rollouts during learning and with rollouts before it",
+    "evaluation": "turns per second of an evaluation and of vLLM alone on the same tokens",
+    "gym": "steps per second of the numeric Gymnasium environments and of gym-sokoban",
+    "learner": "tokens per second of complete updates, of bare PyTorch loops and of TRL",
+    "rollout": "turns per second of rollouts and of vLLM alone on the same tokens",
+    "scaling": "turns per second of 1, 2, 4 and 8 simulated nodes, and what their processes use",
+    "service": "overhead per turn over HTTP, 64 games at once, simulated and real engine",
+    "simulated": "4,096 episodes on a simulated engine: busy slots, CPU and memory",
+    "solve": "seconds for 10,000 states of all games, from 1,000 puzzles, with --q",
+    "solvers": "microseconds per scored state, and the same in plain Python",
+    "startup": "seconds until the command line, Ray, an engine and vLLM alone respond",
+    "sync": "seconds from the learner's weights to an engine's, 1 GB, and to copy the bytes",
+    "value-net": "environment steps per CPU second of the value network's DQN and of RLlib's",
+}
+"""What each benchmark measures; ``benchmarks.main`` has the functions."""
+HELP = "\n\n".join(
+    [
+        "Measure a speed on this machine; the last line is one JSON object.",
+        "The benchmarks are part of the repository: run this command in a checkout.",
+        "\n".join(f"- {name}: {measure}" for name, measure in MEASURES.items()),
+    ]
+)
+
+
+def bench(
+    what: Annotated[str, typer.Argument(help="The benchmark to run, one of those above.")],
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="With scaling: SVG file for a plot of turns per second over nodes."),
+    ] = None,
+) -> None:
+    """Run one benchmark and print its figures; ``HELP`` is what --help says."""
+    if find_spec("benchmarks") is None:
+        raise ConfigError(
+            "the benchmarks are not installed: they are in the folder benchmarks/ of the "
+            f"repository; clone it, run make setup there, then .venv/bin/cast-ray bench {what}"
+        )
+    # By name, because an installed cast_ray has no such module.
+    figures = import_module("benchmarks.main").run_benchmark(what, plot=plot)
+    typer.echo(json.dumps(figures))

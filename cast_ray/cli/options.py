@@ -1,0 +1,51 @@
+"""What several commands of the command line share: options, names by time, tables, Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PLAIN_WIDTH = 132
+"""Columns of a table that goes to a file or a pipe."""
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Configuration values as key=value, e.g. seed=1; see `cast-ray config`."),
+]
+Host = Annotated[
+    str,
+    typer.Option(
+        help="Address to listen on. One that other machines reach needs CAST_RAY_API_KEYS."
+    ),
+]
+Port = Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)]
+
+
+def timestamp() -> str:
+    """Return the time in UTC as part of a file name."""
+    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+
+
+def table_console() -> Console:
+    """Return a console whose tables are as wide as the terminal, or 132 columns without one."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
+
+
+@contextmanager
+def resumable(how: str) -> Iterator[None]:
+    """On Ctrl-C say how to resume what the block does, and exit with code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"cast-ray: stopped; resume with {how}", err=True)
+        raise typer.Exit(130) from None

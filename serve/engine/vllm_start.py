@@ -1,0 +1,125 @@
+"""Starts vLLM, and says in one sentence why it does not start.
+
+vLLM's core may start in another process. When it fails there, it writes a hundred lines to that
+process's standard error and refers the caller to them. So we read along while vLLM starts, and
+report the first error.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+from vllm.config import WeightTransferConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.platforms import current_platform
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.loggers import StatLoggerFactory
+from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
+
+from cast_ray.errors import EngineError
+from cast_ray.runs.remote_directories import localized
+from serve.engine.first_error import first_error, one_line
+from serve.engine.stats import EngineFigures, logger_of
+from serve.engine.vllm_args import vllm_arguments
+from serve.messages import EngineOptions
+
+_KEPT_BYTES = 2**20
+"""Of the beginning of what vLLM's processes write while they start: the first error counts."""
+
+
+def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
+    """Start vLLM's processes and load the model.
+
+    Raises:
+        EngineError: vLLM does not start; the message is its first error.
+    """
+    model_dir = localized(options.model_dir)
+    if not (model_dir / "config.json").is_file():
+        raise EngineError(f"there is no config.json in {model_dir}: no model to start")
+    _check_memory(options, model_dir)
+    loggers: list[StatLoggerFactory] = [logger_of(figures)]
+    if options.engine.export_metrics:
+        loggers.append(RayPrometheusStatLogger)
+    with _overheard() as heard:
+        try:
+            arguments = engine_arguments(replace(options, model_dir=str(model_dir)))
+            return AsyncLLM.from_engine_args(arguments, stat_loggers=loggers)
+        except Exception as error:  # vLLM raises anything that a broken file makes it raise
+            failure = error
+    said = one_line(f"{type(failure).__name__}: {failure}")
+    reason = first_error(heard.decode(errors="replace")) or said
+    raise EngineError(f"vLLM does not start with the model {model_dir}: {reason}") from failure
+
+
+@contextmanager
+def _overheard() -> Iterator[bytearray]:
+    """Collect what this process and its children write to standard output and error.
+
+    The output still reaches its destination. Processes started meanwhile write through us until
+    they end.
+    """
+    heard = bytearray()
+    source, sink = os.pipe()
+    kept = [os.dup(1), os.dup(2)]
+
+    def forward() -> None:
+        while data := os.read(source, 2**16):
+            heard.extend(data[: _KEPT_BYTES - len(heard)])
+            os.write(kept[1], data)
+        os.close(source)
+        os.close(kept[1])
+
+    thread = threading.Thread(target=forward, name="overheard", daemon=True)
+    thread.start()
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+    os.close(sink)
+    try:
+        yield heard
+    finally:
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        os.close(kept[0])
+        # Returns at once if no process holds the pipe any more, as after a failure.
+        thread.join(timeout=0.5)
+
+
+def _check_memory(options: EngineOptions, model_dir: Path) -> None:
+    """Refuse an engine that cannot fit: the kernel would kill vLLM without a message."""
+    if not current_platform.is_cpu():
+        return  # vLLM itself measures a device's memory and reports it
+    files = model_dir.glob("*.safetensors")
+    weights = sum(file.stat().st_size for file in files) / 2**30
+    free = psutil.virtual_memory().available / 2**30
+    needed = options.engine.kv_cache_gib + weights
+    if needed > free:
+        raise EngineError(
+            f"the engine needs {needed:.1f} GiB of memory ({options.engine.kv_cache_gib:g} for "
+            f"keys and values, {weights:.1f} for the weights of {model_dir}) and this machine has "
+            f"{free:.1f} GiB free: lower engine.kv_cache_gib, or use a smaller model"
+        )
+
+
+def engine_arguments(options: EngineOptions) -> AsyncEngineArgs:
+    """Return vLLM's arguments of a run's engine.
+
+    Raises:
+        ConfigError: an option of ``engine.vllm`` is unknown or must be set elsewhere.
+    """
+    arguments = vllm_arguments(
+        options.engine,
+        max_model_len=options.max_model_len,
+        seed=options.seed,
+        model=options.model_dir,
+        weight_transfer_config=WeightTransferConfig(backend=options.engine.weight_backend),
+        enable_sleep_mode=options.can_rest,
+        skip_tokenizer_init=True,
+        disable_log_stats=True,  # vLLM's own lines and metrics; ``EngineFigures`` gets them anyway
+    )
+    return AsyncEngineArgs(**arguments)
