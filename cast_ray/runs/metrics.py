@@ -24,18 +24,18 @@ from cast_ray.files import refusals_named, written_aside
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a column's name, type and text leave open."""
+    """The properties of a column beyond its name, type and text."""
 
     unit: str
     """Empty = it has none."""
     aggregation: Literal["sum", "mean", "max", "last"]
     """How the figures of a step's parts become the step's."""
     label: str = ""
-    """Title of its chart in the report, if it has one of its own."""
+    """Title of its chart in the report; empty if it has none."""
     tag: str = ""
     """Prometheus label for the place in a list."""
     is_live: bool = False
-    """Whether only the play can tell, and not a step that is learned again from the log."""
+    """Whether it is unknown for a step that is learned again from the trajectory log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

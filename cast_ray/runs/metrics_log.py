@@ -1,4 +1,4 @@
-"""The figures of a run while it goes on, for Parquet and for TensorBoard."""
+"""Writes a run's metrics to Parquet and TensorBoard during the run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cast_ray.runs.metrics import StepMetrics, tensorboard_name, write_metrics
 
 
 class MetricsLog:
-    """The rows so far, kept in ``metrics.parquet`` and as TensorBoard events."""
+    """The rows so far, in ``metrics.parquet`` and as TensorBoard events."""
 
     def __init__(self, path: Path, events_dir: Path, *, rows: Sequence[StepMetrics] = ()) -> None:
         self._path = path
         self.rows = list(rows)
         self._events_dir = events_dir
-        # Not SummaryWriter: a full disk kills its thread, and later calls wait for it for ever.
+        # Not SummaryWriter: a full disk kills its thread, and later calls wait for it forever.
         with refusals_named(events_dir):
             events_dir.mkdir(parents=True, exist_ok=True)
             self._writer = EventsWriter(str(events_dir / "events"))
 
     def append(self, row: StepMetrics) -> None:
-        """Add one step and bring the files up to date.
+        """Add one step and update the files.
 
         Raises:
             EnvironmentSetupError: they cannot be written.
@@ -39,7 +39,7 @@ class MetricsLog:
         self._write(row.step, asdict(row))
 
     def amend(self, step: int, **values: float) -> None:
-        """Set figures of a step that were not known when its row was written.
+        """Set values of a step that were unknown when its row was written.
 
         Raises:
             EnvironmentSetupError: the files cannot be written.
@@ -48,7 +48,7 @@ class MetricsLog:
         self._write(step, values)
 
     def row_of(self, step: int) -> StepMetrics | None:
-        """Return a step's row; None where there is none yet."""
+        """Return a step's row; None if there is none yet."""
         return next((row for row in self.rows if row.step == step), None)
 
     def _write(self, step: int, values: Mapping[str, Any]) -> None:

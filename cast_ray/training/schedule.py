@@ -19,7 +19,6 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import PuzzleSampler
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout import specs
-from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.runs.metrics import keep_validation
 from cast_ray.statistics import Success
 from cast_ray.training.collector import RolloutCollector, Ticket
@@ -133,7 +132,7 @@ class RolloutSchedule:
         config: TrainConfig,
         *,
         first_step: int,
-        group_file: Callable[[int, int], Path] | None,
+        group_file: Callable[[int, int], Path | None],
     ) -> None:
         """Issue nothing yet.
 
@@ -143,7 +142,7 @@ class RolloutSchedule:
             config: of the run.
             first_step: first step to play.
             group_file: returns the file that keeps a group (step, number) until the step is
-                trained on; None = groups are not logged.
+                trained on; None = it is not logged.
         """
         self._collector, self._sampler, self._config = collector, sampler, config
         self._group_file = group_file
@@ -191,10 +190,7 @@ class RolloutSchedule:
             min_weight_version=max(step - self._config.max_staleness, 1),
         )
         return self._collector.issue(
-            groups, specs.training_sampling(self._config), log_to=self._place_of
+            groups,
+            specs.training_sampling(self._config),
+            log_to=lambda group: self._group_file(group[0].step, group[0].group),
         )
-
-    def _place_of(self, group: list[EpisodeSpec]) -> Path | None:
-        if self._group_file is None:
-            return None
-        return self._group_file(group[0].step, group[0].group)

@@ -34,7 +34,7 @@ _ENDS_WITH = "CAST_RAY_ENDS_WITH"
 
 def train_command(arguments: Sequence[str]) -> list[str]:
     """Return the command of ``cast-ray train`` with these arguments."""
-    # -P: what lies in the working directory is not importable, as for the command itself.
+    # -P: as for the command itself, the working directory is not on the import path.
     return [sys.executable, "-P", "-m", "cast_ray.cli", "train", *arguments]
 
 

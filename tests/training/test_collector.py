@@ -108,7 +108,7 @@ def schedule_of(
         sampler,
         config_of(*overrides),
         first_step=first_step,
-        group_file=directory.group_file if directory else None,
+        group_file=directory.group_file if directory else lambda step, group: None,
     )
 
 

@@ -49,7 +49,7 @@ def value_scale(
 
 
 def count_scale(values: Iterable[float], *, start: float, end: float, num_ticks: int = 6) -> Scale:
-    """Return a scale for whole numbers (steps, turns) that covers exactly their range."""
+    """Return a scale for whole numbers (steps, turns) that covers their range exactly."""
     present = list(values) or [0.0]
     low, high = min(present), max(present)
     step = max(1.0, _round_step((high - low) / num_ticks))

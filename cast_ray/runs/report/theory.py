@@ -187,7 +187,7 @@ def _other_corrections(numbers: TheoryNumbers) -> list[tuple[str, str, str]]:
             "σ scales each board by another number",
             "Assumption A3",
             "For one board GRPO’s expected gradient is exactly c·∇(task return), but c depends on "
-            "the board’s success rate. No learning rate absorbs it: beside the task term, β "
+            "the board’s success rate. No learning rate absorbs it: relative to the task term, β "
             "differs from board to board and falls as a board becomes very easy or very hard "
             "(chart below).",
         ),

@@ -53,7 +53,7 @@ def _beta_figures(numbers: TheoryNumbers) -> list[TheoryFigure]:
             "Constant β with 1/√2: real costs",
             "eq:implicit_obj",
             f"Error as a share of the solver term’s gradient, s = 1: {percent(ends[0])} for the "
-            f"uniform policy, {percent(ends[1])} for the teacher. Beside it the share of turns "
+            f"uniform policy, {percent(ends[1])} for the teacher. Also shown: the share of turns "
             "with |A| ≤ 1.",
             {"error": way.constant_beta, "|A| ≤ 1": way.small_signals},
             x_name=_WAY,
@@ -94,7 +94,7 @@ def _policy_figures(numbers: TheoryNumbers) -> list[TheoryFigure]:
         _figure(
             "Visits not frozen: the direction",
             "Assumption A4",
-            "Cosine between CAST’s gradient and that of the objective whose visits move: the whole "
+            "Cosine between CAST’s gradient and that of the objective whose visits move: the full "
             f"update at α = {numbers.alpha:g}, and the solver term alone, which is what is left "
             "of it as α grows.",
             {"update": way.cosine, "solver": way.cosine_solver_term},
@@ -105,8 +105,8 @@ def _policy_figures(numbers: TheoryNumbers) -> list[TheoryFigure]:
         _figure(
             "β is a batch’s number",
             "eq:rms_norm",
-            "β = ατ/(RMS + ε) moves with the policy, because the RMS does: each step climbs an "
-            "objective of its own.",
+            "β = ατ/(RMS + ε) moves with the policy, because the RMS does: each step climbs a "
+            "different objective.",
             {"": way.beta},
             x_name=_WAY,
             write=lambda value: f"{value:.3f}".rstrip("0").rstrip("."),
@@ -114,8 +114,8 @@ def _policy_figures(numbers: TheoryNumbers) -> list[TheoryFigure]:
         _figure(
             "σ in the outcome term",
             "eq:outcome_advantage",
-            "What the division by σ makes of β beside the task term, in multiples of β: one over "
-            "the gain c of the outcome term, for groups of 8 (as in training) and 64.",
+            "What the division by σ makes of β relative to the task term, in multiples of β: 1/c "
+            "with the gain c of the outcome term, for groups of 8 (as in training) and 64.",
             {f"G = {size}": curve for size, curve in numbers.board_beta.items()},
             x_name="success rate of the board, in percent",
             write=lambda value: f"{value:.1f}",

@@ -78,10 +78,10 @@ class ValueNetDirectory:
         """Return the lines of ``metrics.jsonl``. Any: as they were logged."""
         if not self.metrics.is_file():
             return []
-        whole, _, _ = self.metrics.read_text().rpartition(
+        complete, _, _ = self.metrics.read_text().rpartition(
             "\n"
         )  # a killed process leaves half a line
-        return [json.loads(line) for line in whole.splitlines()]
+        return [json.loads(line) for line in complete.splitlines()]
 
     def forget(self, stage: str, *, beyond: int = 0) -> None:
         """Delete a stage's lines after an epoch or step, because it is about to be repeated."""

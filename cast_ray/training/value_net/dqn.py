@@ -228,9 +228,9 @@ def network_of(algorithm: Algorithm, shape: QNetworkShape) -> QNetwork:
 
 def _play_round(algorithm: Algorithm, done: int) -> BaseRound:
     """Run one RLlib iteration."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     result: dict[str, Any] = algorithm.train()  # Any: RLlib's results
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     played = result["env_runners"]
     learned = result.get("learners", {}).get(DEFAULT_MODULE_ID, {})
     steps = int(played["num_env_steps_sampled_lifetime"])

@@ -97,13 +97,13 @@ class _Stages:
         if self._run.has(directory):
             self._progress.say(f"{stage} is finished: {directory}")
             return
-        begun = time.perf_counter()
+        started = time.perf_counter()
         network = self._train_base() if stage == "base" else self._distill(stage)
         save_q_network(network, directory)
         if stage == "base":
             self._checkpoints.clear()
         # Of this process; how long interrupted ones took is not known.
-        self._run.log({"stage": stage, "seconds": round(time.perf_counter() - begun, 1)})
+        self._run.log({"stage": stage, "seconds": round(time.perf_counter() - started, 1)})
 
     @property
     def _checkpoints(self) -> BaseCheckpoints:

@@ -199,7 +199,7 @@ def test_the_working_copy_equals_what_is_there(finished: Finished, tmp_path: Pat
 def test_a_finished_run_is_not_resumed_in_silence(finished: Finished, tmp_path: Path) -> None:
     again = _cast_ray(tmp_path, "train", "--resume", f"run_dir={finished.uri}")
     assert again.returncode == 2
-    assert f"{finished.uri} has done its 3 steps already" in again.stderr
+    assert f"{finished.uri} has already done its 3 steps" in again.stderr
     new = _cast_ray(tmp_path, "train", *SMALL, f"run_dir={finished.uri}")
     assert new.returncode == 2
     assert "is not empty" in new.stderr
