@@ -28,8 +28,8 @@ from cast_ray.training.run import Run
 from cast_ray.training.value_net.oracle import estimator_of
 from cast_ray.training.workers import conversation_limit, start_learner
 from solver_actors.oracle import Oracle
-from solver_actors.registry import SolverEntry, get_solver_entry, has_solver
-from solver_actors.solver import careless_moves
+from solver_actors.registry import get_solver_entry, has_solver
+from solver_actors.solver import SolverEntry, careless_moves
 
 _CORPUS_PUZZLES = 200
 _WARM_UP_SHARE = 0.1
