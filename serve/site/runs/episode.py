@@ -18,8 +18,8 @@ from serve.site.turn_values import shown_board
 
 _COLUMNS = (
     "group", "episode", "game", "tier", "turn_budget", "seed", "turn_starts", "turn_ends",
-    "answers", "actions", "effects", "states", "end_reason", "cost_to_go", "cost_status", "shifted_advantages",
-    "solver_advantages", "step_advantages", "turn_advantages",
+    "answers", "actions", "effects", "states", "end_reason", "cost_to_go", "cost_status",
+    "shifted_advantages", "solver_advantages", "step_advantages", "turn_advantages",
 )  # fmt: skip
 
 
