@@ -48,7 +48,7 @@ class LearnerGroup:
         settings: LearnerSettings,
         resources: ResourcesConfig,
         *,
-        place: PlacementGroup | None = None,
+        reserved: PlacementGroup | None = None,
         place_timeout_s: float = RANKS_PLACE_TIMEOUT_S,
     ) -> None:
         """Start the ranks and wait until all have loaded the policy.
@@ -56,7 +56,8 @@ class LearnerGroup:
         Args:
             settings: of every rank.
             resources: how many ranks there are, and what each reserves.
-            place: with a bundle for each rank, which outlives this group; None = one is made.
+            reserved: a placement group with a bundle per rank, which outlives this learner group;
+                None = one is created.
             place_timeout_s: longest wait for resources that others hold.
 
         Raises:
@@ -71,10 +72,10 @@ class LearnerGroup:
         num_ranks = resources.learner_ranks
         num_cpus, num_gpus = resources.cpus_per_learner_rank, resources.gpus_per_learner_rank
         bundle = {"CPU": num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
-        self._has_own_place = place is None
-        self._place = place or placement_group([bundle] * num_ranks, strategy="PACK")
+        self._owns_reservation = reserved is None
+        self._reservation = reserved or placement_group([bundle] * num_ranks, strategy="PACK")
         wait_s = min(self._timeout_s, place_timeout_s)
-        if not self._place.wait(wait_s):
+        if not self._reservation.wait(wait_s):
             self.close()
             raise RemoteTimeout(
                 f"{num_ranks} learner rank(s) of {bundle} found no place within {wait_s:.0f} s: "
@@ -95,7 +96,7 @@ class LearnerGroup:
                 num_cpus=num_cpus,
                 num_gpus=num_gpus,
                 runtime_env={"env_vars": env_vars},
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._place, rank),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._reservation, rank),
             )
             self._ranks.append(placed.remote(settings, rank=rank, world_size=num_ranks))
         self._wait_for_processes()
@@ -186,8 +187,8 @@ class LearnerGroup:
         """End all ranks and release their resources; calling it again has no effect."""
         while self._ranks:
             ray.kill(self._ranks.pop())
-        if self._has_own_place:
-            remove_placement_group(self._place)
+        if self._owns_reservation:
+            remove_placement_group(self._reservation)
 
     def _on_all(
         self, call: Callable[[Any], ray.ObjectRef], name: str, *, num_ranks: int | None = None

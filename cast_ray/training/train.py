@@ -101,8 +101,8 @@ def _train(run: Run) -> None:
     recoveries = RecoveryLog(directory.recoveries, on_recovery=run.progress.recovery)
     with ExitStack() as parts:
         # Before the engines take single GPUs on many nodes: the ranks should be near each other.
-        place = reserve_learner(config)
-        parts.callback(remove_placement_group, place)
+        reserved = reserve_learner(config)
+        parts.callback(remove_placement_group, reserved)
         with ThreadPoolExecutor(max_workers=1) as background:
             # The engines need a minute to start; the policy is warm-started meanwhile.
             starting = background.submit(
@@ -116,10 +116,12 @@ def _train(run: Run) -> None:
             # Registered now, because Ctrl-C may come before the start is done.
             parts.callback(_close_started, starting)
             try:
-                taught_model = start_model(run, first_model, place)
+                taught_model = start_model(run, first_model, reserved)
                 run.progress.phase("starting the learner")
                 learner = RecoveringLearner(
-                    functools.partial(start_learner, config, model_dir=taught_model, place=place),
+                    functools.partial(
+                        start_learner, config, model_dir=taught_model, reserved=reserved
+                    ),
                     max_restarts=config.learner.max_restarts,
                     on_recovery=functools.partial(recoveries.record, "learner"),
                 )

@@ -231,13 +231,15 @@ def _tokenizer(model_dir: PathOrUri) -> ChatTokenizer:
     return ChatTokenizer(here, read_chat_pieces(here))
 
 
-def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) -> PathOrUri:
+def start_model(
+    run: Run, engine_model: PathOrUri, learner_reservation: PlacementGroup
+) -> PathOrUri:
     """Return the model that reinforcement learning starts from; warm-start it if configured.
 
     Args:
         run: of the model.
         engine_model: the model that a warm start begins with.
-        ranks_place: where the learner's ranks run.
+        learner_reservation: where the learner's ranks run.
     """
     config, directory, progress = run.config, run.directory, run.progress
     location = directory.location(directory.start_model)
@@ -258,7 +260,7 @@ def start_model(run: Run, engine_model: PathOrUri, ranks_place: PlacementGroup) 
         estimator=None if has_solver(config.game) else estimator_of(config, directory.value_net),
     )
     progress.phase("starting the learner for the warm start")
-    learner = start_learner(config, model_dir=engine_model, place=ranks_place)
+    learner = start_learner(config, model_dir=engine_model, reserved=learner_reservation)
     try:
         warm_start(
             learner,

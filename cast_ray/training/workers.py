@@ -305,19 +305,19 @@ def reserve_learner(config: TrainConfig) -> PlacementGroup:
 
 
 def start_learner(
-    config: TrainConfig, *, model_dir: PathOrUri, place: PlacementGroup | None = None
+    config: TrainConfig, *, model_dir: PathOrUri, reserved: PlacementGroup | None = None
 ) -> LearnerGroup:
     """Start the learner's ranks with the weights of a model directory.
 
     Args:
         config: of the run.
         model_dir: the model that they load.
-        place: from ``reserve_learner``; None = a new one.
+        reserved: from ``reserve_learner``; None = a new one.
     """
     return LearnerGroup(
         learner_settings(config, model_dir=model_dir),
         config.resources,
-        place=place,
+        reserved=reserved,
         place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(config.resources)),
     )
 
