@@ -177,12 +177,14 @@ def test_limits_are_checked_after_all_overrides() -> None:
 
 
 def test_override_without_a_value_is_refused() -> None:
-    assert refusal("seed") == "'seed' is not of the form key=value"
+    message = refusal("seed")
+    assert "'seed'" in message
+    assert "key=value" in message
 
 
 def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "nowhere.yaml"
-    assert refusal(file=path) == f"the configuration file {path} does not exist"
+    assert str(path) in refusal(file=path)
 
 
 @pytest.mark.parametrize("text", ["a: [1\n", "steps: 1\nsteps: 2\n", "\tsteps: 1\n"])

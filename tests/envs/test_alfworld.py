@@ -374,7 +374,7 @@ def test_broken_logic_is_a_puzzle_error_and_the_next_game_goes_well(
 def test_missing_data_are_told_with_the_way_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message = r"set ALFWORLD_DATA .*alfworld-download"
+    message = r"ALFWORLD_DATA.*alfworld-download"
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)
     with pytest.raises(EnvironmentSetupError, match=message):
         Alfworld().puzzles("valid_seen")
@@ -399,7 +399,7 @@ def test_missing_package_is_told_with_the_way_to_get_it(made: Path, package: str
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert ended.stdout.strip() == "ALFWorld is not installed: pip install cast-ray[alfworld]"
+    assert "pip install cast-ray[alfworld]" in ended.stdout
 
 
 def test_process_that_played_ends_well(made: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_public_address_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert guard_settings("0.0.0.0", api_keys()).allowed_hosts == ()
     assert KEY not in repr(guard_settings("0.0.0.0", api_keys()))
     monkeypatch.setenv(KEYS_VARIABLE, "short")
-    with pytest.raises(ConfigError, match="has 5 characters"):
+    with pytest.raises(ConfigError, match="5 characters"):
         api_keys()
 
 
@@ -198,7 +198,7 @@ def test_the_serve_file_names_three_applications_with_the_same_arguments(
     for app in schema.applications:
         module, _, function = app.import_path.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
-    with pytest.raises(ConfigError, match="unexpected keyword argument 'modle'"):
+    with pytest.raises(ConfigError, match="'modle'"):
         plan_of({"modle": "x", "host": "127.0.0.1"})
     with pytest.raises(ConfigError, match=KEYS_VARIABLE):
         plan_of(first | {"host": "0.0.0.0"})
