@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -269,8 +268,12 @@ def test_curve_has_a_mark_for_every_known_cost(page: Element) -> None:
 def test_page_states_its_rule_and_the_balance(page: Element) -> None:
     text = page.all("chosen")[0].text
     cases = choose_cases(list(played("solver")), list(played("random")), limit=7)
-    better = rf"solver\b.* {cases.num_first_better}\b.*random\b.* {cases.num_second_better}\b"
-    assert re.search(rf"\b9 puzzles.*{better}.*\b7\b.*contrast", text, re.DOTALL)
+    assert "Both attempted 9 puzzles" in text
+    assert (
+        f"solver did better on {cases.num_first_better}, random on {cases.num_second_better}"
+        in text
+    )
+    assert "Shown are 7, chosen for their contrast, not as typical ones" in text
 
 
 def test_page_asks_no_host_and_runs_its_own_script_alone(html: str, page: Element) -> None:
