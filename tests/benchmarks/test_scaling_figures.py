@@ -82,7 +82,7 @@ def test_a_picture_of_another_kind_is_refused_before_anything_is_measured(
     measured = []
     monkeypatch.setitem(BENCHMARKS, "scaling", lambda: measured.append(1) or {})
     monkeypatch.setitem(BENCHMARKS, "gym", lambda: measured.append(1) or {})
-    with pytest.raises(ConfigError, match=r"--plot must end in \.svg"):
+    with pytest.raises(ConfigError, match=r"--plot.*\.svg"):
         run_benchmark("scaling", plot=tmp_path / "scaling.png")
     with pytest.raises(ConfigError, match=r"gym .*--plot .*scaling"):
         run_benchmark("gym", plot=tmp_path / "gym.svg")

@@ -136,9 +136,9 @@ def test_a_mistake_is_named(path: Path, mistake: Mistake, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [1", "line 1 is not YAML"),
-        ("- a\n- b\n", "is not a cluster file"),
-        (None, "cannot be read"),
+        ("a: [1", "line 1.*YAML"),
+        ("- a\n- b\n", "cluster.yaml.*cluster_name"),
+        (None, "cluster.yaml.*No such file"),
     ],
 )
 def test_a_file_that_is_none_is_said(tmp_path: Path, text: str | None, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_weights_are_counted_over_all_files_as_the_engines_take_them(
 def test_damaged_weights_are_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 100)
     config = load_config(None, [f"policy.path={tmp_path}"])
-    with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
+    with pytest.raises(ModelError, match=r"model\.safetensors"):
         needs_of(config, run_dir="")
 
 
@@ -69,7 +70,7 @@ def test_run_directory_at_a_uri_is_a_store() -> None:
 
 @pytest.mark.parametrize("address", ["head", "ray://10.0.0.1:10001", "http://10.0.0.1:8265", ""])
 def test_address_that_is_none_of_a_cluster_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"HOST:PORT of its head, such as"):
+    with pytest.raises(ConfigError, match=rf"HOST:PORT.*{address!r}"):
         join_cluster(address)
 
 
@@ -84,10 +85,8 @@ This process on node address: 10.0.0.7 was started with:
 
 def test_other_versions_of_a_cluster_are_named_in_one_sentence() -> None:
     said = refusal("10.0.0.1:6379", RuntimeError(VERSIONS))
-    assert said == (
-        "the cluster at 10.0.0.1:6379 has Ray 2.50.0, Python 3.11.9, this machine Ray 2.60.0, "
-        "Python 3.11.2: install the same on both"
-    )
+    facts = r"10\.0\.0\.1:6379.*2\.50\.0.*3\.11\.9.*this machine.*2\.60\.0.*3\.11\.2.*install"
+    assert re.search(facts, said)
 
 
 def test_refusal_that_nobody_knows_keeps_rays_last_line() -> None:

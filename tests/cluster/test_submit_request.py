@@ -132,12 +132,12 @@ def test_configuration_never_takes_the_place_of_code() -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ([], "run_dir must be an absolute path"),
-        (["run_dir=runs/mine"], "got 'runs/mine'"),
-        (["run_dir=~/runs/mine"], "got '~/runs/mine'"),
-        ([RUN_DIR, "puzzles.file=data/sokoban/id"], "puzzles.file must be an absolute path"),
-        ([RUN_DIR, "policy.path=models/small"], "policy.path must be an absolute path"),
-        ([RUN_DIR, "objective.reference=models/old"], "objective.reference must be an absolute"),
+        ([], "run_dir.*absolute.*URI"),
+        (["run_dir=runs/mine"], "run_dir.*'runs/mine'"),
+        (["run_dir=~/runs/mine"], "run_dir.*'~/runs/mine'"),
+        ([RUN_DIR, "puzzles.file=data/sokoban/id"], "puzzles.file.*data/sokoban/id"),
+        ([RUN_DIR, "policy.path=models/small"], "policy.path.*models/small"),
+        ([RUN_DIR, "objective.reference=models/old"], "objective.reference.*models/old"),
     ],
 )
 def test_path_that_is_none_on_the_cluster_is_refused(given: list[str], named: str) -> None:
@@ -152,7 +152,7 @@ def test_uris_are_the_same_on_the_cluster() -> None:
 
 @pytest.mark.parametrize("name", ["", "../../api", "two words", "-list", "x" * 101, "a/b"])
 def test_name_that_is_no_name_of_a_log_file_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="up to 100"):
+    with pytest.raises(ConfigError, match=r"\b100\b"):
         request(RUN_DIR, name=name)
 
 

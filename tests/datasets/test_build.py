@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -202,9 +203,9 @@ def test_metadata_say_how_a_file_was_made(built: Path) -> None:
 
 def test_finished_files_of_the_same_settings_are_kept(tmp_path: Path) -> None:
     settings = replace(MINI, rule=SplitRule(num_test=5, num_train=5))
-    assert "5 test and 5 training puzzles in" in build(tmp_path, settings)
+    assert re.search(r"\b5 test.*\b5 training", build(tmp_path, settings))
     times = [path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")]
-    assert "kept the files in" in build(tmp_path, settings)
+    assert "kept" in build(tmp_path, settings)
     assert [path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")] == times
 
 
@@ -213,7 +214,7 @@ def test_files_of_other_settings_are_refused_and_stay(tmp_path: Path) -> None:
     build(tmp_path, settings)
     before = contents(tmp_path)
     other = replace(settings, source=replace(MINI.source, seed=3))
-    with pytest.raises(PuzzleError, match=r"test.parquet .* \(seed 0 and not 3\): delete it or"):
+    with pytest.raises(PuzzleError, match=r"test.parquet.*seed 0.* 3.*--out"):
         build(tmp_path, other)
     assert contents(tmp_path) == before
 
@@ -222,7 +223,7 @@ def test_file_that_data_build_did_not_make_is_refused_and_stays(tmp_path: Path) 
     path = tmp_path / "sokoban/mini/train.parquet"
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    with pytest.raises(PuzzleError, match=r"train.parquet: not a readable Parquet file"):
+    with pytest.raises(PuzzleError, match=r"train.parquet.*Parquet"):
         build(tmp_path)
     assert path.read_text() == "mine"
 
@@ -231,7 +232,7 @@ def test_unfinished_build_of_another_seed_is_refused(tmp_path: Path) -> None:
     unfinished = tmp_path / "sokoban/mini" / UNFINISHED
     unfinished.mkdir(parents=True)
     (unfinished / "source.json").write_text('{"seed": 4}')
-    with pytest.raises(PuzzleError, match=r"unfinished build with other settings .*seed 4 and no"):
+    with pytest.raises(PuzzleError, match=r"unfinished.*seed 4.*--out"):
         build(tmp_path)
 
 
@@ -249,7 +250,7 @@ def test_broken_chunk_is_named(tmp_path: Path) -> None:
             progress=BuildProgress(Console(file=StringIO())),
         )
     (tmp_path / "sokoban/mini" / UNFINISHED / "chunk-000000.parquet").write_text("half a ch")
-    with pytest.raises(PuzzleError, match=r"chunk-000000.parquet.*; delete that file"):
+    with pytest.raises(PuzzleError, match=r"chunk-000000.parquet.*delete"):
         build(tmp_path, settings)
 
 
@@ -273,9 +274,9 @@ def test_tiers_with_boards_of_the_same_form_keep_their_test_puzzles_from_each_ot
 def test_tier_is_looked_up_before_anything_is_built() -> None:
     assert ("sokoban", "mini-unseen") in available_tiers()
     assert available_tiers("sokoban", "id") == [("sokoban", "id")]
-    with pytest.raises(ConfigError, match="tier of sokoban must be one of id"):
+    with pytest.raises(ConfigError, match=r"tier of sokoban.*\bid\b"):
         available_tiers("sokoban", "easy")
-    with pytest.raises(ConfigError, match="--tier id needs --game"):
+    with pytest.raises(ConfigError, match=r"--tier id.*--game"):
         available_tiers(None, "id")
 
 
@@ -292,11 +293,11 @@ def test_tiers_of_one_form_stay_apart_also_with_other_numbers(tmp_path: Path) ->
     assert not {p.puzzle_id for p in test} & {p.puzzle_id for p in train}
 
     build(tmp_path / "b", settings("id", 20, 1500))
-    with pytest.raises(PuzzleError, match=r"test puzzles are in a training file of id"):
+    with pytest.raises(PuzzleError, match=r"\bid in .*--num-test.*--seed.*--out"):
         build(tmp_path / "b", many_tests)
 
 
 def test_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(EnvironmentSetupError, match="cannot be written"):
+    with pytest.raises(EnvironmentSetupError, match=r"file.*space"):
         build(tmp_path / "file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -104,19 +105,19 @@ def test_file_of_ours_is_imported_again(tmp_path: Path) -> None:
 
 
 def test_seeds_alone_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PuzzleError, match="seeds of another generator and no boards"):
+    with pytest.raises(PuzzleError, match=r"seeds.*cast-ray data build"):
         imported(parquet(tmp_path, [{"room_seed": 3, "index": 0}]))
 
 
 def test_columns_without_boards_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(PuzzleError, match="has the columns size, level, and none of them has"):
+    with pytest.raises(PuzzleError, match=r"size, level.*board"):
         imported(parquet(tmp_path, [{"size": 3, "level": 0}]))
 
 
 def test_missing_file_and_file_without_boards_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PuzzleError, match=r"none.txt cannot be read \(.*No such file"):
+    with pytest.raises(PuzzleError, match=r"none.txt.*No such file"):
         imported(tmp_path / "none.txt")
-    with pytest.raises(PuzzleError, match=r"given.txt has no board"):
+    with pytest.raises(PuzzleError, match=r"given.txt.*at least one"):
         imported(text(tmp_path, "; only a comment\n\n"))
 
 
@@ -142,13 +143,13 @@ def test_faults_are_named_by_row_and_place_and_nothing_is_written(tmp_path: Path
         "of a cost that the tier does not have": 1,
     }
     lines = format_import(report).splitlines()
-    assert lines[0] == "8 boards read"
+    assert lines[0].startswith("8 ")
     assert lines[2].startswith("  row 1: unknown symbol '?' at row 3, column 3")
     assert lines[3].startswith("  row 2: board is None and not text")
-    assert lines[4] == "  row 3: the same as row 0, up to symmetry"
-    assert lines[5].startswith("  row 4: 1 x 4 cells with 1 pieces, and mini has 6 x 6 with 1")
-    assert lines[6] == "  row 5: the game is over before it starts"
-    assert lines[7] == "  row 6: its cost is infinite, and mini has costs from 2 to 6"
+    assert re.search(r"row 3: .*row 0\b", lines[4])
+    assert re.search(r"row 4: 1 x 4 .*\bmini .* 6 x 6 ", lines[5])
+    assert re.search(r"row 5: .*over", lines[6])
+    assert re.search(r"row 6: .*infinite.*\bmini .* 2 to 6\b", lines[7])
     assert "nothing was written" in lines[-1]
     assert "--skip-broken" in lines[-1]
 
@@ -164,7 +165,7 @@ def test_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     file = parquet(tmp_path, [{"board": ROOM}])
     first = imported(file)
     before = first.out.read_bytes()
-    with pytest.raises(PuzzleError, match=r"out.parquet exists already: delete it or"):
+    with pytest.raises(PuzzleError, match=r"out.parquet exists.*--out"):
         imported(file)
     assert first.out.read_bytes() == before
 
@@ -312,7 +313,7 @@ def test_minesweeper_board_in_play_or_untouched_is_no_start(tmp_path: Path, boar
 def test_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     file = parquet(tmp_path, [{"board": ROOM}])
     source = PuzzleSource(game="sokoban", tier="mini", seed=0)
-    with pytest.raises(EnvironmentSetupError, match="cannot be written"):
+    with pytest.raises(EnvironmentSetupError, match=r"parquet.*space"):
         import_puzzles(
             file,
             source,

@@ -61,7 +61,7 @@ def test_file_of_another_tier_is_refused_with_row_and_both_tiers(tmp_path: Path)
     puzzles = boards().train
     write_puzzles(file, [*puzzles[:2], replace(puzzles[2], tier="id")])
 
-    with pytest.raises(PuzzleError, match=r"row 2: .* sokoban id, .* sokoban mini"):
+    with pytest.raises(PuzzleError, match=r"row 2.*sokoban id.*sokoban mini.*puzzles.file"):
         make_boards("sokoban", "mini", replace(SIZES, file=str(file)))
 
 
@@ -74,7 +74,7 @@ def test_file_that_repeats_a_puzzle_in_a_mirror_is_refused_with_both_rows(tmp_pa
     assert puzzle_id_of(game, game.decode(again.board)) == again.puzzle_id
     write_puzzles(file, [*puzzles[:3], again])
 
-    with pytest.raises(PuzzleError, match="row 3: the same puzzle as row 1"):
+    with pytest.raises(PuzzleError, match=r"row 3.*row 1"):
         make_boards("sokoban", "mini", replace(SIZES, file=str(file)))
 
 
@@ -101,9 +101,9 @@ def test_data_set_holds_out_its_test_puzzles_and_validates_on_spaced_training_pu
 
 
 def test_data_set_that_is_too_small_is_refused_with_the_key_to_change(data_set: Path) -> None:
-    with pytest.raises(PuzzleError, match=r"test.parquet .*num_held_out=11: set it to 10 or less"):
+    with pytest.raises(PuzzleError, match=r"test.parquet .*num_held_out=11.* 10\b"):
         make_boards("sokoban", "mini", replace(SIZES, file=str(data_set), num_held_out=11))
-    with pytest.raises(PuzzleError, match=r"train.parquet .*num_validation=25: set it to 24"):
+    with pytest.raises(PuzzleError, match=r"train.parquet .*num_validation=25.* 24\b"):
         make_boards("sokoban", "mini", replace(SIZES, file=str(data_set), num_validation=25))
 
 
@@ -114,14 +114,14 @@ def test_data_set_whose_sets_share_a_mirrored_puzzle_is_refused(
     train = read_puzzles(data_set / "train.parquet")
     write_puzzles(tmp_path / "test.parquet", test)
     write_puzzles(tmp_path / "train.parquet", [*train[:3], turned(test[4])])
-    with pytest.raises(PuzzleError, match=r"row 3 of train.parquet is row 4 of test.parquet"):
+    with pytest.raises(PuzzleError, match=r"row 3.*train.parquet.*row 4.*test.parquet"):
         make_boards("sokoban", "mini", replace(SIZES, file=str(tmp_path)))
 
 
 def test_file_without_puzzles_is_refused_and_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "puzzles.parquet"
     write_puzzles(file, [])
-    with pytest.raises(PuzzleError, match=r"puzzles\.parquet has no puzzle"):
+    with pytest.raises(PuzzleError, match=r"puzzles\.parquet.*at least one"):
         make_boards("sokoban", "mini", replace(SIZES, file=str(file)))
 
 
@@ -145,5 +145,5 @@ def test_evaluation_needs_no_more_boards_than_it_plays() -> None:
     seen = ids(all_boards.train) | ids(all_boards.validation)
     left = len(all_boards.held_out)
     assert evaluation_boards(which, config, limit=left, seen=seen) == all_boards.held_out
-    with pytest.raises(PuzzleError, match=rf"only {left} of {left + 1} distinct puzzles"):
+    with pytest.raises(PuzzleError, match=rf"\b{left}\b.*\b{left + 1}\b"):
         evaluation_boards(which, config, limit=left + 1, seen=seen)

@@ -74,8 +74,8 @@ def test_models_are_told_apart_by_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "reason"),
     [
-        ("nowhere", ModelError, "neither a model directory"),
-        ("openai:", ConfigError, "needs the model's name"),
+        ("nowhere", ModelError, r"nowhere.*config\.json.*config\.yaml"),
+        ("openai:", ConfigError, "openai:NAME"),
         ("soft-solver:cold", ConfigError, "temperature"),
         ("solver:1", ConfigError, "solver:1"),
     ],
@@ -94,10 +94,10 @@ def test_games_and_benchmarks_are_named_with_their_tiers() -> None:
         GameTier(game="rush_hour", tier="id"),
     ]
     for text, reason in {
-        "chess": "there is no game or benchmark 'chess'; there are sokoban",
-        "sokoban:huge": "sokoban has the tiers .*id.*; got 'huge'",
-        "sokoban,sokoban:id": "names sokoban:id twice",
-        " , ": "give --games",
+        "chess": "'chess'.*sokoban",
+        "sokoban:huge": "sokoban.* id.*'huge'",
+        "sokoban,sokoban:id": "--games.*sokoban:id.*twice",
+        " , ": "--games GAME",
     }.items():
         with pytest.raises(ConfigError, match=reason):
             parse_games(text)
@@ -115,9 +115,9 @@ def test_the_same_evaluation_goes_on_and_another_is_refused(tmp_path: Path) -> N
 
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunDirectoryError, match="holds no evaluation"):
+    with pytest.raises(RunDirectoryError, match=r"exists.*--out"):
         EvaluationDirectory.open(tmp_path, DESCRIPTION)
-    with pytest.raises(RunDirectoryError, match="holds no evaluation"):
+    with pytest.raises(RunDirectoryError, match=r"exists.*--out"):
         EvaluationDirectory.open(tmp_path / "notes.txt", DESCRIPTION)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

@@ -65,7 +65,7 @@ def test_the_next_seed_is_one_that_nobody_has_run(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_repeated_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match=r"holds no runs\.parquet"):
+    with pytest.raises(RunDirectoryError, match=r"runs\.parquet.*cast-ray compare"):
         plan_repetition(tmp_path, arm="CAST", seed=3)
     recorded(tmp_path)
     with pytest.raises(ConfigError, match=r"'GRPO'.* CAST, DAPO"):
@@ -73,7 +73,7 @@ def test_what_cannot_be_repeated_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"seed 0 .*--seed"):
         plan_repetition(tmp_path, arm="CAST", seed=0)
     recorded(tmp_path, values=(VALUES, f"{VALUES} advantage.alpha=1"))
-    with pytest.raises(ConfigError, match="differ in more than the seed"):
+    with pytest.raises(ConfigError, match=r"runs differ.*seed"):
         plan_repetition(tmp_path, arm="CAST", seed=3)
-    with pytest.raises(ConfigError, match="two seeds or more"):
+    with pytest.raises(ConfigError, match="two seeds"):
         prediction_interval(np.array([0.5]))

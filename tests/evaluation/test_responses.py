@@ -36,23 +36,23 @@ def test_count_that_is_none_is_unknown_and_the_answer_is_kept(usage: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("url", "key", "sentence"),
+    ("url", "key", "facts"),
     [
-        ("http://h/v1", "", "needs a key: set OPENAI_API_KEY"),
-        ("http://h/v1", "  \n", "needs a key"),
-        ("http://h/v1", "sk-schl\u00fcssel", "OPENAI_API_KEY holds a character"),
-        ("http://h/v1", "sk-a\nb", "OPENAI_API_KEY holds a character"),
-        ("ftp://h/v1", KEY, "must begin with http:// or https://"),
-        ("h/v1", KEY, "must begin with http:// or https://"),
-        ("http:///v1", KEY, "must begin with http:// or https://"),
-        ("http://a b/v1", KEY, "is no address"),
-        ("http://h:x/v1", KEY, "is no address"),
-        ("http://[::1/v1", KEY, "is no address"),
-        ("https://user:secret@h/v1", KEY, "OPENAI_BASE_URL must not hold a user or password"),
+        ("http://h/v1", "", rf"openai:{MODEL}.*OPENAI_API_KEY"),
+        ("http://h/v1", "  \n", rf"openai:{MODEL}.*OPENAI_API_KEY"),
+        ("http://h/v1", "sk-schl\u00fcssel", "OPENAI_API_KEY.*character"),
+        ("http://h/v1", "sk-a\nb", "OPENAI_API_KEY.*character"),
+        ("ftp://h/v1", KEY, "OPENAI_BASE_URL.*http://.*https://"),
+        ("h/v1", KEY, "OPENAI_BASE_URL.*http://.*https://"),
+        ("http:///v1", KEY, "OPENAI_BASE_URL.*http://.*https://"),
+        ("http://a b/v1", KEY, "OPENAI_BASE_URL.*address"),
+        ("http://h:x/v1", KEY, "OPENAI_BASE_URL.*address"),
+        ("http://[::1/v1", KEY, "OPENAI_BASE_URL.*address"),
+        ("https://user:secret@h/v1", KEY, "OPENAI_BASE_URL.*password.*OPENAI_API_KEY"),
     ],
 )
-def test_address_or_key_that_cannot_be_used_is_refused(url: str, key: str, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence) as raised:
+def test_address_or_key_that_cannot_be_used_is_refused(url: str, key: str, facts: str) -> None:
+    with pytest.raises(ConfigError, match=facts) as raised:
         Endpoint.from_environment(MODEL, {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key})
     assert not key.strip() or key not in str(raised.value)
     assert "secret" not in str(raised.value)
@@ -111,5 +111,5 @@ def test_price_that_is_none_is_refused(price: float) -> None:
 
 @pytest.mark.parametrize("name", ["concurrency", "max_faults", "timeout_s", "longest_trouble_s"])
 def test_patience_of_none_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} must be"):
+    with pytest.raises(ConfigError, match=rf"{name}\b"):
         Patience(**{name: 0})

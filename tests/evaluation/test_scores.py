@@ -79,13 +79,13 @@ def test_runs_of_one_model_are_averaged() -> None:
 
 def test_runs_of_different_sizes_are_refused() -> None:
     runs = attempts_at({"a": "11", "b": "11"}) + attempts_at({"a": "11"}, run=1)
-    with pytest.raises(ConfigError, match="4 attempts at 2 puzzles"):
+    with pytest.raises(ConfigError, match=r"\b4 attempts.* 2 puzzles"):
         success_of(runs, seed=0)
 
 
 def test_runs_at_other_puzzles_are_refused_though_as_many() -> None:
     runs = attempts_at({"a": "11"}) + attempts_at({"b": "11"}, run=1)
-    with pytest.raises(ConfigError, match="not all are the same"):
+    with pytest.raises(ConfigError, match=r"\b2 attempts.* 1 puzzles.* 2 at 1\b"):
         pass_at_k(runs)
 
 
@@ -96,9 +96,9 @@ def test_attempts_of_two_models_are_not_mixed() -> None:
 
 def test_no_attempts_have_no_figures() -> None:
     for figure in (lambda: success_of([], seed=0), lambda: pass_at_k([])):
-        with pytest.raises(ConfigError, match="there are no attempts"):
+        with pytest.raises(ConfigError, match="no attempts"):
             figure()
-    with pytest.raises(ConfigError, match="there are no attempts"):
+    with pytest.raises(ConfigError, match="no attempts"):
         attempts_per_puzzle([])
 
 
@@ -122,7 +122,7 @@ def test_attempts_per_puzzle_are_counted_within_a_run() -> None:
 
 
 def test_missing_attempt_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"'model' played puzzle b of sokoban:id 1 times and"):
+    with pytest.raises(ConfigError, match=r"'model'.* b .*sokoban:id.*\b1 times.*\b2 times"):
         attempts_per_puzzle(attempts_at({"a": "11", "b": "1"}))
 
 

@@ -65,12 +65,12 @@ def test_each_arm_says_its_own_keys_in_every_combination(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "arms.yaml must hold"),
-        ("- steps=3\n", "arms.yaml must hold"),
+        ("", r"arms\.yaml.*key=value"),
+        ("- steps=3\n", r"arms\.yaml.*key=value"),
         ("CAST: [\n", "arms.yaml .*YAML"),
         ("CAST: steps=3\n", "arm CAST: .*key=value"),
         ("CAST: [3]\n", "arm CAST: .*key=value"),
-        ("CAST: []\nsmall: [policy.hidden_size=64]\n", "policy.hidden_size cannot be swept"),
+        ("CAST: []\nsmall: [policy.hidden_size=64]\n", "policy.hidden_size.*policy.path"),
         ("CAST: [run_dir=x]\n", "run_dir .*--out"),
         ("CAST: [oracle=value_net]\n", "arm=CAST: .*value_net.path"),
     ],
@@ -95,11 +95,11 @@ def test_arms_that_are_not_there_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["steps=3"], "nothing is swept"),
+        (["steps=3"], "advantage.alpha=0,0.1.*--arms"),
         (["seed=0,0"], "seed=0,0"),
-        (["seed=0,1", "seed=2,3"], "seed is swept twice"),
-        (["tier=mini,id"], "tier cannot be swept"),
-        (["warm_start.steps=1,2"], "warm_start.steps cannot be swept"),
+        (["seed=0,1", "seed=2,3"], "seed.*twice"),
+        (["tier=mini,id"], "tier .*policy.path"),
+        (["warm_start.steps=1,2"], "warm_start.steps.*policy.path"),
         (["seed=0,1", "run_dir=x"], "run_dir .*--out"),
         (["seed=0,1", "stepps=3"], "key stepps"),
         (["advantage.alpha=0.1,high"], "advantage.alpha=high"),
@@ -158,7 +158,7 @@ def test_the_number_of_trials_is_the_product(sizes: list[list[int]]) -> None:
     for values in sizes:
         expected *= len(values)
     if all(len(values) == 1 for values in sizes):
-        with pytest.raises(ConfigError, match="nothing is swept"):
+        with pytest.raises(ConfigError, match=r"advantage\.alpha=0,0\.1.*--arms"):
             plan_sweep(None, overrides)
         return
     plan = plan_sweep(None, overrides)
@@ -186,5 +186,5 @@ def test_as_many_trials_together_as_the_scarcest_resource_allows() -> None:
     ranks = base.resources.learner_ranks
     assert trials_that_fit(base, {"CPU": 3.5 * cpus, "GPU": 9 * ranks}) == 3
     assert trials_that_fit(base, {"CPU": 9 * cpus, "GPU": 2 * ranks}) == 2
-    with pytest.raises(EnvironmentSetupError, match=r"a trial needs .* and the cluster has"):
+    with pytest.raises(EnvironmentSetupError, match=r"GPU.*resources\.learner_ranks"):
         trials_that_fit(base, {"CPU": 9 * cpus})

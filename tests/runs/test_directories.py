@@ -44,7 +44,7 @@ def test_writer_that_died_leaves_no_directory_of_that_name(tmp_path: Path) -> No
 
     assert not (tmp_path / "step-1").exists()
     assert not list(tmp_path.glob("step-*"))
-    with pytest.raises(RunDirectoryError, match="not a complete checkpoint"):
+    with pytest.raises(RunDirectoryError, match=rf"step-1.*{MARKER}"):
         check_whole(tmp_path / "step-1")
 
 
@@ -66,7 +66,7 @@ def test_file_cut_short_is_named(tmp_path: Path) -> None:
     directory = written(tmp_path / "step-1", "abc")
     (directory / "inner" / "weights").write_text("ab")
 
-    with pytest.raises(RunDirectoryError, match=r"weights should have 3 bytes but has 2"):
+    with pytest.raises(RunDirectoryError, match=r"inner/weights.* 3 .* 2\b"):
         check_whole(directory)
 
 
@@ -74,7 +74,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
     directory = written(tmp_path / "step-1", "abc")
     (directory / "inner" / "weights").unlink()
 
-    with pytest.raises(RunDirectoryError, match=r"weights should have 3 bytes but has None"):
+    with pytest.raises(RunDirectoryError, match=r"inner/weights.* 3 .* None"):
         check_whole(directory)
 
 
@@ -85,7 +85,7 @@ def test_file_with_a_flipped_bit_is_named(tmp_path: Path, place: int) -> None:
     data[place] ^= 4
     (directory / "inner" / "weights").write_bytes(data)
 
-    with pytest.raises(RunDirectoryError, match=r"inner/weights has checksum .* damaged"):
+    with pytest.raises(RunDirectoryError, match=r"inner/weights.*checksum"):
         check_whole(directory)
 
 
@@ -98,7 +98,7 @@ def test_damage_is_found_at_either_end_of_a_large_file(tmp_path: Path, place: in
         file.seek(place)
         file.write(b"x")
 
-    with pytest.raises(RunDirectoryError, match="weights has checksum"):
+    with pytest.raises(RunDirectoryError, match=r"weights.*checksum"):
         check_whole(tmp_path / "step-1")
 
 
@@ -107,7 +107,7 @@ def test_marker_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     directory = written(tmp_path / "step-1", "abc")
     (directory / MARKER).write_text(text)
 
-    with pytest.raises(RunDirectoryError, match=rf"{MARKER} is damaged"):
+    with pytest.raises(RunDirectoryError, match=rf"{MARKER}.*damaged"):
         check_whole(directory)
 
 
@@ -144,7 +144,7 @@ def test_checkpoint_of_a_process_killed_in_the_middle_of_it_is_invisible(tmp_pat
     left = sorted(path.name for path in partial_path(tmp_path / "step-00010").iterdir())
     assert left == ["weight-00001.safetensors", "weight-00002.safetensors"]
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-00005"]
-    with pytest.raises(RunDirectoryError, match="not a complete checkpoint"):
+    with pytest.raises(RunDirectoryError, match=rf"step-00010.*{MARKER}"):
         check_whole(tmp_path / "step-00010")
 
 
@@ -162,7 +162,7 @@ def test_full_disk_under_a_librarys_writer_is_one_sentence(tmp_path: Path) -> No
     weights = {"weight": torch.zeros(100_000)}
 
     with (
-        pytest.raises(EnvironmentSetupError, match=r"step-1 cannot be written \(.*free some space"),
+        pytest.raises(EnvironmentSetupError, match=r"step-1.*space"),
         full_disk(),
         save_refusals_named(directory),
     ):

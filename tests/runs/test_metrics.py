@@ -81,7 +81,7 @@ def test_log_writes_what_tensorboard_reads(tmp_path: Path) -> None:
 def test_full_disk_ends_a_log_at_once_and_in_one_sentence(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.parquet", tmp_path / "tensorboard")
     with (
-        pytest.raises(EnvironmentSetupError, match=r"tensorboard cannot be written"),
+        pytest.raises(EnvironmentSetupError, match=r"tensorboard.*space"),
         full_disk(60_000),  # the table has room, the events of all steps together have not
     ):
         for step in range(100):

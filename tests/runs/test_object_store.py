@@ -103,7 +103,7 @@ def test_a_file_is_overwritten_and_deleted(place: Uri) -> None:
     delete_file(uri)  # gone already
     assert find_file(uri) is None
     assert list_files(place) == []
-    with pytest.raises(StorageError, match="does not exist"):
+    with pytest.raises(StorageError, match=r"/x.* exist"):
         read_bytes(uri)
 
 
@@ -150,11 +150,11 @@ def test_a_file_that_breaks_off_is_not_there(
     ("uri", "message"),
     [
         ("nosuch://bucket/run", "nosuch://"),
-        ("az://container/run", "Install adlfs"),
+        ("az://container/run", "adlfs"),
         ("s3://key:word@bucket/run", "credentials"),
         ("abfs://c@account/run?account_key=x", "credentials"),
         ("s3://bucket/run?endpoint=x", "option endpoint"),
-        ("s3://bucket/run?endpoint_override=127.0.0.1:1&scheme=http", "cannot be reached"),
+        ("s3://bucket/run?endpoint_override=127.0.0.1:1&scheme=http", "network.*endpoint_override"),
     ],
 )
 def test_a_store_that_cannot_be_is_one_sentence(uri: str, message: str) -> None:
@@ -170,7 +170,7 @@ def test_a_store_that_cannot_be_is_one_sentence(uri: str, message: str) -> None:
 
 def test_a_missing_bucket_is_one_sentence(server: S3Server) -> None:
     uri = server.uri("not-made/run", options="")
-    with pytest.raises(StorageError, match="no such bucket") as raised:
+    with pytest.raises(StorageError, match=r"not-made.*bucket") as raised:
         check_reachable(uri, timeout_s=20)
     assert "Request ID" not in str(raised.value)
 
@@ -180,7 +180,7 @@ def test_refused_credentials_are_one_sentence(server: S3Server) -> None:
     check_reachable(uri, timeout_s=20)
     with (
         server.refusing(),
-        pytest.raises(StorageError, match=r"refuses these credentials.*AWS_ACCESS_KEY_ID"),
+        pytest.raises(StorageError, match=r"closed/run.*AWS_ACCESS_KEY_ID"),
     ):
         check_reachable(uri, timeout_s=20)
     check_reachable(uri, timeout_s=20)
@@ -216,7 +216,7 @@ def test_a_store_that_comes_back_is_used_again(server: S3Server) -> None:
     write_bytes(uri / "x", b"1")
     server.stop()
     try:
-        with pytest.raises(StorageError, match="cannot be reached"):
+        with pytest.raises(StorageError, match=r"comes-back/run.*network.*endpoint_override"):
             write_bytes(uri / "x", b"2")
     finally:
         server.start()

@@ -113,7 +113,7 @@ def test_an_upload_that_was_killed_is_not_read_as_whole(
         assert killed.returncode == -signal.SIGKILL
         assert len(list_files(uri)) >= 2  # it had begun
         assert not is_whole(uri)
-        with pytest.raises(RunDirectoryError, match=r"complete\.json is missing"):
+        with pytest.raises(RunDirectoryError, match=r"complete\.json"):
             check_whole_at(uri)
         upload_directory(model, uri)
         assert is_whole(uri)
@@ -142,11 +142,11 @@ def test_a_damaged_byte_is_found_where_it_arrives(uri: Uri, model: Path, cache: 
     upload_directory(model, uri)
     write_bytes(uri / "model.safetensors", b"w" * 999 + b"v")
     check_whole_at(uri)  # sizes alone
-    with pytest.raises(RunDirectoryError, match=r"model\.safetensors has checksum"):
+    with pytest.raises(RunDirectoryError, match=r"model\.safetensors.*checksum"):
         localized(uri)
     assert not list((cache / "localized").rglob("*.safetensors"))
     write_bytes(uri / "model.safetensors", b"w" * 998)
-    with pytest.raises(RunDirectoryError, match="should have 1000 bytes but has 998"):
+    with pytest.raises(RunDirectoryError, match=r" 1000 .* 998\b"):
         check_whole_at(uri)
 
 
@@ -189,7 +189,7 @@ def test_one_file_is_localized_under_its_name(uri: Uri, cache: Path) -> None:
     copy = localized(uri / "puzzles.parquet")
     assert (copy.name, copy.read_bytes()) == ("puzzles.parquet", b"rows")
     assert len(list(copy.parent.iterdir())) == 1
-    with pytest.raises(StorageError, match="holds nothing"):
+    with pytest.raises(StorageError, match=r"nowhere.*path"):
         localized(uri / "nowhere")
 
 
@@ -234,6 +234,6 @@ def test_an_upload_waits_for_a_store_that_comes_back(
 
 def test_patience_ends_with_the_stores_own_words(server: S3Server) -> None:
     started = time.monotonic()
-    with pytest.raises(StorageError, match="does not exist"):
+    with pytest.raises(StorageError, match=r"no-bucket/x.* exist"):
         with_retries(lambda: read_bytes(server.uri("no-bucket/x")), patience_s=2)
     assert 0.5 < time.monotonic() - started < 10

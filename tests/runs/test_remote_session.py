@@ -100,12 +100,12 @@ def test_a_new_run_is_at_its_uri_before_anything_starts(uri: Uri, cache: Path) -
 def test_a_new_run_does_not_mix_with_another(uri: Uri) -> None:
     with opened(uri).publish_on_exit():
         pass
-    with pytest.raises(RunDirectoryError, match="is not empty"):
+    with pytest.raises(RunDirectoryError, match=r"run_dir=.*--resume"):
         opened(uri)
 
 
 def test_nothing_is_resumed_where_nothing_is(uri: Uri) -> None:
-    with pytest.raises(RunDirectoryError, match=r"is not a run directory: it has no config\.yaml"):
+    with pytest.raises(RunDirectoryError, match=r"config\.yaml"):
         opened(uri, resume=True)
 
 
@@ -117,14 +117,14 @@ def test_bad_input_leaves_nothing_at_the_uri(uri: Uri, cache: Path) -> None:
 
 
 def test_a_store_that_is_away_is_the_first_thing_said(server: S3Server) -> None:
-    with pytest.raises(StorageError, match="there is no such bucket"):
+    with pytest.raises(StorageError, match=r"not-made.*bucket"):
         opened(server.uri("not-made/run", options=""), "tier=huge")
 
 
 def test_another_configuration_is_refused_and_the_run_is_free_again(uri: Uri) -> None:
     with opened(uri).publish_on_exit():
         pass
-    with pytest.raises(RunDirectoryError, match="belongs to another configuration: seed"):
+    with pytest.raises(RunDirectoryError, match=r"configuration.*seed.*run_dir="):
         opened(uri, "seed=7", resume=True)
     with opened(uri, resume=True).publish_on_exit():
         pass
@@ -146,7 +146,7 @@ def test_a_data_set_is_read_from_a_uri(uri: Uri, server: S3Server) -> None:
 def test_who_trains_is_left_alone_by_another_host(uri: Uri, tmp_path: Path) -> None:
     run = opened(uri)
     with environment(CAST_RAY_CACHE=str(tmp_path / "elsewhere")):
-        with pytest.raises(RunDirectoryError, match=r"trains in .* \(last sign of life \d+ s ago"):
+        with pytest.raises(RunDirectoryError, match=r"trains in.* \d+ s .*run_dir"):
             opened(uri, resume=True)
         with run.publish_on_exit():
             pass
@@ -157,7 +157,7 @@ def test_who_trains_is_left_alone_by_another_host(uri: Uri, tmp_path: Path) -> N
 def test_who_trains_is_left_alone_on_its_own_host(uri: Uri) -> None:
     with (
         opened(uri).publish_on_exit(),
-        pytest.raises(RunDirectoryError, match="another process on this host trains"),
+        pytest.raises(RunDirectoryError, match=r"process on this host.*run_dir"),
     ):
         opened(uri, resume=True)
 
@@ -179,7 +179,7 @@ def test_a_claim_counts_while_it_is_renewed(change: dict[str, object], *, is_fre
     if is_free:
         check_free(Uri("s3://b/r"), claim, copy_id="mine")
         return
-    with pytest.raises(RunDirectoryError, match="silent for 90 s"):
+    with pytest.raises(RunDirectoryError, match=r"there.*s3://b/r.* 90 s.*run_dir"):
         check_free(Uri("s3://b/r"), claim, copy_id="mine")
 
 
@@ -226,7 +226,7 @@ def test_a_run_that_was_taken_over_is_not_written_to_any_more(uri: Uri) -> None:
     write_bytes(uri / OWNER, other)
     owner._look()  # as its thread does
     (run.directory.path / "summary.json").write_text("{}")
-    with pytest.raises(RunDirectoryError, match="was taken over by another process"):
+    with pytest.raises(RunDirectoryError, match=r"taken over"):
         run.send_all()
     with pytest.raises(RunDirectoryError, match="taken over"), run.publish_on_exit():
         pass
@@ -281,10 +281,10 @@ def test_a_store_that_stays_away_is_said_with_where_everything_is(
     server.stop()
     try:
         directory.write_trajectories(1, table(4))
-        with pytest.raises(StorageError, match="nothing is lost") as raised:
+        with pytest.raises(StorageError, match=r" 2 s .*--resume") as raised:
             impatient.send_all()
         assert str(directory.path) in str(raised.value)
-        with pytest.raises(StorageError, match="nothing is lost"):
+        with pytest.raises(StorageError, match=r" 2 s .*--resume"):
             impatient.send()  # also said to who does not wait
         end(run)
     finally:
@@ -354,7 +354,7 @@ def test_the_newest_whole_checkpoint_is_gone_on_from(uri: Uri, tmp_path: Path) -
         write_bytes(uri / "checkpoints/step-00003/weight", b"shorter")
         point = directory.resume_point()
         assert point.step == 2
-        assert "step 3's checkpoint is damaged" in point.damaged[0]
+        assert "step 3" in point.damaged[0]
         directory.drop_old_checkpoints(2, kept=1)
         kept = {name.split("/")[1] for name in names_at(uri) if "checkpoints/" in name}
         assert kept == {"step-00002"}
@@ -364,7 +364,7 @@ def test_a_run_with_nothing_but_damaged_checkpoints_is_refused(uri: Uri, tmp_pat
     with opened(uri).publish_on_exit():
         a_checkpoint(uri, 1, tmp_path)
     write_bytes(uri / "checkpoints/step-00001/weight", b"shorter")
-    with pytest.raises(RunDirectoryError, match="no checkpoint that can be used"):
+    with pytest.raises(RunDirectoryError, match=r"checkpoint.*step 1.*weight.*run_dir="):
         opened(uri, resume=True)
 
 
@@ -378,7 +378,7 @@ def test_a_copy_to_read_has_whole_weights_or_none(uri: Uri, tmp_path: Path) -> N
     assert not any("weight" in name for name in light)
     full = _files(readable_copy(uri, with_weights=True))
     assert {name for name in full if "weight" in name} == {"checkpoints/step-00001/weight"}
-    with pytest.raises(RunDirectoryError, match="is not a run directory"):
+    with pytest.raises(RunDirectoryError, match=r"puzzles.*config\.yaml"):
         readable_copy(uri / "puzzles")
     shutil.rmtree(tmp_path / "host")
     assert stored_config(uri) is not None

@@ -278,7 +278,7 @@ def test_report_leaves_no_half_written_file(finished: RunDirectory) -> None:
 def test_broken_evaluation_is_named(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     (run.evaluations / "before.parquet").write_bytes(b"no parquet")
-    with pytest.raises(RunDirectoryError, match=r"before\.parquet cannot be read"):
+    with pytest.raises(RunDirectoryError, match=r"before\.parquet"):
         write_report(run)
 
 
@@ -286,17 +286,17 @@ def test_evaluation_without_costs_is_refused(tmp_path: Path, oracle: Oracle) -> 
     run = new_run(tmp_path / "run")
     batch = to_rollout_batch(attempts(oracle, CORRIDOR, WALK))
     write_table(run.evaluations / "before.parquet", pa.Table.from_batches([batch]))
-    with pytest.raises(TrajectoryError, match="missing columns"):
+    with pytest.raises(TrajectoryError, match=r"missing.*cost_to_go"):
         write_report(run)
 
 
 def test_broken_summary_is_named(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     run.summary.write_text("{")
-    with pytest.raises(RunDirectoryError, match=r"summary\.json is not valid JSON"):
+    with pytest.raises(RunDirectoryError, match=r"summary\.json.*JSON"):
         write_report(run)
 
 
 def test_directory_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="not a run directory"):
+    with pytest.raises(RunDirectoryError, match=r"config\.yaml"):
         write_report(RunDirectory(tmp_path))

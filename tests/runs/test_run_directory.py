@@ -1,3 +1,4 @@
+import re
 from operator import attrgetter
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cast_ray.runs.run_directory import ResumePoint, RunDirectory, write_table
 def test_a_directory_with_content_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
 
-    with pytest.raises(RunDirectoryError, match="is not empty"):
+    with pytest.raises(RunDirectoryError, match=r"run_dir=.*--resume"):
         RunDirectory.create(tmp_path, TrainConfig())
 
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
@@ -24,7 +25,7 @@ def test_a_directory_with_content_is_not_overwritten(tmp_path: Path) -> None:
 def test_resume_with_another_configuration_names_the_keys(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path / "run", TrainConfig(seed=1))
 
-    with pytest.raises(RunDirectoryError, match=r"seed \(1 there, 2 given\)"):
+    with pytest.raises(RunDirectoryError, match=r"seed \(1 .*2 .*run_dir="):
         RunDirectory.reopen(tmp_path / "run", TrainConfig(seed=2))
 
 
@@ -38,7 +39,7 @@ def test_resume_may_only_lengthen_the_run(tmp_path: Path) -> None:
 
 
 def test_resume_needs_a_run(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="not a run directory"):
+    with pytest.raises(RunDirectoryError, match=r"config\.yaml"):
         RunDirectory.reopen(tmp_path, TrainConfig())
 
 
@@ -75,7 +76,7 @@ def test_change_that_is_not_allowed_is_named_beside_one_that_is(tmp_path: Path) 
     with pytest.raises(RunDirectoryError) as refusal:
         RunDirectory.reopen(tmp_path / "run", given)
 
-    assert "learner.lr (0.0002 there, 0.5 given)" in str(refusal.value)
+    assert re.search(r"learner\.lr \(0\.0002 .*0\.5 ", str(refusal.value))
     assert "num_ranks" not in str(refusal.value)
     assert load_config(tmp_path / "run/config.yaml", []) == TrainConfig()
 
@@ -107,7 +108,7 @@ def test_a_run_goes_on_from_the_newest_checkpoint_by_number(tmp_path: Path) -> N
     found = run.resume_point()
 
     assert found == ResumePoint(step=100_000, checkpoint=run.checkpoint(100_000))
-    assert str(found) == f"resumed after step 100000 from {run.checkpoint(100_000)}"
+    assert str(found).endswith(f" {run.checkpoint(100_000)}")
 
 
 def test_an_unfinished_checkpoint_is_invisible(tmp_path: Path) -> None:
@@ -126,9 +127,9 @@ def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path) -> None:
 
     assert found.checkpoint == run.checkpoint(5)
     said = str(found)
-    assert said.startswith(f"resumed after step 5 from {run.checkpoint(5)}; ")
-    assert f"step 15's checkpoint is damaged: {run.checkpoint(15) / 'weights'} has checksum" in said
-    assert f"step 10's checkpoint is damaged: {run.checkpoint(10) / 'weights'} should have" in said
+    assert f" {run.checkpoint(5)};" in said
+    assert re.search(rf"step 15\b.*{run.checkpoint(15) / 'weights'}.*checksum", said)
+    assert re.search(rf"step 10\b.*{run.checkpoint(10) / 'weights'}.*bytes", said)
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_refused(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused(tmp_path: Path) -> N
     for step in (5, 10):
         flip_a_bit(run.checkpoint(step) / "weights")
 
-    with pytest.raises(RunDirectoryError, match=r"no checkpoint that can be used: step 10's.*5's"):
+    with pytest.raises(RunDirectoryError, match=r"step 10's.* step 5's.*run_dir="):
         run.resume_point()
 
 
@@ -245,7 +246,7 @@ def test_second_process_in_a_directory_is_refused_before_it_writes(tmp_path: Pat
     run = RunDirectory.create(tmp_path / "run", TrainConfig())
     run.lock()
 
-    with pytest.raises(RunDirectoryError, match="another process trains in"):
+    with pytest.raises(RunDirectoryError, match=r"another process.*run_dir="):
         RunDirectory.existing(run.path).lock()
 
 

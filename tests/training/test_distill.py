@@ -183,7 +183,7 @@ def test_a_network_that_has_diverged_is_named(weight: float) -> None:
     network = small_network("rush_hour")
     check_values(network, starts("rush_hour"), step_penalty=PENALTY)
     network.head.bias.fill_(weight)
-    with pytest.raises(LearnerError, match=r"has diverged: .* smaller dqn\.lr"):
+    with pytest.raises(LearnerError, match=r"diverged.*dqn\.lr"):
         check_values(network, starts("rush_hour"), step_penalty=PENALTY)
 
 
@@ -193,10 +193,10 @@ def test_values_that_are_no_numbers_are_not_learned() -> None:
     settings = {"epochs": 1, "batch_size": 16, "seed": 0, "on_epoch": lambda *_: None}
     targets = np.zeros(states.masks.shape, np.float32)
     diverging = {**settings, "epochs": 20, "lr": 1e30}
-    with pytest.raises(LearnerError, match=r"the loss is (nan|inf) in epoch \d+"):
+    with pytest.raises(LearnerError, match=r"(nan|inf).*epoch \d+.*distillation\.first_lr"):
         regress(network, states, targets + 1, **diverging)
     targets[3, 2] = np.nan
-    with pytest.raises(LearnerError, match="not finite"):
+    with pytest.raises(LearnerError, match=r"targets.*not finite"):
         regress(network, states, targets, lr=1e-3, **settings)
 
 

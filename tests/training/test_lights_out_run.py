@@ -156,7 +156,7 @@ def test_run_of_a_game_that_is_not_installed_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(lights_out)])
     forget_plugins()
-    with pytest.raises(ConfigError, match=r"got 'lights_out'; a game of your own must be"):
+    with pytest.raises(ConfigError, match=r"'lights_out'.*installed"):
         replay_run(run.path)
     monkeypatch.undo()
     forget_plugins()
@@ -226,6 +226,6 @@ def test_answers_that_do_not_fit_are_refused_before_anything_is_played(
     check_answers_fit(boards.train[0], tokenizer=tokenizer, max_answer_tokens=7)
     with pytest.raises(
         ConfigError,
-        match=r"rollout\.max_answer_tokens must be >= 7 for lights_out, got 6: .*```press 0 0```",
+        match=r"rollout\.max_answer_tokens.* 7 .*lights_out.* 6\b.*```press 0 0```",
     ):
         check_answers_fit(boards.train[0], tokenizer=tokenizer, max_answer_tokens=6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -206,7 +207,7 @@ def test_without_a_tokenizer_the_rest_is_still_replayed(run: RunDirectory) -> No
     shutil.rmtree(run.start_model)
     report = replay_run(run.path)
     assert (report.differences, report.tokenizer) == ((), "")
-    assert "No tokenizer in the run directory" in format_replay(report)
+    assert "No tokenizer" in format_replay(report)
 
 
 # One thing changed at a time.
@@ -708,10 +709,8 @@ def test_report_names_the_place_in_words(run: RunDirectory) -> None:
     at = change_row(run, row, lambda row: row.update(reward=1.0))
     text = format_replay(replay_run(run.path))
     assert "\n1 difference:\n" in text
-    assert (
-        f"trajectories/step-00001.parquet, step 1, group {at[1]}, episode {at[2]}: reward: "
-        "stored 1.0, replayed 0.0"
-    ) in text
+    place = rf"step-00001\.parquet.* step 1\b.*group {at[1]}\b.*episode {at[2]}\b.*reward"
+    assert re.search(rf"{place}.* 1\.0.* 0\.0$", text, re.MULTILINE)
 
 
 def test_long_report_is_cut_off_with_a_count() -> None:
@@ -727,11 +726,11 @@ def test_long_report_is_cut_off_with_a_count() -> None:
 
 
 def test_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match=r"is not a run directory: it has no config\.yaml"):
+    with pytest.raises(RunDirectoryError, match=r"config\.yaml"):
         replay_run(tmp_path)
 
 
 def test_metrics_that_cannot_be_read_are_refused(run: RunDirectory) -> None:
     run.metrics.write_text("nothing")
-    with pytest.raises(TrajectoryError, match=r"metrics\.parquet cannot be read"):
+    with pytest.raises(TrajectoryError, match=r"metrics\.parquet"):
         replay_run(run.path)

@@ -94,7 +94,7 @@ def test_resumed_run_has_all_that_it_had_and_says_where_it_goes_on(
     assert (state.step, state.weight_version, state.skipped_updates) == (3, 4, 2)
     assert state.healthy_logprob_abs_diff == 0.01
     assert state.trajectory_log.num_rows == NUM_STEPS * ROWS_A_STEP
-    assert f"resumed after step 3 from {run.directory.checkpoint(3)}" in told.getvalue()
+    assert str(run.directory.checkpoint(3)) in told.getvalue()
 
 
 def test_steps_after_the_checkpoint_stay_to_be_learned_again(run: Run) -> None:
@@ -136,7 +136,7 @@ def test_trajectory_file_that_was_cut_is_named(run: Run) -> None:
 def test_trajectory_file_with_other_rows_is_refused(run: Run) -> None:
     run.directory.write_trajectories(2, pa.table({"group": [0]}))
 
-    with pytest.raises(RunDirectoryError, match=r"trajectories holds 9 .* 12"):
+    with pytest.raises(RunDirectoryError, match=r"trajectories.* 9 .* 12\b"):
         restore(run, StoredLearner())
 
 

@@ -165,13 +165,13 @@ def test_the_command_writes_figures_states_and_a_page(tmp_path: Path) -> None:
 def test_boards_that_do_not_belong_are_refused(tmp_path: Path) -> None:
     save_q_network(network(), tmp_path / "net")
     write_puzzles(tmp_path / "other.parquet", boards("sokoban"))
-    with pytest.raises(ConfigError, match="give --tier, one of id, unseen, mini"):
+    with pytest.raises(ConfigError, match=r"--tier.*id, unseen, mini"):
         puzzles_for(tmp_path / "net", tier="", file=None, limit=5)
-    with pytest.raises(PuzzleError, match="must hold puzzles of rush_hour:mini, got sokoban:mini"):
+    with pytest.raises(PuzzleError, match=r"other.parquet.*rush_hour:mini.*sokoban:mini"):
         puzzles_for(tmp_path / "net", tier="mini", file=tmp_path / "other.parquet", limit=5)
-    with pytest.raises(ModelError, match=r"has no q_network\.json"):
+    with pytest.raises(ModelError, match=r"q_network\.json"):
         puzzles_for(tmp_path, tier="mini", file=None, limit=5)
-    with pytest.raises(ModelError, match="rows must be 7, got 6"):
+    with pytest.raises(ModelError, match=r"rows.* 7\b.* 6\b"):
         analyse_value_net(network("sokoban", "id"), [], tier="unseen")
 
 
@@ -186,7 +186,7 @@ def test_boards_that_the_network_learned_from_are_refused(tmp_path: Path) -> Non
     write_puzzles(tmp_path / "all.parquet", known)
     net = tmp_path / "value_net"
     assert puzzles_for(net, tier="", file=None, limit=5) == known[3:5]
-    with pytest.raises(PuzzleError, match=rf"3 of the {len(known)} boards in"):
+    with pytest.raises(PuzzleError, match=rf"\b3 of .*\b{len(known)}\b.*all.parquet"):
         puzzles_for(net, tier="", file=tmp_path / "all.parquet", limit=5)
 
 
@@ -195,7 +195,7 @@ def test_a_network_in_a_run_that_it_taught_is_judged_on_boards_of_its_own_seed(
 ) -> None:
     save_config(TrainConfig(game="rush_hour"), tmp_path / "config.yaml")
     save_q_network(network(), tmp_path / "value_net")
-    with pytest.raises(ConfigError, match="give --tier"):
+    with pytest.raises(ConfigError, match="--tier"):
         puzzles_for(tmp_path / "value_net", tier="", file=None, limit=5)
     found = puzzles_for(tmp_path / "value_net", tier="mini", file=None, limit=5)
     usual = make_boards("rush_hour", "mini", PuzzleConfig(num_train=50, num_held_out=5))

@@ -198,8 +198,8 @@ def test_run_is_refused_with_all_that_a_node_lacks(
         assert len(problems) == 3, output
         assert all(problem.count("(node ") == 1 for problem in problems)
         assert " cast_ray is 0." in problems[0] and "--with-code" in problems[0]
-        assert f"policy.path={model} has no config.json" in problems[1]
-        assert f"run_dir={runs / 'mine'} is not the driver's" in problems[2]
+        assert f"policy.path={model} " in problems[1] and "config.json" in problems[1]
+        assert f"run_dir={runs / 'mine'} " in problems[2]
         assert "differ: cast_ray\n" in output and output.endswith("3 to fix.\n")
 
         few = [f"puzzles.num_{which}=4" for which in ("train", "validation", "held_out")]
@@ -207,7 +207,7 @@ def test_run_is_refused_with_all_that_a_node_lacks(
         last = output.splitlines()[-1]
         assert code == 2, output
         assert "nothing was started" in last
-        assert " cast_ray is 0." in last and "is not the driver's" in last
+        assert " cast_ray is 0." in last and f"run_dir={runs / 'mine'} " in last
         assert f"--resume run_dir={runs / 'mine'}" in last
         assert "Traceback" not in output
         # No engine, no learner, no policy; the run's own directory alone.
@@ -250,21 +250,20 @@ def test_node_that_does_not_answer_is_named(cluster: Cluster) -> None:
             os.kill(raylet, signal.SIGCONT)
     assert code == 1, output
     [problem] = [line for line in output.splitlines() if line.startswith("problem")]
-    assert "nothing is known, because it" in problem
+    assert "ray status" in problem
 
 
 def test_whoever_is_not_let_in_is_told_in_one_sentence(cluster: Cluster, tmp_path: Path) -> None:
     code, output = cluster.doctor(RAY_AUTH_TOKEN="0" * 32)
     assert code == 2
-    assert output.splitlines()[-1].startswith(
-        f"cast-ray: the cluster at {cluster.address} refused the token of this machine: copy"
-    )
+    last = output.splitlines()[-1]
+    assert cluster.address in last and "token" in last and "RAY_AUTH_TOKEN_PATH" in last
     code, output = cluster.doctor(RAY_AUTH_TOKEN="", HOME=str(tmp_path))
     assert (code, output.count("\n")) == (2, 1)
-    assert f"{tmp_path}/.ray/auth_token holds none" in output
+    assert f"{tmp_path}/.ray/auth_token" in output
     code, output = cluster.doctor(RAY_AUTH_MODE="disabled")
     assert code == 2
-    assert "set RAY_AUTH_MODE=token" in output.splitlines()[-1]
+    assert "RAY_AUTH_MODE=token" in output.splitlines()[-1]
     assert "Traceback" not in output
 
 
@@ -274,7 +273,7 @@ def test_address_of_nobody_is_told_at_once(cluster: Cluster) -> None:
         started = time.monotonic()
         code, output = cluster.doctor(*words, **env)
         assert (code, output.count("\n")) == (2, 1)
-        assert f"no cluster is at {nobody} (Connection refused)" in output
+        assert nobody in output and "Connection refused" in output
         assert time.monotonic() - started < 45  # the join's own limit is 60 s
 
 
@@ -284,7 +283,7 @@ def test_run_with_the_wrong_token_is_refused_in_one_sentence(cluster: Cluster) -
     words = ["-m", "cast_ray.cli", "train", run_dir, *few]
     code, output = cluster.run(words, RAY_AUTH_TOKEN="0" * 32)
     assert code == 2, output
-    assert "refused the token of this machine" in output.splitlines()[-1]
+    assert "RAY_AUTH_TOKEN_PATH" in output.splitlines()[-1]
     assert "Traceback" not in output
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -150,14 +151,14 @@ def test_job_runs_the_code_that_travels_and_is_followed_to_its_end(head: Head) -
     assert str(ROOT) not in line and line.count("/working_dir_files/") == 2
     code, output = head.send("good", "true")
     assert code == 2
-    assert "a job good is at" in output and "give another --name" in output
+    assert "good" in output and "--name" in output
 
 
 @pytest.mark.parametrize("option", ["--stop", "--logs"])
 def test_name_of_no_job_is_told_in_one_line(head: Head, option: str) -> None:
     code, output = head.submit(option, "nobody")
     assert (code, output.count("\n")) == (2, 1), output
-    assert "has no job nobody" in output
+    assert "nobody" in output and "--list" in output
 
 
 def _read_until(process: subprocess.Popen[str], word: str) -> str:
@@ -171,21 +172,21 @@ def _read_until(process: subprocess.Popen[str], word: str) -> str:
 
 def test_ctrl_c_leaves_the_job_alone_and_stop_ends_it(head: Head) -> None:
     following = head.start(_sending("long", "echo it is up; exec sleep 600"))
-    assert "sent: nothing but the command" in _read_until(following, "it is up")
+    assert "sent: nothing" in _read_until(following, "it is up")
     following.send_signal(signal.SIGINT)
     output, _ = following.communicate(timeout=30)
     assert following.returncode == 130
-    assert "job long goes on" in output and "--logs long" in output
+    assert "--logs long" in output
     assert "Traceback" not in output
     code, output = head.submit("--status", "long")
     assert code == 0 and "RUNNING" in output and "/one" in output
     code, output = head.submit("--stop", "long")
-    assert code == 0 and "stops after its current step" in output
+    assert code == 0 and "--logs long" in output
     code, output = head.submit("--logs", "long")
     assert code == 3, output
     assert "it is up" in output and "job long: STOPPED" in output
     code, output = head.submit("--stop", "long")
-    assert (code, output) == (0, "job long has ended already: STOPPED\n")
+    assert code == 0 and re.search(r"\blong\b.*STOPPED\n\Z", output)
     code, output = head.submit("--list")
     [line] = [line for line in output.splitlines() if line.startswith("long ")]
     assert code == 0 and "STOPPED" in line
@@ -233,7 +234,7 @@ def test_train_as_a_job_says_its_versions_first_and_fails_in_words(
     words = [f"run_dir={tmp_path / 'run'}", "--config", str(settings), "--name", "train"]
     code, output = head.submit(*words)
     assert code == 1, output
-    assert "sent: 1 file, 1 KiB" in output
+    assert "1 file, 1 KiB" in output
     assert f"cast-ray {code_version()}, Ray" in output
     assert "warning" not in output.lower()
     assert "/nowhere/boards.parquet" in output.partition("Python ")[2]
@@ -242,15 +243,15 @@ def test_train_as_a_job_says_its_versions_first_and_fails_in_words(
 def test_whoever_is_not_let_in_is_told_in_one_line(head: Head, tmp_path: Path) -> None:
     code, output = head.submit("--list", RAY_AUTH_TOKEN="0" * 32)
     assert (code, output.count("\n")) == (2, 1)
-    assert "refused the token of this machine" in output
+    assert "token" in output and "RAY_AUTH_TOKEN_PATH" in output
     code, output = head.submit("--list", RAY_AUTH_TOKEN="", HOME=str(tmp_path))
     assert (code, output.count("\n")) == (2, 1)
-    assert "a token" in output
+    assert "token" in output and str(tmp_path) in output
     # --address wins over the environment, where Ray's own client does it the other way round.
     nobody = f"http://127.0.0.1:{free_port()}"
     code, output = head.submit("--list", "--address", nobody)
     assert (code, output.count("\n")) == (2, 1)
-    assert f"nothing answers at {nobody}" in output
+    assert nobody in output and "--address" in output
 
 
 def test_plain_ray_job_submit_sends_no_junk_and_is_told_what_is_wrong(
@@ -287,6 +288,6 @@ def test_plain_ray_job_submit_sends_no_junk_and_is_told_what_is_wrong(
     assert found == {*sent, ".gitignore"}
     here = code_version()
     assert f"\ncast-ray {here}, Ray" in done.stdout
-    assert f"from cast-ray 0.0.9 (code 12345678), but this node runs {here}" in done.stdout
-    assert "run_dir must be an absolute path" in done.stdout
+    assert re.search(rf"0\.0\.9 \(code 12345678\).*{re.escape(here)}.*--with-code", done.stdout)
+    assert re.search(r"run_dir.*absolute path", done.stdout)
     assert done.returncode == 1

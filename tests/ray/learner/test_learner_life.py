@@ -118,7 +118,7 @@ def test_group_names_the_call_in_which_a_rank_died(policy_dir: Path, tmp_path: P
     group = group_of(policy_dir, num_ranks=2, zero_stage=0)
     ray.kill(group._ranks[1])
 
-    with pytest.raises(LearnerLost, match="learner rank 1 died during logprobs"):
+    with pytest.raises(LearnerLost, match=r"rank 1\b.*died.*logprobs"):
         group.logprobs(ray.put(TABLE))
 
     with pytest.raises(LearnerError, match="closed"):
@@ -139,7 +139,7 @@ def test_rank_that_dies_in_rendezvous_is_named_and_nobody_waits_for_it(policy_di
             assert time.monotonic() - started < 60
             time.sleep(0.05)
         new[1].kill()
-        with pytest.raises(LearnerLost, match=r"learner rank [01] died during start"):
+        with pytest.raises(LearnerLost, match=r"rank [01]\b.*died.*start"):
             group.result(timeout=120)
     assert time.monotonic() - started < 120
 
@@ -149,7 +149,7 @@ def test_rank_that_is_stopped_is_named_within_a_minute(policy_dir: Path) -> None
     os.kill(group.pids()[1], signal.SIGSTOP)
     started = time.monotonic()
 
-    with pytest.raises(LearnerLost, match="learner rank 1 did not answer for 5 s during logprobs"):
+    with pytest.raises(LearnerLost, match=r"rank 1\b.* 5 s .*logprobs"):
         group.logprobs(ray.put(TABLE))
 
     assert time.monotonic() - started < 60
@@ -165,7 +165,7 @@ def test_rank_whose_process_is_slow_to_come_is_not_taken_for_dead(policy_dir: Pa
 
 
 def test_ranks_that_find_no_place_are_refused_by_what_they_asked_for(policy_dir: Path) -> None:
-    with pytest.raises(RemoteTimeout, match=r"2 learner rank\(s\) of {'CPU': 100} found no place"):
+    with pytest.raises(RemoteTimeout, match=r"\b2 .*\{'CPU': 100\}.* 2 s"):
         LearnerGroup(settings_for(policy_dir), ranks(2, num_cpus=100), place_timeout_s=2)
 
 
@@ -184,7 +184,7 @@ def test_lock_left_by_a_killed_process_stops_no_learner(one_rank: Probes, policy
 def test_model_without_weights_is_refused(policy_dir: Path, tmp_path: Path) -> None:
     shutil.copy(policy_dir / "config.json", tmp_path)
 
-    with pytest.raises(ModelError, match="cannot be loaded"):
+    with pytest.raises(ModelError, match=rf"{tmp_path}.*load"):
         load_policy(tmp_path, dtype=torch.float32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -362,7 +363,7 @@ def test_flipped_bit_is_refused_by_the_files_name(learners: Learners, small: Pat
 def test_missing_shard_is_refused_by_its_name(learners: Learners, small: Path) -> None:
     (small / "weight-00001.safetensors").unlink()
 
-    assert "weight-00001.safetensors should have" in refusal(learners, small)
+    assert "weight-00001.safetensors" in refusal(learners, small)
 
 
 def test_checkpoint_of_another_type_is_refused(learners: Learners, small: Path) -> None:
@@ -380,7 +381,7 @@ def test_checkpoint_of_another_model_is_refused_by_the_parameter_that_differs(
 
     message = refusal(learners, small)
 
-    assert "down_proj.weight has shape (45, 33) there and (45, 34) here" in message
+    assert re.search(r"down_proj\.weight .*\(45, 33\).*\(45, 34\)", message)
 
 
 def test_adapters_of_another_base_are_refused(

@@ -193,7 +193,7 @@ def test_a_flipped_bit_at_one_engine_is_refused_and_both_go_on_with_the_old_weig
 
 def test_a_layer_left_behind_after_a_broadcast_is_named(bench: Bench) -> None:
     bench.set_fault(kind="head left behind")
-    with pytest.raises(WeightSyncError, match=r"lm_head\.weight has relative error"):
+    with pytest.raises(WeightSyncError, match=r"lm_head\.weight.*error"):
         bench.update(bench.publish())
     bench.set_fault(kind="none")
     bench.update(bench.publish())

@@ -151,7 +151,7 @@ def test_a_refusal_hits_its_own_caller_alone_and_at_once(engines: PolicyEngines)
 
 def test_a_fault_in_the_engines_code_is_said_and_not_asked_again(engines: PolicyEngines) -> None:
     async def work(client: PolicyClient) -> None:
-        with pytest.raises(EngineError, match=r"client-policy-0 failed: unhashable type"):
+        with pytest.raises(EngineError, match=r"client-policy-0.*unhashable"):
             await client(a_request(seed=[]), Lane(group=0))
         assert client.counters()["num_retries"] == 0
         assert (await client(a_request(1), Lane(group=0))).token_ids == answer_of(1)
@@ -268,7 +268,7 @@ def test_an_engine_that_writes_nothing_is_given_up_with_its_name(local_ray: None
     )
 
     async def work(client: PolicyClient) -> None:
-        with pytest.raises(RemoteTimeout, match=r"stuck-policy-0 wrote nothing for 0.4 s"):
+        with pytest.raises(RemoteTimeout, match=r"stuck-policy-0.* 0\.4 s"):
             await client(a_request(), Lane(group=0))
 
     run(engines, work, timeout_s=0.4)
@@ -318,7 +318,7 @@ def test_an_engine_that_stays_away_is_given_up_with_its_failure(local_ray: None)
         await asyncio.sleep(0.05)
         await kill(engines.handles[0])
         started = time.monotonic()
-        with pytest.raises(RemoteTimeout, match=r"no engine could answer within 2 s .*gone-policy"):
+        with pytest.raises(RemoteTimeout, match=r"\b2 s\b.*gone-policy"):
             await asked
         assert 1.5 < time.monotonic() - started < 20
 

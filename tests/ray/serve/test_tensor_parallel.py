@@ -154,9 +154,9 @@ def test_answers_carry_the_version_after_an_update(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("left behind", "has relative error"),
-        ("head left behind", r"lm_head\.weight has relative error"),
-        ("crash", "cannot load version .*a name that the model does not know"),
+        ("left behind", "relative error"),
+        ("head left behind", r"lm_head\.weight.*relative error"),
+        ("crash", "version .*a name that the model does not know"),
         ("silent", "version"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_rank_that_went_wrong_is_named_and_the_next_update_mends_it(
     pair.change_weights()
     with pytest.raises(WeightSyncError, match=f"rank {rank}.*{message}"):
         pair.sync(kind=kind, rank=rank)
-    with pytest.raises(WeightSyncError, match=f"update to version {pair.version} failed"):
+    with pytest.raises(WeightSyncError, match=rf"version {pair.version}\b.*failed"):
         pair.run(pair.engine.score(TOKENS))
     pair.sync()
     assert pair.mismatch() < 0.05
@@ -186,7 +186,7 @@ def test_a_rank_that_went_wrong_is_named_and_the_next_update_mends_it(
     ],
 )
 def test_one_layer_off_by_one_update_on_one_rank_is_caught_by_name(pair: Pair, name: str) -> None:
-    with pytest.raises(WeightSyncError, match=rf"rank 1: .*: {name} has relative"):
+    with pytest.raises(WeightSyncError, match=rf"rank 1: .*{name} .*error"):
         pair.sync(kind="nudge", name=name, learning_rate=1e-5, num_rows=None, rank=1)
     pair.sync()
 

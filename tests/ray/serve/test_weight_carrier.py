@@ -173,7 +173,7 @@ def test_a_byte_that_changes_on_the_way_is_refused_by_name_and_leaves_nothing(
     name, _ = hosts.source(FlippingSource)
     manifest = hosts.publish(7)
     engine = hosts.engine(name, hosts.node_ids[1])
-    with pytest.raises(WeightSyncError, match=r"version 7\): checksum after its transfer"):
+    with pytest.raises(WeightSyncError, match=r"version 7\b.*checksum"):
         get(engine.bring.remote(manifest))
     left = {path.name for path in (hosts.folder / f"{name}-{hosts.node_ids[1]}").iterdir()}
     assert left == {".carrier.lock"}
@@ -183,7 +183,7 @@ def test_a_version_that_is_gone_is_refused_by_number(hosts: Hosts) -> None:
     name, _ = hosts.source()
     manifest = replace(hosts.publish(8), version=99, path="/gone/weights-99.safetensors")
     engine = hosts.engine(name, hosts.node_ids[1])
-    with pytest.raises(WeightSyncError, match=r"has no version 99 at .*No such file"):
+    with pytest.raises(WeightSyncError, match=r"version 99\b.*weights-99.*No such file"):
         get(engine.bring.remote(manifest))
 
 
@@ -218,7 +218,7 @@ def test_a_host_without_room_says_so_in_one_sentence(hosts: Hosts) -> None:
     name, _ = hosts.source()
     manifest = hosts.publish(14)
     engine = hosts.engine(name, hosts.node_ids[1])
-    with pytest.raises(EnvironmentSetupError, match=r"weights-14\.safetensors cannot be written"):
+    with pytest.raises(EnvironmentSetupError, match=r"weights-14\.safetensors.*space"):
         get(engine.bring_with_room.remote(manifest, PIECE_BYTES))
 
 
@@ -226,7 +226,7 @@ def test_a_source_that_is_silent_is_named_after_the_time_out(hosts: Hosts) -> No
     name, _ = hosts.source()
     manifest = hosts.publish(15)
     engine = hosts.engine(name, hosts.node_ids[1], timeout_s=0.001)
-    with pytest.raises(RemoteTimeout, match=rf"weight source {name} did not answer"):
+    with pytest.raises(RemoteTimeout, match=rf"{name} .*0\.001 s"):
         get(engine.bring.remote(manifest))
 
 
@@ -242,5 +242,5 @@ def test_without_a_source_a_missing_file_is_left_to_the_reader_to_name(tmp_path:
     carrier = WeightCarrier("", directory=str(tmp_path), timeout_s=TIMEOUT_S)
     assert carrier.current() == manifest
     Path(manifest.path).unlink()
-    with pytest.raises(WeightSyncError, match=r"cannot read .*weights-0\.safetensors"):
+    with pytest.raises(WeightSyncError, match=r"weights-0\.safetensors"):
         read_weights(carrier.bring(manifest))

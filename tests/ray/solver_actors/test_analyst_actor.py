@@ -134,7 +134,7 @@ def test_an_actor_that_is_silent_has_a_name_and_a_limit(handles: list[Any]) -> N
     os.kill(pid, signal.SIGSTOP)
     started = time.monotonic()
     try:
-        with pytest.raises(RemoteTimeout, match=r"analyst 0 did not answer within 0\.5 s"):
+        with pytest.raises(RemoteTimeout, match=r"analyst 0\b.* 0\.5 s"):
             asyncio.run(ask(0.5))
     finally:
         os.kill(pid, signal.SIGCONT)

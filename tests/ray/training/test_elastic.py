@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -233,8 +234,7 @@ def test_a_cluster_that_is_too_small_is_asked_to_grow(cluster: Cluster) -> None:
         cluster.add_node(num_cpus=4, object_store_memory=STORE_BYTES)
         waiting.result(timeout=60)
     assert sum(bundle["CPU"] for bundle in asked) == 2 + 3 + 0.5 + 0.5
-    assert "waiting for nodes (2 there)" in said[0]
-    assert "engines of 1 CPU" in said[0]
+    assert re.search(r"nodes \(2 .*engines\b.* 1 CPU", said[0])
 
 
 def test_a_cluster_that_never_grows_is_given_up_with_the_table(cluster: Cluster) -> None:
@@ -242,6 +242,6 @@ def test_a_cluster_that_never_grows_is_given_up_with_the_table(cluster: Cluster)
     with pytest.raises(EnvironmentSetupError) as caught:
         wait_for_places(config, say=print)
     message = str(caught.value)
-    assert "has not grown enough within 3 s" in message
+    assert " 3 s" in message and "resources.wait_for_nodes_s" in message
     assert "engines" in message
     assert "ray status" in message

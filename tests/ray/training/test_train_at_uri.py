@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -137,8 +138,7 @@ def finished(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Fini
 
 def test_a_host_that_was_just_alive_keeps_the_run(finished: Finished) -> None:
     assert finished.refused.returncode == 2
-    assert "last sign of life" in finished.refused.stderr
-    assert "silent for 90 s" in finished.refused.stderr
+    assert re.search(r" \d+ s .* 90 s.*run_dir", finished.refused.stderr)
     assert "Traceback" not in finished.refused.stderr
 
 
@@ -199,7 +199,7 @@ def test_the_working_copy_equals_what_is_there(finished: Finished, tmp_path: Pat
 def test_a_finished_run_is_not_resumed_in_silence(finished: Finished, tmp_path: Path) -> None:
     again = _cast_ray(tmp_path, "train", "--resume", f"run_dir={finished.uri}")
     assert again.returncode == 2
-    assert f"{finished.uri} has already done its 3 steps" in again.stderr
+    assert re.search(rf"{re.escape(str(finished.uri))}.* 3 steps.*steps=", again.stderr)
     new = _cast_ray(tmp_path, "train", *SMALL, f"run_dir={finished.uri}")
     assert new.returncode == 2
     assert "is not empty" in new.stderr
