@@ -81,7 +81,7 @@ def test_players_that_see_the_mines_are_called_privileged(tmp_path: Path) -> Non
         (["solver"], [], "sokoban:huge", "sokoban has the tiers"),
         (["nowhere"], [], GAMES, "neither a model directory"),
         (["soft-solver"], [], GAMES, "the temperature must be a number above 0"),
-        (["solver", "solver"], [], GAMES, "two models are called solver"),
+        (["solver", "solver"], [], GAMES, "solver: give each a --name"),
         (["solver"], ["evaluation.temperature=-1"], GAMES, "evaluation.temperature"),
         (["openai:big"], [], GAMES, "set OPENAI_API_KEY"),
     ],

@@ -40,7 +40,7 @@ def test_an_edit_of_any_module_that_kernels_are_made_of_changes_their_folder(
     package.mkdir()
     (package / "__init__.py").write_text("SIDE = 6\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(numba_cache, "ROOMS", ("edited_kernels",))
+    monkeypatch.setattr(numba_cache, "_PACKAGES", ("edited_kernels",))
     before = numba_cache.kernel_cache_dir()
     assert numba_cache.kernel_cache_dir() == before
     (package / "__init__.py").write_text("SIDE = 7\n")
