@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from cast_ray.training.supervisor import INTERRUPTED, supervise
+from tests.support.waiting import wait_until
 
 DRIVER = """
 import os, pathlib, signal, sys, time
@@ -100,12 +101,10 @@ def _supervised(tmp_path: Path, what_it_does: str, **env: str) -> subprocess.Pop
 
 
 def _wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not file.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(file.exists, timeout_s=30, what=str(file))
 
 
+# After the first signal it stays half a second: a second one that should not come would come then.
 COUNTS_SIGNALS = """
     got = []
     for number in (signal.SIGINT, signal.SIGTERM):
