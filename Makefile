@@ -17,7 +17,15 @@ REAL := $(addprefix tests/ray/,training/test_train.py serve/test_engine.py learn
 CI := $(addprefix tests/ray/,serve/test_engine_life.py learner/test_learner_state.py \
   training/test_quickstart_session.py)
 
-.PHONY: help setup train test test-ray test-ci check chaos cluster-test wheel-test links docs golden clean
+# What `make test-fast` leaves out: Ray, the browser, whole commands, exhaustive solver references.
+SLOW := $(addprefix tests/,ray web docs benchmarks solver_actors envs/test_gym_agreement.py \
+  evaluation/test_eval_command.py evaluation/test_compare.py evaluation/test_transfer.py \
+  evaluation/test_repeat.py datasets/test_build.py datasets/test_splits.py cluster/test_doctor.py \
+  learner/test_logprobs.py runs/test_remote_directories.py runs/test_remote_session.py \
+  runs/test_theory_page.py training/test_replay.py training/test_value_net_analysis.py \
+  training/test_collector.py serve/test_openapi_fuzz.py serve/test_orphans.py games/test_fuzz.py)
+
+.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test links docs golden clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +46,9 @@ else
 	$(BIN)/python -m pytest --ignore tests/ray -n auto --maxprocesses 8 --dist loadfile
 	$(BIN)/python -m pytest $(REAL)
 endif
+
+test-fast: $(READY)  ## The core alone, without Ray and browser, in under two minutes
+	$(BIN)/python -m pytest $(SLOW:%=--ignore=%) -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 test-ray: $(READY)  ## The long tests: what dies, clusters, sweeps, services (about 40 minutes)
 	$(BIN)/python -m pytest tests/ray $(REAL:%=--ignore=%) $(ARGS)

@@ -28,12 +28,12 @@ import psutil
 from cast_ray.runs.metrics import read_metrics
 from cast_ray.runs.recoveries import read_recoveries
 from cast_ray.timeouts import use_start_limits
+from tests.support.waiting import wait_until
 
 KINDS = ("environment", "oracle", "replica", "core", "learner", "node", "driver")
 RECOVERED_AS = {"replica": "engine", "core": "engine"}
 """By the name that the run's log has for it; the others are called the same."""
 RECOVERY_TIMEOUT_S = 420.0
-POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class Chaos:
         pid = self._kill_one(kind)
         print(f"step {step}: killed {kind} (process {pid})", flush=True)
         if kind == "node":
-            time.sleep(3)
+            time.sleep(3)  # a new machine is never there at once
             assert self.machines is not None
             self.machines.add(4)
         self._wait(
@@ -197,14 +197,17 @@ class Chaos:
         return psutil.Process().children(recursive=True)
 
     def _wait(self, holds: Callable[[], bool], timeout_s: float, what: str) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not holds():
+        def holds_in_a_run() -> bool:
+            if holds():
+                return True
             if not self.is_running:
                 raise AssertionError(f"the run ended before {what}:\n{self.output.read_text()}")
-            if time.monotonic() > deadline:
-                text = self.output.read_text()
-                raise AssertionError(f"not within {timeout_s:.0f} s: {what}\n{text}")
-            time.sleep(POLL_S)
+            return False
+
+        try:
+            wait_until(holds_in_a_run, timeout_s=timeout_s, what=what)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self.output.read_text()}") from None
 
 
 def _is_victim(process: psutil.Process, kind: str) -> bool:
@@ -284,11 +287,11 @@ def main() -> int:
     try:
         chaos.wait_for_step(1, timeout_s=900)
         for number, kind in enumerate(victims):
-            # Spread over the run, at any moment of a step.
+            # Spread over the run.
             chaos.wait_for_step(
                 1 + number * (options.steps - 3) // len(victims), timeout_s=RECOVERY_TIMEOUT_S
             )
-            time.sleep(rng.uniform(0, 5))
+            time.sleep(rng.uniform(0, 5))  # at any moment of a step
             chaos.kill(kind)
         code = chaos.finish(timeout_s=1800)
         left = chaos.left_over()

@@ -29,6 +29,7 @@ from pathlib import Path
 from tests.support.made_household import write_game
 from tests.support.ports import free_port
 from tests.support.scripted_endpoint import MODEL, ScriptedEndpoint, serving
+from tests.support.waiting import wait_until
 
 PROJECT = Path(__file__).parents[1]
 NOT_IN_THE_CORE = ("torch", "ray", "vllm", "transformers", "deepspeed", "peft", "fastapi")
@@ -199,14 +200,17 @@ def check_page(environment: Environment) -> None:
 
 def wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
     """Return when a process listens on a port; end everything if it ends, or takes two minutes."""
-    deadline = time.monotonic() + 120
-    while True:
+
+    def is_listening() -> bool:
         try:
-            return socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None:
                 sys.exit(f"nobody listens on port {port} (exit code {process.poll()})")
-            time.sleep(0.2)
+            return False
+        return True
+
+    wait_until(is_listening, timeout_s=120, what=f"a listener on port {port}")
 
 
 def answer_of(address: str, body: dict[str, object] | None = None) -> str:

@@ -88,7 +88,7 @@ def train(
             typer.echo(line)
         require_run_dir(resolved.run_dir)
     if not unsupervised and resolved.driver_restarts:
-        from cast_ray.training.supervisor import driver_command, supervise
+        from cast_ray.training.supervisor import supervise, train_command
 
         if not resolved.run_dir:
             run_dir = f"runs/{resolved.game}-{resolved.tier}-{timestamp()}"
@@ -96,7 +96,7 @@ def train(
             given.append(f"run_dir={run_dir}")
         options = [] if config is None else ["--config", str(config)]
         code = supervise(
-            driver_command([*options, *given]),
+            train_command(["--unsupervised", *options, *given]),
             run_dir=working_copy(path_or_uri(resolved.run_dir)),
             resume=resume,
             max_restarts=resolved.driver_restarts,

@@ -49,7 +49,9 @@ def serve(
     service runs on that cluster; the same command with another model replaces the model servers
     there one by one, without losing a request.
     """
-    from serve.service.run import ServiceOptions, serve_model
+    from serve.service.access import api_keys, guard_settings
+    from serve.service.plan import ServicePlan
+    from serve.service.run import serve_model
 
     given = list(overrides or [])
     if "=" in model and not Path(model).exists():  # only configuration values
@@ -60,13 +62,22 @@ def serve(
     stored = stored_config(location)
     if stored is None and not any(item.startswith("rollout.max_answer_tokens=") for item in given):
         given.insert(0, _ANSWER_TOKENS)
+    config = load_config(stored, given)
     until = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: until.set())
-    serve_model(
+    plan = ServicePlan.of(
         location,
-        load_config(stored, given),
-        ServiceOptions(host=host, port=port, name=name, max_replicas=max_replicas, runs=runs),
+        config,
+        guard=guard_settings(host, api_keys()),
+        name=name,
+        max_replicas=max_replicas,
+        runs=runs,
+    )
+    serve_model(
+        plan,
+        host=host,
+        port=port,
         say=lambda text: typer.echo(text, err=True),
         until=until,
     )

@@ -46,6 +46,24 @@ def config_values(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
             yield prefix + item.name, _written(value)
 
 
+def differing_values(stored: Any, given: Any) -> dict[str, str]:
+    """Return the keys whose values differ between two configurations of one kind.
+
+    Args:
+        stored: a resolved configuration. Any: one of the dataclasses.
+        given: another.
+
+    Returns:
+        By key, a text for the user that shows both values.
+    """
+    values = dict(config_values(given))
+    return {
+        key: f"{key} ({value} there, {values[key]} given)"
+        for key, value in config_values(stored)
+        if value != values[key]
+    }
+
+
 def _described(section: Any, prefix: str) -> Iterator[ConfigKey]:
     """Yield the keys of a section that holds the defaults. Any: one of the dataclasses."""
     described, types = field_descriptions(type(section)), get_type_hints(type(section))

@@ -25,7 +25,6 @@ from cast_ray.games.generators import PuzzleSource, build_puzzles
 from cast_ray.games.generators.collection import (
     PATIENCE,
     PuzzleCollector,
-    Split,
     SplitRule,
     by_cost,
 )
@@ -162,8 +161,9 @@ def build_data_set(
     split = collector.split()
     _refuse_trained_tests(settings, out, split.test)
     train = by_cost(split.train) if settings.order == "by-cost" else split.train
+    facts = {SETTINGS: settings.to_json(), SPLIT: split.statement, VERSION: version("cast-ray")}
     for path, role, puzzles in ((test_file, "test", split.test), (train_file, "train", train)):
-        write_puzzles(path, puzzles, metadata=_metadata(settings, split, role))
+        write_puzzles(path, puzzles, metadata=facts | {ROLE: role})
     store.remove()
     note = split.statement if split.is_short else f"{collector.num_attempts:,} attempts"
     progress.say(
@@ -256,12 +256,3 @@ def _is_there(path: Path, settings: BuildSettings) -> bool:
             "delete it or give another --out"
         )
     return True
-
-
-def _metadata(settings: BuildSettings, split: Split, role: str) -> dict[str, str]:
-    return {
-        SETTINGS: settings.to_json(),
-        SPLIT: split.statement,
-        VERSION: version("cast-ray"),
-        ROLE: role,
-    }

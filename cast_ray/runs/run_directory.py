@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cast_ray.config.load import load_config, save_config
+from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
@@ -136,7 +137,7 @@ class RunDirectory:
         run = cls.existing(path)
         run.lock()  # before anything is written there
         stored = load_config(run.config, [])
-        differing = _differing_keys(asdict(stored), asdict(config))
+        differing = differing_values(stored, config)
         allowed = CHANGEABLE_KEYS | {"run_dir"}
         if config.steps > stored.steps:
             allowed |= {"steps"}
@@ -345,17 +346,3 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
         raise TrajectoryError(f"{path} cannot be read ({error}): restore it") from error
     check_schema(table, schema)
     return table.combine_chunks()
-
-
-def _differing_keys(
-    stored: dict[str, Any], given: dict[str, Any], prefix: str = ""
-) -> dict[str, str]:
-    """Return the dotted keys whose values differ, each with a text that shows both values."""
-    differing = {}
-    for name, value in given.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, dict):
-            differing |= _differing_keys(stored[name], value, f"{key}.")
-        elif stored[name] != value:
-            differing[key] = f"{key} ({stored[name]!r} there, {value!r} given)"
-    return differing

@@ -38,11 +38,6 @@ def train_command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "cast_ray.cli", "train", *arguments]
 
 
-def driver_command(arguments: Sequence[str]) -> list[str]:
-    """Return the command of the driver of ``cast-ray train`` with these arguments."""
-    return train_command(["--unsupervised", *arguments])
-
-
 def supervise(
     command: Sequence[str],
     *,

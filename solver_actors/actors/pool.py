@@ -66,10 +66,6 @@ class Reservation:
         group = placement_group([bundle] * count, strategy="SPREAD", name=name)
         return cls(group, [PlacementGroupSchedulingStrategy(group, i) for i in range(count)])
 
-    def give_back(self) -> None:
-        """End the reservation; Ray ends the actors that still run there."""
-        remove_placement_group(self.group)
-
 
 logger = logging.getLogger(__name__)
 
@@ -279,7 +275,7 @@ class RolloutPool:
         for actor in (*(member.actor for member in self._members), *self._oracles):
             ray.kill(actor)
         for places in self._places:
-            places.give_back()
+            remove_placement_group(places.group)  # Ray ends what still runs there
 
     def _next_event(self, until: float) -> _Event | None:
         """Return the next event; None if there was none by then, or a ping is due."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cast_ray.games.rush_hour import RushHourState
 from solver_actors.rush_hour.search import confirm_length, shortest_length
-from solver_actors.rush_hour.table import RushHourSolver, rush_hour_layout_key, solve_rush_hour
+from solver_actors.rush_hour.table import RushHourSolver, solve_rush_hour
 from solver_actors.solver import SolverEntry
 
 
@@ -34,7 +34,7 @@ def _search_once(state: RushHourState) -> None:
 
 RUSH_HOUR_SOLVER = SolverEntry(
     build=solve_rush_hour,
-    layout_key=rush_hour_layout_key,
+    layout_key=lambda state: state.layout,  # letters included
     has_tables=True,
     has_deadlocks=False,  # every slide can be taken back
     measures=measure_rush_hour,

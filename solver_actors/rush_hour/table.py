@@ -8,7 +8,7 @@ it is asked for. ``S`` slots: a power of two, at least twice the states of the c
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,11 +189,6 @@ def solve_rush_hour(state: RushHourState) -> RushHourSolver:
     solver = RushHourSolver(state.layout)
     solver.cost_to_go([state])
     return solver
-
-
-def rush_hour_layout_key(state: RushHourState) -> Hashable:
-    """Return what all states that share a solver have in common: the layout, letters included."""
-    return state.layout
 
 
 @njit(cache=True)

@@ -89,7 +89,7 @@ def test_rescues_earn_nothing_where_the_configuration_says_so() -> None:
 
 
 def test_unknown_rule_for_rescues_is_an_error() -> None:
-    with pytest.raises(ValueError, match="rescue must be cost or zero, got 'half'"):
+    with pytest.raises(ValueError, match=r"rescue.*cost.*zero.*'half'"):
         advantages.shifted_solver_advantage(np.zeros(2), np.ones(1, dtype=bool), rescue="half")
 
 
@@ -250,7 +250,7 @@ def test_outcome_of_an_empty_group_is_an_error() -> None:
 
 
 def test_unknown_deviation_is_an_error() -> None:
-    with pytest.raises(ValueError, match="std must be population or sample, got 'biased'"):
+    with pytest.raises(ValueError, match=r"std.*population.*sample.*'biased'"):
         outcome_of([0.0, 0.0], std="biased")
 
 
@@ -336,14 +336,14 @@ def test_advantage_that_is_not_finite_names_its_trajectory() -> None:
     table = scored((good, [2, 1, 0]), (bad, [2, 1]), (beside, [2, 1]))
     with (
         np.errstate(invalid="ignore"),
-        pytest.raises(TrajectoryError, match=r"in trajectory step 4, group 3, episode 5$"),
+        pytest.raises(TrajectoryError, match=r"step 4, group 3, episode 5"),
     ):
         add_advantages(table, AdvantageConfig(alpha=0.1))
 
 
 def test_table_of_another_stage_is_refused() -> None:
     rollout = to_rollout_batch([changed(1, group=0, episode=0, reward=0.0)])
-    with pytest.raises(TrajectoryError, match=r"missing columns \['cost_estimates', 'cost_status'"):
+    with pytest.raises(TrajectoryError, match=r"'cost_estimates', 'cost_status'"):
         add_advantages(pa.Table.from_batches([rollout]), AdvantageConfig(alpha=0.1))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from ray.util.state.exception import RayStateApiException
 from tests.cluster.machines import ROOT
 
 DASHBOARD = "http://127.0.0.1:8265"
-_POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +47,6 @@ def run(*command: str, timeout_s: float, **env: str) -> str:
         raise AssertionError(f"{' '.join(command)}: {error}\n{error.stdout}") from None
     assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stdout}"
     return done.stdout
-
-
-def wait_until(holds: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-    """Return when something holds.
-
-    Raises:
-        AssertionError: it does not within the limit.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(_POLL_S)
 
 
 class Cluster:

@@ -13,6 +13,7 @@ from cast_ray.config.learning import ALGORITHMS
 from cast_ray.config.load import config_keys, load_config, save_config
 from cast_ray.config.train import AdvantageConfig, TrainConfig
 from cast_ray.errors import ConfigError
+from tests.support.refusals import refused
 from tests.support.rooms import FIXED
 
 _CONFIGS = Path(__file__).parents[2] / "configs"
@@ -151,24 +152,28 @@ def test_value_of_another_kind_is_refused_with_what_is_allowed(override: str, al
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "facts"),
     [
-        ("advantage.alpha=-1", "advantage.alpha must be >= 0, got -1.0"),
-        ("advantage.alpha=nan", "advantage.alpha must be >= 0, got nan"),
-        ("rollout.group_size=0", "rollout.group_size must be >= 1, got 0"),
-        ("objective.clip_low=1", "objective.clip_low must be between 0 and 1, got 1.0"),
-        ("evaluation.top_p=1.5", "evaluation.top_p must be in (0, 1], got 1.5"),
-        ("sync.warn_ratio=20", "between 1 and sync.stop_ratio (10.0), got 20.0"),
-        ("policy.num_kv_heads=3", "policy.num_kv_heads must be a divisor of num_heads (2), got 3"),
-        ("policy.num_kv_heads=0", "policy.num_kv_heads must be >= 1, got 0"),
-        ("learner.mini_batches=99", "at most rollout.puzzles_per_step (16), got 99"),
-        ("steps=-1", "steps must be >= 0, got -1"),
+        ("advantage.alpha=-1", ("advantage.alpha", ">= 0", "-1.0")),
+        ("advantage.alpha=nan", ("advantage.alpha", ">= 0", "nan")),
+        ("rollout.group_size=0", ("rollout.group_size", ">= 1", "got 0")),
+        ("objective.clip_low=1", ("objective.clip_low", "0 and 1", "1.0")),
+        ("evaluation.top_p=1.5", ("evaluation.top_p", "(0, 1]", "1.5")),
+        ("sync.warn_ratio=20", ("sync.warn_ratio", "sync.stop_ratio", "10.0", "20.0")),
+        ("policy.num_kv_heads=3", ("policy.num_kv_heads", "num_heads", "(2)", "3")),
+        ("policy.num_kv_heads=0", ("policy.num_kv_heads", ">= 1", "got 0")),
+        (
+            "learner.mini_batches=99",
+            ("learner.mini_batches", "rollout.puzzles_per_step", "16", "99"),
+        ),
+        ("steps=-1", ("steps", ">= 0", "-1")),
     ],
 )
 def test_value_out_of_range_is_refused_with_key_value_and_range(
-    override: str, message: str
+    override: str, facts: tuple[str, ...]
 ) -> None:
-    assert message in refusal(override)
+    with refused(ConfigError, *facts):
+        load_config(None, [override])
 
 
 def test_limits_are_checked_after_all_overrides() -> None:
@@ -177,12 +182,14 @@ def test_limits_are_checked_after_all_overrides() -> None:
 
 
 def test_override_without_a_value_is_refused() -> None:
-    assert refusal("seed") == "'seed' is not of the form key=value"
+    message = refusal("seed")
+    assert "'seed'" in message
+    assert "key=value" in message
 
 
 def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "nowhere.yaml"
-    assert refusal(file=path) == f"the configuration file {path} does not exist"
+    assert str(path) in refusal(file=path)
 
 
 @pytest.mark.parametrize("text", ["a: [1\n", "steps: 1\nsteps: 2\n", "\tsteps: 1\n"])

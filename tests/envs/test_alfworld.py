@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +21,7 @@ from cast_ray.envs.environment import Environment, EnvironmentTurn
 from cast_ray.errors import ConfigError, EnvironmentSetupError, PuzzleError
 from cast_ray.games.game import Effect
 from tests.support.made_household import SPLIT, WALKTHROUGH, write_game
+from tests.support.waiting import wait_until
 
 if "CAST_RAY_TEST_ALFWORLD" not in os.environ:  # as .ci/run sets it
     pytest.importorskip("alfworld", reason="needs the extra alfworld")
@@ -271,10 +271,7 @@ def test_episode_closed_while_it_begins_gives_its_planner_back(made: Path) -> No
     with ThreadPoolExecutor(1) as pool:
         with _PACKAGE:
             beginning = pool.submit(game.start)
-            deadline = time.monotonic() + 30
-            while not game._in_call.locked():
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            wait_until(game._in_call.locked, timeout_s=30, what="the game begins")
             game.close()
         assert beginning.result(timeout=30).text.startswith("Here you see nothing.")
     assert len(_READER.planners) == num_planners
@@ -374,7 +371,7 @@ def test_broken_logic_is_a_puzzle_error_and_the_next_game_goes_well(
 def test_missing_data_are_told_with_the_way_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message = r"set ALFWORLD_DATA .*alfworld-download"
+    message = r"ALFWORLD_DATA.*alfworld-download"
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)
     with pytest.raises(EnvironmentSetupError, match=message):
         Alfworld().puzzles("valid_seen")
@@ -399,7 +396,7 @@ def test_missing_package_is_told_with_the_way_to_get_it(made: Path, package: str
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert ended.stdout.strip() == "ALFWorld is not installed: pip install cast-ray[alfworld]"
+    assert "pip install cast-ray[alfworld]" in ended.stdout
 
 
 def test_process_that_played_ends_well(made: Path) -> None:

@@ -50,9 +50,9 @@ EXAMPLES = {
         last_action="Right",
         won="######\n#____#\n#__*_#\n#__P*#\n#____#\n######",
         broken=ROOM.replace("P", "?"),
-        broken_at="unknown symbol '\\?' at row 3, column 1",
+        broken_at="'\\?'.*row 3, column 1",
         too_large=ROOM.replace("\n", "#\n") + "#",
-        too_large_reason="tier mini has 6 x 6 boards, this one is 6 x 7: use another tier",
+        too_large_reason="mini.*6 x 6.*6 x 7.*tier",
     ),
     "rush_hour": Example(
         open_board="......\n......\nAAB...\n..B...\n..xCCC\n......".replace("\n", ""),
@@ -62,7 +62,7 @@ EXAMPLES = {
         last_action="A+1",
         won="......\n......\n....AA\n..B...\n..BCCC\n......".replace("\n", ""),
         broken="......\n......\nAAB...\n......\n..BCCC\n......".replace("\n", ""),
-        broken_at="vehicle B is split, a second part of it stands at row 4, column 2",
+        broken_at="vehicle B.*split.*row 4, column 2",
         too_large="......\n......\nAAB...\n..B...\n..xCCC\n.....C\n......".replace("\n", ""),
         too_large_reason="6 x 6",
     ),
@@ -74,9 +74,9 @@ EXAMPLES = {
         last_action="reveal 0 1",
         won=FIELD,
         broken=FIELD.replace("+1000", "+2000"),
-        broken_at="the count 2 at row 0, column 1 is wrong",
+        broken_at="count 2.*row 0, column 1",
         too_large=FIELD + "\n0011.",
-        too_large_reason="tier mini has 5 x 5 boards, this one is 6 x 5: use another tier",
+        too_large_reason="mini.*5 x 5.*6 x 5.*tier",
     ),
 }
 
@@ -210,7 +210,7 @@ def test_bad_board_is_refused_at_reset_and_among_the_puzzles(
 
 
 def test_board_that_is_no_text_is_refused(face: str, game: str) -> None:
-    with pytest.raises(PuzzleError, match="a board is one text with its rows, got list"):
+    with pytest.raises(PuzzleError, match=r"board.*list"):
         make(face, game).reset(options={"board": ["######"]})
 
 
@@ -220,7 +220,7 @@ def test_lost_board_is_refused(face: str) -> None:
 
 
 def test_unknown_tier_is_refused(face: str, game: str) -> None:
-    with pytest.raises(ConfigError, match=r"tier must be one of id.*, got 'easy'"):
+    with pytest.raises(ConfigError, match=r"tier.*id.*'easy'"):
         make(face, game, tier="easy")
 
 
@@ -237,13 +237,13 @@ def test_any_game_has_a_text_face_and_says_where_it_has_no_numeric_one(
     monkeypatch.setitem(GAMES, PluginGame.name, PluginGame())
     env = make_text_env(PluginGame.name)
     assert env.reset(options={"board": "P_X_O"})[1]["board"] == "P_X_O"
-    with pytest.raises(ConfigError, match="warehouse has no boards of numbers"):
+    with pytest.raises(ConfigError, match="warehouse"):
         make_numeric_env(PluginGame.name)
 
 
 def test_vehicle_beyond_the_tier_is_refused_by_the_numeric_face() -> None:
     board = "......\n......\nAA.B..\n...B..\nFFF...\n......"
-    reason = "vehicle F at row 4, column 0 has no action in tier mini, whose vehicles are A to D"
+    reason = "vehicle F.*row 4, column 0.*mini.*A to D"
     with pytest.raises(PuzzleError, match=reason):
         make_numeric_env("rush_hour", tier="mini").reset(options={"board": board})
 
@@ -333,5 +333,5 @@ def test_numeric_observations_belong_to_the_caller(game: str) -> None:
 def test_number_of_no_action_is_refused(number: int) -> None:
     env = make_numeric_env("sokoban")
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=f"action must be from 0 to 3, got {number}"):
+    with pytest.raises(ValueError, match=f"action.*0 to 3.*{number}"):
         env.step(number)

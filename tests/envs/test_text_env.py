@@ -128,7 +128,7 @@ def test_solved_board_is_refused() -> None:
 
 
 def test_budget_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="turn_budget must be >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"turn_budget.*1.*0"):
         TextEnv(GAME, turn_budget=0)
 
 

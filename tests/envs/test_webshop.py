@@ -80,12 +80,12 @@ def test_tiers_have_the_turns_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"place": 99}, "no human goal 99"),
-        ({"place": -1}, "'place' must be a number"),
-        ({"goal": "made up"}, "no made up goal 1"),
-        ({"asin": MUG}, "use the data that the puzzle was made of"),
-        ({"instruction": "buy"}, "use the data that the puzzle was made of"),
-        ({"instruction": 7}, "'instruction' must be a text"),
+        ({"place": 99}, "human.*99"),
+        ({"place": -1}, "'place'.*number"),
+        ({"goal": "made up"}, "made up.*1"),
+        ({"asin": MUG}, "data"),
+        ({"instruction": "buy"}, "data"),
+        ({"instruction": 7}, "'instruction'.*text"),
     ],
 )
 def test_a_board_of_other_data_is_refused(change: dict[str, object], message: str) -> None:

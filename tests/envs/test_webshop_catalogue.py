@@ -105,10 +105,10 @@ def test_missing_data_are_named_with_a_way_to_get_them(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (data / "items_human_ins.json").unlink()
-    with pytest.raises(EnvironmentSetupError, match=r"lacks files: .*items_human_ins\.json"):
+    with pytest.raises(EnvironmentSetupError, match=r"items_human_ins\.json"):
         Webshop().puzzles("test")
     monkeypatch.delenv("WEBSHOP_DATA")
-    with pytest.raises(EnvironmentSetupError, match=r"set WEBSHOP_DATA to .*setup\.sh"):
+    with pytest.raises(EnvironmentSetupError, match=r"WEBSHOP_DATA.*setup\.sh"):
         Webshop().puzzles("test")
 
 
@@ -116,8 +116,8 @@ def test_missing_data_are_named_with_a_way_to_get_them(
     ("file", "old", "new", "message"),
     [
         ("items_shuffle_1000", '"name": "Wool Runner",', "", r"product 7 \(B000000005\).*'name'"),
-        ("items_shuffle_1000", '"$12.99"', '"dear"', r"product 4 \(B000000003\): 'pricing'"),
-        ("items_shuffle_1000", '"$12.99"', "[12.99]", r"product 4 .*'pricing' must be a text"),
+        ("items_shuffle_1000", '"$12.99"', '"dear"', r"product 4 .*B000000003.*'pricing'"),
+        ("items_shuffle_1000", '"$12.99"', "[12.99]", r"product 4 .*'pricing'.*text"),
         (
             "items_shuffle_1000",
             '"value": "white"',
@@ -132,7 +132,7 @@ def test_missing_data_are_named_with_a_way_to_get_them(
             "items_human_ins",
             '"i need a clock without a sound."',
             "7",
-            r"human_ins.*B000000006: 'instruction' must be a text, got 7",
+            r"human_ins.*B000000006.*'instruction'.*7",
         ),
     ],
 )
@@ -309,7 +309,7 @@ def test_tiers_are_slices_of_the_shuffled_goals(tmp_path: Path, data: Path) -> N
 
 
 def test_a_tier_without_goals_is_refused() -> None:
-    with pytest.raises(PuzzleError, match=r"no goals of the tier train \(from the human goal 1500"):
+    with pytest.raises(PuzzleError, match=r"train.*1500"):
         Webshop().puzzles("train")
 
 

@@ -54,6 +54,7 @@ from tests.support.scripted_endpoint import (
     serving,
     slow,
 )
+from tests.support.waiting import wait_until
 
 NUM_ROOMS = 12
 
@@ -174,13 +175,6 @@ def num_lines(journals: Path) -> int:
     return sum(len(path.read_bytes().splitlines()) for path in journals.glob("*.jsonl"))
 
 
-def wait_for(is_so: object, *, limit_s: float = 60.0) -> None:
-    end = time.monotonic() + limit_s
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("killed_after", [0, 1, 7, 30])
 def test_killed_evaluation_goes_on_without_repeating_an_answered_call(
     tmp_path: Path, undisturbed: list[ChatEpisode], killed_after: int
@@ -190,12 +184,16 @@ def test_killed_evaluation_goes_on_without_repeating_an_answered_call(
         server.hold_from = killed_after
         child = start(journals, environ, NUM_ROOMS)
         try:
-            wait_for(lambda: server.is_at_rest and num_lines(journals) == server.num_delivered)
+            wait_until(
+                lambda: server.is_at_rest and num_lines(journals) == server.num_delivered,
+                timeout_s=60,
+                what="every delivered answer in the journal",
+            )
             assert server.num_delivered == killed_after
         finally:
             child.send_signal(signal.SIGKILL)
             child.wait(30)
-        wait_for(lambda: server.num_under_way == 0)
+        wait_until(lambda: server.num_under_way == 0, timeout_s=60, what="no call under way")
         server.hold_from = 1 << 60
         records = played(journals, environ, num_rooms=NUM_ROOMS)
         assert untimed(records) == untimed(undisturbed)
@@ -212,7 +210,7 @@ def test_kill_at_any_moment_repeats_no_more_than_was_on_its_way(tmp_path: Path) 
     with endpoint(script=lambda asked: slow(0.01)) as (server, environ):
         child = start(journals, environ, NUM_ROOMS)
         try:
-            wait_for(lambda: server.num_delivered >= 20)
+            wait_until(lambda: server.num_delivered >= 20, timeout_s=60, what="20 answers")
         finally:
             child.send_signal(signal.SIGKILL)
             child.wait(30)

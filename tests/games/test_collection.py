@@ -107,7 +107,7 @@ def test_patience_counts_from_the_last_new_puzzle() -> None:
 
 def test_no_puzzle_to_train_on_is_an_error() -> None:
     rule = SplitRule(num_test=1, num_train=1, cost_range=(7, 8))
-    with pytest.raises(PuzzleError, match="gave 1 test and 0 training puzzles: allow other costs"):
+    with pytest.raises(PuzzleError, match=r"1 test.*0 training"):
         collect(rule, [puzzle("a"), None, None, None, None]).split()
 
 

@@ -141,10 +141,10 @@ def test_impossible_minefield_is_refused_in_a_sentence(
 @pytest.mark.parametrize(
     ("click", "message"),
     [
-        ([0, 3], "the first click at row 0, column 3 hits a mine"),
-        ([3, 0], "row 3, column 0 is not on the board"),
-        ([0], "first_click is a list of 1"),
-        ("00", "first_click is '00'"),
+        ([0, 3], "first click.*row 0, column 3"),
+        ([3, 0], "row 3, column 0"),
+        ([0], "first_click.*list of 1"),
+        ("00", "first_click.*'00'"),
     ],
 )
 def test_impossible_first_click_is_refused(click: Any, message: str) -> None:
@@ -153,12 +153,10 @@ def test_impossible_first_click_is_refused(click: Any, message: str) -> None:
 
 
 def test_missing_board_names_both_forms_of_minesweeper() -> None:
-    with pytest.raises(
-        PuzzleError, match=r'"board" is missing: .*, or rows, cols, mines, revealed'
-    ):
+    with pytest.raises(PuzzleError, match=r'"board".*rows, cols, mines, revealed'):
         state_of(game="minesweeper")
 
 
 def test_minesweeper_keys_mean_nothing_to_other_games() -> None:
-    with pytest.raises(PuzzleError, match=r'"board" is missing: give one text or a list of rows$'):
+    with pytest.raises(PuzzleError, match=r'"board"(?!.*mines)'):
         state_of(**{**field(), "game": "sokoban"})

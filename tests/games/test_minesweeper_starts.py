@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +14,7 @@ from cast_ray.games.generators import GENERATORS
 from cast_ray.games.generators.minesweeper import generate_minesweeper
 from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.minesweeper_board import start_state
+from tests.support.refusals import refused
 
 GAME = Minesweeper()
 
@@ -27,24 +27,24 @@ def test_start_opens_the_first_click_by_flood_fill() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "mines", "first_click", "message"),
+    ("shape", "mines", "first_click", "facts"),
     [
-        ((0, 4), [], (0, 0), "a board of 0 rows and 4 columns has no cell"),
-        ((2, 2), [(2, 0)], (0, 0), "row 2, column 0 is not on the board"),
-        ((2, 2), [(0, -1)], (0, 0), "row 0, column -1 is not on the board"),
-        ((2, 2), [(1, 1)], (0, 2), "row 0, column 2 is not on the board"),
-        ((2, 2), [(1, 1), (1, 1)], (0, 0), "the mine at row 1, column 1 is given twice"),
-        ((2, 2), [(1, 1)], (1, 1), "the first click at row 1, column 1 hits a mine"),
-        ((1, 2), [(0, 0), (0, 1), (0, 0)], (0, 0), "the mine at row 0, column 0 is given twice"),
+        ((0, 4), [], (0, 0), ("0 rows", "4 columns", "no cell")),
+        ((2, 2), [(2, 0)], (0, 0), ("row 2, column 0",)),
+        ((2, 2), [(0, -1)], (0, 0), ("row 0, column -1",)),
+        ((2, 2), [(1, 1)], (0, 2), ("row 0, column 2",)),
+        ((2, 2), [(1, 1), (1, 1)], (0, 0), ("row 1, column 1", "twice")),
+        ((2, 2), [(1, 1)], (1, 1), ("first click", "row 1, column 1")),
+        ((1, 2), [(0, 0), (0, 1), (0, 0)], (0, 0), ("row 0, column 0", "twice")),
     ],
 )
 def test_impossible_start_is_refused_with_row_and_column(
     shape: tuple[int, int],
     mines: list[tuple[int, int]],
     first_click: tuple[int, int],
-    message: str,
+    facts: tuple[str, ...],
 ) -> None:
-    with pytest.raises(PuzzleError, match=re.escape(message)):
+    with refused(PuzzleError, *facts):
         start_state(*shape, mines=mines, first_click=first_click)
 
 
@@ -107,11 +107,11 @@ def test_same_seed_gives_the_same_board() -> None:
 
 def test_tier_without_space_for_its_mines_is_refused() -> None:
     tier = replace(GAME.tiers["mini"], num_pieces=17)
-    with pytest.raises(PuzzleError, match="tier mini: 17 mines do not fit on 5 x 5 cells"):
+    with pytest.raises(PuzzleError, match=r"mini.*17 mines.*5 x 5"):
         generate_minesweeper(tier, np.random.default_rng(0))
 
 
 def test_tier_that_every_click_wins_is_refused() -> None:
     tier = replace(GAME.tiers["mini"], num_pieces=0)
-    with pytest.raises(PuzzleError, match="the first click won each of 1000 boards"):
+    with pytest.raises(PuzzleError, match=r"first click.*1000 boards"):
         generate_minesweeper(tier, np.random.default_rng(0))

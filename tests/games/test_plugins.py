@@ -25,6 +25,7 @@ from solver_actors.registry import SOLVERS, get_solver_entry, has_solver
 from solver_actors.scoring import Scorer
 from solver_actors.solve_file import solve_file
 from tests.support import installed
+from tests.support.refusals import refused
 
 Install = Callable[..., None]
 VALUE = "lights_out.solver:LIGHTS_OUT"
@@ -85,9 +86,7 @@ def test_every_built_in_game_has_a_generator_and_a_solver() -> None:
 
 @pytest.mark.usefixtures("install")
 def test_a_game_that_is_importable_but_not_installed_is_unknown() -> None:
-    with pytest.raises(
-        ConfigError, match=r"got 'lights_out'; a game of your own must be installed"
-    ):
+    with pytest.raises(ConfigError, match=r"'lights_out'.*installed"):
         get_game("lights_out")
 
 
@@ -97,7 +96,7 @@ def test_a_game_that_is_importable_but_not_installed_is_unknown() -> None:
 def test_name_that_no_entry_point_has_is_refused(
     look_up: Callable[[str], object], name: str
 ) -> None:
-    with pytest.raises(ConfigError, match=r"game must be one of sokoban.*lights_out, got"):
+    with pytest.raises(ConfigError, match=r"game .*sokoban.*lights_out"):
         look_up(name)
     assert "this" not in sys.modules
 
@@ -115,40 +114,35 @@ def test_a_new_process_finds_the_game_and_imports_it_only_when_asked(tmp_path: P
 
 def test_game_with_the_name_of_a_built_in_one_is_refused_everywhere(install: Install) -> None:
     install("my-games", sokoban=VALUE)
-    message = (
-        f"entry point sokoban = {VALUE} of my-games has the name of a built-in game: rename it or "
-        "uninstall its package"
-    )
     for look_up in (game_names, lambda: get_game("sokoban"), lambda: get_plugin("chess")):
-        with pytest.raises(ConfigError) as caught:
+        with refused(ConfigError, f"sokoban = {VALUE}", "my-games", "rename", "uninstall"):
             look_up()
-        assert str(caught.value) == message
 
 
 def test_two_packages_with_a_game_of_one_name_are_refused(install: Install) -> None:
     install("my-games", lights_out=VALUE)
     install("your-games", lights_out="other:GAME")
-    with pytest.raises(
-        ConfigError, match=r"entry point .* and entry point .* two games of one name"
+    with refused(
+        ConfigError, f"lights_out = {VALUE}", "my-games", "lights_out = other:GAME", "your-games"
     ):
         game_names()
 
 
 def test_game_of_another_name_than_its_entry_point_is_refused(install: Install) -> None:
     install("my-games", lights=VALUE)
-    with pytest.raises(ConfigError, match=r"lights = .* a game whose name is 'lights_out'"):
+    with pytest.raises(ConfigError, match=r"lights = .*'lights_out'"):
         get_game("lights")
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (None, r"cannot be imported: ModuleNotFoundError: No module named 'broken_game'"),
-        ("", r"cannot be imported: AttributeError: .*no attribute 'GAME'"),
-        ("GAME = (", r"cannot be imported: SyntaxError: .*line 1"),
-        ("x = 1\nGAME = y", r"NameError at .*broken_game\.py, line 2: name 'y' is not defined"),
-        ("raise RuntimeError('no\\nluck')", r"RuntimeError at .*broken_game\.py, line 1"),
-        ("GAME = {}", r"is of type dict: let it name a cast_ray\.games\.plugins\.GamePlugin"),
+        (None, r"ModuleNotFoundError.*'broken_game'"),
+        ("", r"AttributeError.*'GAME'"),
+        ("GAME = (", r"SyntaxError.*line 1"),
+        ("x = 1\nGAME = y", r"NameError.*broken_game\.py, line 2.*'y'"),
+        ("raise RuntimeError('no\\nluck')", r"RuntimeError.*broken_game\.py, line 1"),
+        ("GAME = {}", r"dict.*cast_ray\.games\.plugins\.GamePlugin"),
     ],
     ids=["no module", "no attribute", "syntax", "name", "raises", "other type"],
 )
@@ -162,7 +156,8 @@ def test_broken_game_is_one_sentence_and_leaves_the_others_alone(
     for look_up in (get_game, get_generator, get_solver_entry):
         with pytest.raises(ConfigError, match=message) as caught:
             look_up("broken")
-        assert str(caught.value).startswith("entry point broken = broken_game:GAME of my-games ")
+        assert "broken = broken_game:GAME" in str(caught.value)
+        assert "my-games" in str(caught.value)
         assert "\n" not in str(caught.value)
     assert "broken" in game_names()
     assert get_game("sokoban") is GAMES["sokoban"]
@@ -174,7 +169,7 @@ def test_solver_of_another_type_is_refused(install: Install, tmp_path: Path) -> 
         "GAME = replace(LIGHTS_OUT, solver='mine')\n"
     )
     install("my-games", lights_out="unsolved_game:GAME")
-    with pytest.raises(ConfigError, match=r"solver of lights_out is of type str: give"):
+    with pytest.raises(ConfigError, match=r"solver.*lights_out.*str"):
         get_solver_entry("lights_out")
 
 
@@ -187,7 +182,7 @@ def test_game_that_nobody_solves_has_boards_of_unknown_cost(
     )
     install("my-games", lights_out="nobody_solves:GAME")
     assert not has_solver("lights_out")
-    with pytest.raises(ConfigError, match=r"no exact solver: train with oracle=value_net"):
+    with pytest.raises(ConfigError, match=r"oracle=value_net"):
         get_solver_entry("lights_out")
     sizes = PuzzleConfig(num_train=20, num_validation=2, num_held_out=3)
     boards = make_boards("lights_out", "mini", sizes)
@@ -195,7 +190,7 @@ def test_game_that_nobody_solves_has_boards_of_unknown_cost(
     assert len({puzzle.puzzle_id for puzzle in found}) == 25
     assert {(puzzle.cost_to_go, puzzle.cost_status) for puzzle in found} == {(None, "unknown")}
     assert np.isnan(Scorer(Oracle(max_bytes=0)).costs("lights_out", [found[0].board])).all()
-    with pytest.raises(ConfigError, match="has no solver that the player greedy could follow"):
+    with pytest.raises(ConfigError, match=r"lights_out.*solver.*greedy"):
         Player("greedy", Oracle(max_bytes=0)).check_plays("lights_out")
 
 
@@ -239,7 +234,7 @@ def test_evaluation_without_a_tier_takes_id_or_the_first_there_is(
     install("my-games", one_tier="one_tier:GAME", lights_out=VALUE)
     assert str(GameTier.parse("one_tier")) == "one_tier:mini"
     assert str(GameTier.parse("lights_out")) == "lights_out:id"
-    with pytest.raises(CastRayError, match="one_tier has the tiers mini; got 'id'"):
+    with pytest.raises(CastRayError, match=r"one_tier.*mini.*'id'"):
         GameTier.parse("one_tier:id")
 
 

@@ -120,15 +120,15 @@ def test_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (replace(puzzle(), board="PX?"), "unknown symbol '\\?' at row 0, column 2"),
-        (replace(puzzle(), game="chess"), "game must be one of sokoban.*, got 'chess'"),
-        (replace(puzzle(), tier="easy"), "tier must be one of id.*, got 'easy'"),
-        (replace(puzzle(), board="P_XO"), "puzzle_id is '.*' but the board's is '.*'"),
-        (replace(puzzle(), cost_to_go=-1), "cost_to_go must be >= 0, got -1"),
-        (replace(puzzle(), cost_status="dead"), "cost_status must be exact, .*, got 'dead'"),
-        (replace(puzzle(), cost_to_go=None), "cost_to_go is None and cost_status exact"),
-        (replace(puzzle(), cost_status="infinite"), "cost_to_go is 1 and cost_status infinite"),
-        (replace(puzzle(), measures={"pushes": np.nan}), "measure pushes must be a finite number"),
+        (replace(puzzle(), board="PX?"), "'\\?'.*row 0, column 2"),
+        (replace(puzzle(), game="chess"), "game .*sokoban.*'chess'"),
+        (replace(puzzle(), tier="easy"), "tier .*id.*'easy'"),
+        (replace(puzzle(), board="P_XO"), "puzzle_id .*'[0-9a-f]*'.*'[0-9a-f]*'"),
+        (replace(puzzle(), cost_to_go=-1), "cost_to_go .*-1"),
+        (replace(puzzle(), cost_status="dead"), "cost_status .*exact.*'dead'"),
+        (replace(puzzle(), cost_to_go=None), "cost_to_go .*None.*cost_status .*exact"),
+        (replace(puzzle(), cost_status="infinite"), "cost_to_go .*1.*cost_status .*infinite"),
+        (replace(puzzle(), measures={"pushes": np.nan}), "pushes"),
     ],
 )
 def test_broken_row_is_refused_with_file_and_row(
@@ -136,7 +136,7 @@ def test_broken_row_is_refused_with_file_and_row(
 ) -> None:
     path = tmp_path / "broken.parquet"
     write_puzzles(path, [puzzle(), broken, puzzle()])
-    with pytest.raises(PuzzleError, match=f"broken.parquet, row 1: .*{reason}"):
+    with pytest.raises(PuzzleError, match=rf"broken\.parquet.*row 1.*{reason}"):
         read_puzzles(path)
 
 
@@ -146,22 +146,22 @@ def test_null_is_refused_with_file_and_row(tmp_path: Path) -> None:
     row = {"game": "sokoban", "tier": "mini", "puzzle_id": "0", "cost_to_go": 1}
     row |= {"cost_status": "exact", "seed": 0, "measures": []}
     pq.write_table(pa.Table.from_pylist([row], schema=nullable), path)
-    with pytest.raises(PuzzleError, match=r"null.parquet, row 0: board is null"):
+    with pytest.raises(PuzzleError, match=r"null\.parquet.*row 0.*board.*null"):
         read_puzzles(path)
 
 
 def test_other_columns_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({"board": ["PXO"], "cost_to_go": [1]}), path)
-    with pytest.raises(PuzzleError, match=r"other.parquet: a puzzle file has the columns game"):
+    with pytest.raises(PuzzleError, match=r"other\.parquet.*columns.*game"):
         read_puzzles(path)
 
 
 def test_missing_file_and_foreign_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PuzzleError, match=r"missing.parquet: there is no such puzzle file"):
+    with pytest.raises(PuzzleError, match=r"missing\.parquet"):
         read_puzzles(tmp_path / "missing.parquet")
     (tmp_path / "foreign.parquet").write_text("no Parquet")
-    with pytest.raises(PuzzleError, match=r"foreign.parquet: not a readable Parquet file"):
+    with pytest.raises(PuzzleError, match=r"foreign\.parquet.*Parquet"):
         read_puzzles(tmp_path / "foreign.parquet")
 
 
@@ -215,12 +215,12 @@ def test_fewer_puzzles_will_do_where_that_is_said() -> None:
 
 
 def test_too_few_distinct_puzzles_is_an_error() -> None:
-    with pytest.raises(PuzzleError, match="only 0 of 5 distinct puzzles of sokoban:mini"):
+    with pytest.raises(PuzzleError, match=r"0 of 5 .*sokoban:mini"):
         mini_puzzles(5, solve=lambda state: np.inf, patience=50)
 
 
 def test_unknown_tier_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tier of sokoban must be one of id.*, got 'easy'"):
+    with pytest.raises(ConfigError, match=r"tier.*sokoban.*id.*'easy'"):
         mini_puzzles(1, tier="easy")
 
 
@@ -247,5 +247,5 @@ def test_generated_room_is_solvable(seed: int) -> None:
 
 def test_tier_without_space_is_an_error() -> None:
     tier = replace(GAME.tiers["id"], name="tiny", rows=3, cols=3)
-    with pytest.raises(PuzzleError, match="tier tiny: no Sokoban room with 2 boxes"):
+    with pytest.raises(PuzzleError, match=r"tiny.*2 boxes"):
         generate_sokoban(tier, np.random.default_rng(0))

@@ -14,6 +14,7 @@ from cast_ray.games import GAMES, get_game
 from cast_ray.games.game import Effect, ParseFailure, Status
 from cast_ray.games.rush_hour import RushHour
 from tests.support.play import board_after
+from tests.support.refusals import refused
 from tests.support.rooms import FIXED
 from tests.support.rush_hour_boards import boards, relabelled
 
@@ -92,7 +93,7 @@ def test_unknown_vehicle_is_invalid_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("action", ["", "A", "A+", "A+0", "A+02", "a+1", "A+100", "A +1", "A+1\n"])
 def test_action_in_another_spelling_is_a_programming_error(action: str) -> None:
-    with pytest.raises(ValueError, match="action must be a letter, "):
+    with pytest.raises(ValueError, match=r"action.*letter"):
         GAME.apply(GAME.decode(BOARD), action)
 
 
@@ -291,41 +292,41 @@ def test_a_reflected_board_is_another_puzzle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("", "not 6 x 6, it is too short or too long at row 0, column 0"),
-        ("\n", "not 6 x 6, it is too short or too long at row 0, column 0"),
-        ("." * 12 + "AA", "too long at row 2, column 2"),
-        (row_two("AA....")[:35], "too long at row 5, column 5"),
-        (row_two("AA....") + ".", "too long at row 6, column 0"),
-        (row_two("AA....")[:30], "too long at row 5, column 0"),
-        ("\n".join(rows(BOARD)[:5]), "too long at row 5, column 0"),
-        ("\n".join(rows(BOARD)) + "\n\n", "too long at row 6, column 0"),
-        ("......\n......\nAA...", "too long at row 2, column 5"),
-        ("......\n......\nAA.....", "too long at row 2, column 6"),
-        (row_two("AA.?.."), "unknown symbol '?' at row 2, column 3"),
-        (row_two("AA.b.."), "unknown symbol 'b' at row 2, column 3"),
-        (row_two("AA.Ä.."), "unknown symbol 'Ä' at row 2, column 3"),
-        ("\r\n".join(rows(BOARD)), "unknown symbol '\\r' at row 0, column 6"),
-        (row_two("......"), "no red car A in rows 0 to 5, columns 0 to 5"),
-        ("A.....A....." + "." * 24, "red car A stands upright at row 0, column 0"),
-        ("." * 8 + "A.....A....." + "." * 16, "red car A stands upright at row 1, column 2"),
-        ("." * 19 + "AA" + "." * 15, "red car A is off the exit's row, at row 3, column 1"),
-        (row_two("AA..B."), "vehicle B has a single cell, at row 2, column 4"),
-        (row_two("A....."), "vehicle A has a single cell, at row 2, column 0"),
-        ("BB....B....." + row_two("AA....")[12:], "vehicle B is bent at row 1, column 0"),
-        (".B....BB...." + row_two("AA....")[12:], "vehicle B is bent at row 1, column 1"),
-        ("BB....BB...." + row_two("AA....")[12:], "vehicle B is bent at row 1, column 0"),
-        ("BB.B........" + row_two("AA....")[12:], "vehicle B is split, a second part"),
-        ("BB.BB......." + row_two("AA....")[12:], "second part of it stands at row 0, column 3"),
-        ("BB.........B" + row_two("AA....")[12:], "second part of it stands at row 1, column 5"),
-        (".....BB....." + row_two("AA....")[12:], "second part of it stands at row 1, column 0"),
-        ("BBBB........" + row_two("AA....")[12:], "B has 4 cells, the fourth at row 0, column 3"),
-        (row_two("AAAAA."), "vehicle A has 5 cells, the fourth at row 2, column 3"),
+        ("", ("6 x 6", "row 0, column 0")),
+        ("\n", ("6 x 6", "row 0, column 0")),
+        ("." * 12 + "AA", ("row 2, column 2",)),
+        (row_two("AA....")[:35], ("row 5, column 5",)),
+        (row_two("AA....") + ".", ("row 6, column 0",)),
+        (row_two("AA....")[:30], ("row 5, column 0",)),
+        ("\n".join(rows(BOARD)[:5]), ("row 5, column 0",)),
+        ("\n".join(rows(BOARD)) + "\n\n", ("row 6, column 0",)),
+        ("......\n......\nAA...", ("row 2, column 5",)),
+        ("......\n......\nAA.....", ("row 2, column 6",)),
+        (row_two("AA.?.."), ("'?'", "row 2, column 3")),
+        (row_two("AA.b.."), ("'b'", "row 2, column 3")),
+        (row_two("AA.Ä.."), ("'Ä'", "row 2, column 3")),
+        ("\r\n".join(rows(BOARD)), ("'\\r'", "row 0, column 6")),
+        (row_two("......"), ("no red car A", "rows 0 to 5, columns 0 to 5")),
+        ("A.....A....." + "." * 24, ("red car A", "upright", "row 0, column 0")),
+        ("." * 8 + "A.....A....." + "." * 16, ("red car A", "upright", "row 1, column 2")),
+        ("." * 19 + "AA" + "." * 15, ("red car A", "exit", "row 3, column 1")),
+        (row_two("AA..B."), ("vehicle B", "single", "row 2, column 4")),
+        (row_two("A....."), ("vehicle A", "single", "row 2, column 0")),
+        ("BB....B....." + row_two("AA....")[12:], ("vehicle B", "bent", "row 1, column 0")),
+        (".B....BB...." + row_two("AA....")[12:], ("vehicle B", "bent", "row 1, column 1")),
+        ("BB....BB...." + row_two("AA....")[12:], ("vehicle B", "bent", "row 1, column 0")),
+        ("BB.B........" + row_two("AA....")[12:], ("vehicle B", "split")),
+        ("BB.BB......." + row_two("AA....")[12:], ("vehicle B", "split", "row 0, column 3")),
+        ("BB.........B" + row_two("AA....")[12:], ("vehicle B", "split", "row 1, column 5")),
+        (".....BB....." + row_two("AA....")[12:], ("vehicle B", "split", "row 1, column 0")),
+        ("BBBB........" + row_two("AA....")[12:], ("vehicle B", "4 cells", "row 0, column 3")),
+        (row_two("AAAAA."), ("vehicle A", "5 cells", "row 2, column 3")),
     ],
 )
-def test_broken_board_is_refused_with_row_and_column(text: str, message: str) -> None:
-    with pytest.raises(PuzzleError, match=re.escape(message)):
+def test_broken_board_is_refused_with_row_and_column(text: str, facts: tuple[str, ...]) -> None:
+    with refused(PuzzleError, *facts):
         GAME.decode(text)
 
 

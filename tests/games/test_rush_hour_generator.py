@@ -63,7 +63,7 @@ def test_the_look_ahead_skips_boards_and_changes_none(num_vehicles: int) -> None
 
 def test_tier_that_no_board_fits_is_an_error() -> None:
     tier = replace(GAME.tiers["mini"], num_pieces=1, min_cost=2, max_cost=2)
-    with pytest.raises(PuzzleError, match="tier mini: no Rush Hour board with 1 vehicles that"):
+    with pytest.raises(PuzzleError, match=r"mini.*1 vehicles"):
         generate_rush_hour(tier, np.random.default_rng(0))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
 import pytest
@@ -14,6 +13,7 @@ from cast_ray.games import GAMES, get_game
 from cast_ray.games.game import Effect, ParseFailure, Status
 from cast_ray.games.sokoban import ACTIONS, Sokoban
 from tests.support.play import board_after
+from tests.support.refusals import refused
 from tests.support.rooms import FIXED, rooms, symmetric_forms
 
 GAME = Sokoban()
@@ -69,7 +69,7 @@ def test_blocked_action_changes_nothing_and_says_why(room: str, action: str, fee
 
 
 def test_unknown_action_is_a_programming_error() -> None:
-    with pytest.raises(ValueError, match="action must be one of Up, Down, Left, Right, got 'up'"):
+    with pytest.raises(ValueError, match=r"action.*Up, Down, Left, Right.*'up'"):
         GAME.apply(GAME.decode("PXO"), "up")
 
 
@@ -174,24 +174,24 @@ def test_a_newline_at_the_end_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("", "the board is empty at row 0, column 0"),
-        ("\n", "the board is empty at row 0, column 0"),
-        ("PXO\nXO", "ragged at row 1, column 2: the row has 2 cells and row 0 has 3"),
-        ("PXO\n____", "ragged at row 1, column 3"),
-        ("PXO\n\n", "ragged at row 1, column 0"),
-        ("PXO\n_? ", "unknown symbol '?' at row 1, column 1"),
-        ("PXO\r\n___", "unknown symbol '\\r' at row 0, column 3"),
-        ("_XO\n___", "no player (P or S) in rows 0 to 1, columns 0 to 2"),
-        ("PXO\n_S*", "2 players, the second at row 1, column 1"),
-        ("P__\n___", "no box (X or *) in rows 0 to 1, columns 0 to 2"),
-        ("PXO\n__X", "2 boxes and 1 targets, the first without a partner at row 1, column 2"),
-        ("SX_\n_O_", "1 boxes and 2 targets, the first without a partner at row 1, column 1"),
+        ("", ("empty", "row 0, column 0")),
+        ("\n", ("empty", "row 0, column 0")),
+        ("PXO\nXO", ("ragged", "row 1, column 2", "2 cells", "row 0")),
+        ("PXO\n____", ("ragged", "row 1, column 3")),
+        ("PXO\n\n", ("ragged", "row 1, column 0")),
+        ("PXO\n_? ", ("'?'", "row 1, column 1")),
+        ("PXO\r\n___", ("'\\r'", "row 0, column 3")),
+        ("_XO\n___", ("no player", "rows 0 to 1, columns 0 to 2")),
+        ("PXO\n_S*", ("2 players", "row 1, column 1")),
+        ("P__\n___", ("no box", "rows 0 to 1, columns 0 to 2")),
+        ("PXO\n__X", ("2 boxes", "1 targets", "row 1, column 2")),
+        ("SX_\n_O_", ("1 boxes", "2 targets", "row 1, column 1")),
     ],
 )
-def test_broken_board_is_refused_with_row_and_column(text: str, message: str) -> None:
-    with pytest.raises(PuzzleError, match=re.escape(message)):
+def test_broken_board_is_refused_with_row_and_column(text: str, facts: tuple[str, ...]) -> None:
+    with refused(PuzzleError, *facts):
         GAME.decode(text)
 
 
@@ -218,5 +218,5 @@ def test_tiers_are_those_of_the_specification_and_of_architecture() -> None:
 
 def test_game_is_found_by_name_and_an_unknown_one_is_refused() -> None:
     assert get_game("sokoban") is GAMES["sokoban"]
-    with pytest.raises(ConfigError, match=r"game must be one of sokoban.*, got 'chess'"):
+    with pytest.raises(ConfigError, match=r"game.*sokoban.*'chess'"):
         get_game("chess")

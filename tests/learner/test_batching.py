@@ -254,7 +254,7 @@ def test_tokens_in_the_loss_of_some_rows_are_those_of_no_other() -> None:
 
 
 def test_rows_without_a_token_in_the_loss_are_refused() -> None:
-    with pytest.raises(TrajectoryError, match="none of these 1 rows"):
+    with pytest.raises(TrajectoryError, match="1 rows"):
         batching.rows_in_loss(batching.loss_mask(THREE_ROWS), THREE_ROWS, np.array([2]))
 
 
@@ -360,7 +360,7 @@ def test_mini_batches_follow_from_the_seed_alone() -> None:
 
 
 def test_more_mini_batches_than_groups_is_refused() -> None:
-    with pytest.raises(TrajectoryError, match="5 groups cannot fill 6"):
+    with pytest.raises(TrajectoryError, match=r"5 groups.*6"):
         batching.split_into_mini_batches(GROUPS, num_mini_batches=6, seed=0)
 
 

@@ -63,7 +63,7 @@ def test_the_first_difference_is_the_healthy_level() -> None:
 
 
 def test_a_first_difference_beyond_all_arithmetic_stops_the_run() -> None:
-    with pytest.raises(WeightSyncError, match="right after the first sync"):
+    with pytest.raises(WeightSyncError, match="first sync"):
         LogprobAlarm(SyncConfig(warn_ratio=3, stop_ratio=10)).judge(_difference(1.5))
 
 
@@ -80,7 +80,7 @@ def test_three_times_the_healthy_level_warns(caplog: pytest.LogCaptureFixture) -
 
 
 def test_ten_times_the_healthy_level_stops_the_run() -> None:
-    with pytest.raises(WeightSyncError, match="does not hold the learner's weights"):
+    with pytest.raises(WeightSyncError, match="learner's weights"):
         _alarm().judge(_difference(0.0201))
 
 
@@ -92,12 +92,12 @@ def test_a_resumed_alarm_keeps_its_level() -> None:
 
 
 def test_a_first_difference_that_is_no_number_stops_the_run() -> None:
-    with pytest.raises(WeightSyncError, match="right after the first sync"):
+    with pytest.raises(WeightSyncError, match="first sync"):
         LogprobAlarm(SyncConfig(warn_ratio=3, stop_ratio=10)).judge(_difference(math.nan))
 
 
 def test_a_later_difference_that_is_no_number_stops_the_run() -> None:
-    with pytest.raises(WeightSyncError, match="does not hold the learner's weights"):
+    with pytest.raises(WeightSyncError, match="learner's weights"):
         _alarm().judge(_difference(math.nan))
 
 

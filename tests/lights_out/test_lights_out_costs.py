@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games.game import Effect, Status
 from lights_out.game import LightsOut, LightsOutState, generate_lights_out
 from lights_out.solver import LIGHTS_OUT, LightsOutSolver
+from tests.support.refusals import refused
 
 GAME = LightsOut()
 
@@ -62,16 +62,16 @@ def test_game_is_won_when_all_is_dark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("", "the board is empty at row 0, column 0"),
-        ("o.\n.x", "unknown symbol 'x' at row 1, column 1"),
-        ("o.\n...", "ragged at row 1, column 2"),
-        ("." * 10, "1 rows and 10 columns: use at most 9"),
+        ("", ("empty", "row 0, column 0")),
+        ("o.\n.x", ("'x'", "row 1, column 1")),
+        ("o.\n...", ("ragged", "row 1, column 2")),
+        ("." * 10, ("1 rows", "10 columns", "at most 9")),
     ],
 )
-def test_broken_board_is_refused(text: str, message: str) -> None:
-    with pytest.raises(PuzzleError, match=re.escape(message)):
+def test_broken_board_is_refused(text: str, facts: tuple[str, ...]) -> None:
+    with refused(PuzzleError, *facts):
         GAME.decode(text)
 
 

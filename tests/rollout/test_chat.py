@@ -187,7 +187,7 @@ def test_text_survives_the_way_through_tokens(ours: ChatTokenizer, text: str) ->
 
 
 def test_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"config\.json is missing"):
+    with pytest.raises(ModelError, match=r"config\.json"):
         read_chat_pieces(tmp_path)
 
 
@@ -196,11 +196,11 @@ def test_tokenizer_without_a_chat_template_is_refused(model_dir: Path, tmp_path:
     tokenizer.chat_template = None
     tokenizer.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text((model_dir / "config.json").read_text())
-    with pytest.raises(ModelError, match="has no chat template; choose an instruct model"):
+    with pytest.raises(ModelError, match=r"chat template.*instruct"):
         read_chat_pieces(tmp_path)
 
 
 def test_tokenizer_that_does_not_know_the_end_of_a_turn_is_refused(model_dir: Path) -> None:
     render = renderer(CHAT_TEMPLATE.replace("<|im_end|>", "<|over|>"))
-    with pytest.raises(ModelError, match=r"does not know the token '<\|over\|>'"):
+    with pytest.raises(ModelError, match=r"'<\|over\|>'"):
         ChatTokenizer(model_dir, cut_chat_template(render, "<|over|>"))

@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.uris import Uri
 from cast_ray.training.run import Run, open_run
 from tests.support.stores import CREDENTIALS, S3Server, environment
+from tests.support.waiting import wait_until
 
 SMALL = ("puzzles.num_train=4", "puzzles.num_validation=1", "puzzles.num_held_out=2", "steps=3")
 
@@ -192,7 +193,7 @@ def test_a_claim_is_renewed(uri: Uri) -> None:
         claim = read_claim(uri)
         return claim is not None and claim.at > first.at
 
-    _until(is_renewed)
+    wait_until(is_renewed, timeout_s=20, what="a renewed claim")
     owner.release()
 
 
@@ -243,7 +244,11 @@ def test_what_the_driver_writes_is_sent_and_what_it_drops_is_dropped(uri: Uri) -
         for group in (0, 1):
             path = run.directory.group_file(1, group)
             path.write_bytes(b"a group")
-        _until(lambda: "trajectories/groups/step-00001-group-00001.parquet" in names_at(uri))
+        wait_until(
+            lambda: "trajectories/groups/step-00001-group-00001.parquet" in names_at(uri),
+            timeout_s=20,
+            what="a sent group",
+        )
         run.directory.write_trajectories(1, table(4))
         run.directory.metrics.write_bytes(b"rows")
         run.send_all()
@@ -390,10 +395,3 @@ def _files(directory: Path) -> dict[str, bytes]:
         for path in directory.rglob("*")
         if path.is_file() and not path.name.startswith(".")
     }
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -27,6 +27,7 @@ from serve.site.guard import digest_of_key
 from serve.site.sessions import SessionLimits
 from tests.support.scripted import build_test_policy, in_turn
 from tests.support.site import FREE, RUSH_HOUR, SOKOBAN, guarded, served, site_app
+from tests.support.waiting import wait_until
 
 KEY = "k" * 24
 
@@ -178,7 +179,7 @@ def test_a_public_address_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert guard_settings("0.0.0.0", api_keys()).allowed_hosts == ()
     assert KEY not in repr(guard_settings("0.0.0.0", api_keys()))
     monkeypatch.setenv(KEYS_VARIABLE, "short")
-    with pytest.raises(ConfigError, match="has 5 characters"):
+    with pytest.raises(ConfigError, match="5 characters"):
         api_keys()
 
 
@@ -198,7 +199,7 @@ def test_the_serve_file_names_three_applications_with_the_same_arguments(
     for app in schema.applications:
         module, _, function = app.import_path.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
-    with pytest.raises(ConfigError, match="unexpected keyword argument 'modle'"):
+    with pytest.raises(ConfigError, match="'modle'"):
         plan_of({"modle": "x", "host": "127.0.0.1"})
     with pytest.raises(ConfigError, match=KEYS_VARIABLE):
         plan_of(first | {"host": "0.0.0.0"})
@@ -225,8 +226,11 @@ def test_one_caller_who_asks_too_often_is_slowed_and_another_is_not() -> None:
         assert 1 <= int(slowed.headers["retry-after"]) <= 2
         other = site.get("/api/about", headers={"authorization": f"Bearer {KEY * 2}"})
         assert other.status_code == 200
-        time.sleep(1.1)
-        assert site.get("/api/about", headers=mine).status_code == 200
+        wait_until(
+            lambda: site.get("/api/about", headers=mine).status_code == 200,
+            timeout_s=10,
+            what="the slowed caller is served again",
+        )
 
 
 def test_every_answer_has_its_security_headers_and_no_cors(site: TestClient) -> None:
@@ -277,7 +281,7 @@ def test_old_games_are_forgotten_and_running_ones_are_not() -> None:
         known = [site.get(f"/api/episodes/{each}").status_code for each in (*over, playing)]
         assert known[0] == 404
         assert known[-2:] == [200, 200]
-        time.sleep(1.2)
+        time.sleep(1.2)  # asking whether it is forgotten would keep it
         idle = site.get(f"/api/episodes/{playing}")
         assert (idle.status_code, problem(idle)["code"]) == (404, "episode_unknown")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster.cluster import wait_until
+from tests.support.waiting import wait_until
 
 GONE_S = 10.0
 

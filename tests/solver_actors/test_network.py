@@ -112,7 +112,7 @@ def test_a_saved_network_is_the_same_network(tmp_path: Path) -> None:
 
 
 def test_missing_network_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="give the directory of a value network"):
+    with pytest.raises(ModelError, match="directory"):
         q_network.load_q_network(tmp_path)
 
 
@@ -122,21 +122,21 @@ def test_one_changed_byte_is_found(tmp_path: Path, name: str) -> None:
     damaged = bytearray((tmp_path / name).read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (tmp_path / name).write_bytes(damaged)
-    with pytest.raises(ModelError, match=f"cannot be used: .*{name}.*damaged"):
+    with pytest.raises(ModelError, match=f"{name}.*damaged"):
         q_network.load_q_network(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"d_model": 32}, "does not fit q_network.json"),
-        ({"num_layers": 3}, "does not fit"),
-        ({"num_heads": 3}, "num_heads of a value network must divide d_model"),
+        ({"d_model": 32}, r"q_network\.json"),
+        ({"num_layers": 3}, r"q_network\.json"),
+        ({"num_heads": 3}, "num_heads.*d_model"),
         ({"rows": None}, "rows"),
-        ({"depth": 1}, "unknown depth"),
-        ({"rows": "6"}, "rows must be of type int, got '6'"),
-        ({"num_heads": 0}, "num_heads of a value network must be >= 1, got 0"),
-        ({"output_size": -1}, "output_size of a value network must be >= 1, got -1"),
+        ({"depth": 1}, "depth"),
+        ({"rows": "6"}, "rows.*int.*'6'"),
+        ({"num_heads": 0}, "num_heads.*1.*0"),
+        ({"output_size": -1}, "output_size.*1.*-1"),
         ({"actions": 4}, "describes no value network"),
     ],
 )
@@ -155,15 +155,15 @@ def test_a_weight_that_is_not_finite_is_refused(tmp_path: Path, bad: float) -> N
     with torch.no_grad():
         network.head.bias[3] = bad
     q_network.save_q_network(network, tmp_path / "net")
-    with pytest.raises(ModelError, match=r"weight head\.bias in .* is not finite"):
+    with pytest.raises(ModelError, match=r"head\.bias.*finite"):
         q_network.load_q_network(tmp_path / "net")
 
 
 @pytest.mark.parametrize(
     ("net", "tier", "message"),
     [
-        (("rush_hour", "mini"), ("sokoban", "mini"), "game must be sokoban, got rush_hour"),
-        (("sokoban", "id"), ("sokoban", "unseen"), "rows must be 7, got 6"),
+        (("rush_hour", "mini"), ("sokoban", "mini"), "game.*sokoban.*rush_hour"),
+        (("sokoban", "id"), ("sokoban", "unseen"), "rows.*7.*6"),
     ],
 )
 def test_a_net_of_another_board_is_refused(
@@ -176,12 +176,12 @@ def test_a_net_of_another_board_is_refused(
 def test_a_net_of_another_action_set_is_refused() -> None:
     shape = q_network.shape_for("rush_hour", "mini", **SMALL)
     fewer = q_network.QNetwork(replace(shape, actions=shape.actions[:32]))
-    with pytest.raises(ModelError, match=r"actions must be 72 \(A-1 …\), got 32 \(A-1 …\)"):
+    with pytest.raises(ModelError, match=r"actions.*72.*32"):
         q_network.check_fits(fewer, "rush_hour", "mini")
 
 
 def test_a_game_without_numbers_or_a_wrong_tier_is_refused() -> None:
     with pytest.raises(ConfigError, match="got 'chess'"):
         q_network.shape_for("chess", "mini")
-    with pytest.raises(ConfigError, match="tier must be one of"):
+    with pytest.raises(ConfigError, match=r"tier.*mini.*'easy'"):
         q_network.shape_for("rush_hour", "easy")

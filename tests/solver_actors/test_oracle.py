@@ -93,7 +93,7 @@ def test_repeated_texts_keep_their_places() -> None:
 
 def test_state_of_another_room_in_a_trajectory_is_refused() -> None:
     mixed_up = replace(played(ROOM, "Right"), states=(ROOM, CORRIDOR))
-    with pytest.raises(ValueError, match="another layout than that of 'P_X_O'"):
+    with pytest.raises(ValueError, match=r"layout.*'P_X_O'"):
         Oracle(max_bytes=2**20).score(to_rollout_batch([*group(), mixed_up]))
 
 

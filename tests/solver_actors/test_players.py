@@ -179,9 +179,9 @@ def test_judge_tells_risk_from_what_was_open_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("soft-solver", "temperature must be a number above 0"),
-        ("soft-solver:0", "temperature must be a number above 0"),
-        ("soft-solver:hot", "temperature must be a number above 0"),
+        ("soft-solver", "temperature.*0"),
+        ("soft-solver:0", "temperature.*0"),
+        ("soft-solver:hot", "temperature.*0"),
         ("solver:3", "solver:3"),
         ("perfect", "perfect"),
     ],

@@ -60,7 +60,7 @@ def test_flood_fill_skips_a_flag_and_the_hidden_cell_beside_a_zero_is_safe() -> 
 
 
 def test_wrong_digit_in_a_drawing_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"2 at \(0, 0\) should be 1"):
+    with pytest.raises(ValueError, match=r"2.*\(0, 0\).*1"):
         drawn("2M")
 
 

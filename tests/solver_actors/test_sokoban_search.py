@@ -147,7 +147,7 @@ def test_search_out_of_budget_is_unknown_and_neither_dead_nor_with_a_best_action
 
 
 def test_budget_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="budget_nodes must be >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"budget_nodes.*1.*0"):
         search_of("PXO", budget_nodes=0)
 
 

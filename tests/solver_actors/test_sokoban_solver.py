@@ -124,7 +124,7 @@ def test_too_many_states_is_an_error_that_names_the_cap() -> None:
     # 16 floor cells, 1 box: 256 states.
     state = GAME.decode(ROOM)
     assert build_table(state, state_cap=256).costs.shape == (256,)
-    with pytest.raises(PuzzleError, match="more states than the cap of 255"):
+    with pytest.raises(PuzzleError, match="255"):
         build_table(state, state_cap=255)
 
 

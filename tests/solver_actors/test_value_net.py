@@ -147,20 +147,20 @@ def test_boards_of_up_to_nine_vehicles_are_read_and_ten_refused() -> None:
     solver, state = solver_of(made, nine)
     assert np.isfinite(solver.cost_to_go([state])).all()
     solver, state = solver_of(made, nine[:-6] + "JJ....")
-    with pytest.raises(PuzzleError, match="vehicle J at row 5, column 0 has no action"):
+    with pytest.raises(PuzzleError, match=r"vehicle J.*row 5, column 0"):
         solver.cost_to_go([state])
 
 
 def test_board_of_another_size_is_refused() -> None:
     solver, state = solver_of(network("sokoban"), "P_X_O")
-    with pytest.raises(PuzzleError, match="6 x 6 boards, this one is 1 x 5"):
+    with pytest.raises(PuzzleError, match=r"6 x 6.*1 x 5"):
         solver.cost_to_go([state])
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_prediction_that_is_not_finite_is_refused_by_name(bad: float) -> None:
     solver, state = solver_of(network("rush_hour", bias=bad), LOT)
-    with pytest.raises(ModelError, match=r"says (nan|-?inf) of A-1 on the board '\.{12}AA"):
+    with pytest.raises(ModelError, match=r"(nan|-?inf).*A-1.*'\.{12}AA"):
         solver.cost_to_go([state])
 
 

@@ -75,7 +75,7 @@ def _go_wrong(fault: str, bucket: torch.Tensor, what: str) -> None:
     if fault == "flips":
         bucket[3] ^= 4
     if fault == "hangs":
-        time.sleep(30)
+        time.sleep(30)  # the fault: longer than the others wait
 
 
 class SenderHost:

@@ -131,7 +131,7 @@ class SlowlyRead(LearnerSettings):
 
 
 def _read_slowly(values: dict) -> LearnerSettings:
-    time.sleep(10)
+    time.sleep(10)  # what long imports take
     return LearnerSettings(**values)
 
 

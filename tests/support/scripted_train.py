@@ -60,7 +60,7 @@ def _run(control: Path, arguments: list[str]) -> int:
     fails = control / "fails"
     rows = []
     for step in range(1, int(given["steps"]) + 1):
-        time.sleep(STEP_S)
+        time.sleep(STEP_S)  # what a step takes
         success = float(given.get("advantage.alpha", 0)) + 0.1 * step
         rows.append(step_row(step, success=success, seconds_total=STEP_S))
         write_metrics(run.metrics, rows)
@@ -69,7 +69,7 @@ def _run(control: Path, arguments: list[str]) -> int:
             _note(control, "ends", run, arguments)
             return 3
     while rows and (control / "hangs").is_file():
-        time.sleep(0.1)
+        time.sleep(0.1)  # for as long as the test wants it to hang
     shares = {"success": 0.5, "low": 0.4, "high": 0.6, "n": 100}
     run.write_summary(
         {"steps": len(rows), "seconds": 1.0, "before": shares, "after": shares | {"success": 0.6}}

@@ -203,7 +203,7 @@ def test_a_damaged_file_is_refused_before_anybody_waits_for_it(manifest: WeightM
 def test_a_receiver_on_another_kind_of_device_is_told_so(manifest: WeightManifest) -> None:
     sender = a_sender(manifest, 1)
     elsewhere = replace(sender.meeting, device="cuda")
-    with pytest.raises(WeightSyncError, match=r"broadcasts from cuda .* computes on cpu"):
+    with pytest.raises(WeightSyncError, match=r"cuda.*cpu"):
         join(elsewhere, rank=1, device=CPU, timeout_s=TIMEOUT_S)
 
 

@@ -77,14 +77,14 @@ def test_a_truncated_file_is_refused_with_both_sizes(tmp_path: Path) -> None:
     manifest = publish_weights(tiny_state(), directory=tmp_path, version=3)
     data = Path(manifest.path).read_bytes()
     Path(manifest.path).write_bytes(data[:-1])
-    with pytest.raises(WeightSyncError, match=rf"is {len(data) - 1}, expected {len(data)}"):
+    with pytest.raises(WeightSyncError, match=rf"{len(data) - 1}\b.*{len(data)}\b"):
         read_weights(manifest)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     manifest = publish_weights(tiny_state(), directory=tmp_path, version=3)
     Path(manifest.path).unlink()
-    with pytest.raises(WeightSyncError, match=r"cannot read .*weights-3\.safetensors: No such"):
+    with pytest.raises(WeightSyncError, match=r"weights-3\.safetensors.*No such"):
         read_weights(manifest)
 
 
@@ -105,7 +105,7 @@ def test_tensors_that_the_manifest_does_not_list_are_refused_by_name(tmp_path: P
 
 def test_publishing_where_nothing_can_be_written_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
-    with pytest.raises(EnvironmentSetupError, match="cannot be written"):
+    with pytest.raises(EnvironmentSetupError, match=r"/file\b.*File exists"):
         publish_weights(tiny_state(), directory=tmp_path / "file", version=3)
 
 
@@ -143,7 +143,7 @@ def test_a_directory_holds_two_versions_and_one_spare_file_however_many_were_pub
 
 
 def test_keeping_no_version_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="keep must be >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"keep.*1.*0"):
         remove_old_versions(tmp_path, keep=0)
 
 
@@ -319,7 +319,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_versions_before(tmp_path: Pa
     first = publish_weights(tiny_state(), directory=tmp_path, version=0)
     with (
         full_disk(room_bytes=2000),
-        pytest.raises(EnvironmentSetupError, match=r"weights-1\.safetensors cannot be written"),
+        pytest.raises(EnvironmentSetupError, match=r"weights-1\.safetensors"),
     ):
         publish_weights({"w": torch.zeros(1000)}, directory=tmp_path, version=1)
     assert latest_manifest(tmp_path) == first

@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
 
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import fsync, refusals_named
@@ -140,12 +139,7 @@ class AnswerJournal:
     def __enter__(self) -> AnswerJournal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read(self) -> tuple[list[_Entry], int]:

@@ -23,7 +23,7 @@ from cast_ray.cluster.placement import reserved_cpus, wait_for_places
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
-from cast_ray.evaluation.experiments.sweep_plan import SweepPlan, Trial
+from cast_ray.evaluation.experiments.sweep_plan import SweepPlan
 from cast_ray.evaluation.experiments.sweep_results import results_table, write_results
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.runs.metrics import read_metrics
@@ -87,13 +87,10 @@ def run_sweep(
             f"every trial failed; the first: {next(iter(failures.values()))}"
         )
     # Tune returns normally after Ctrl-C; missing trials show that it was interrupted.
-    if any(not _has_ended(out, trial) for trial in plan.trials if trial.name not in failures):
+    names = [trial.name for trial in plan.trials if trial.name not in failures]
+    if not all(RunDirectory(out / "trials" / name).summary.is_file() for name in names):
         raise KeyboardInterrupt
     return failures
-
-
-def _has_ended(out: Path, trial: Trial) -> bool:
-    return RunDirectory(out / "trials" / trial.name).summary.is_file()
 
 
 def trials_that_fit(config: TrainConfig, cluster: Mapping[str, float]) -> int:

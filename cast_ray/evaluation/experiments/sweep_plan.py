@@ -199,7 +199,7 @@ def _trials(
             config = load_config(file, [*fixed, *overrides])
             get_transform(config.advantage.transform)
         except ConfigError as error:
-            refused.append(f"{_words(own)}: {error}")
+            refused.append(f"{' '.join(f'{key}={value}' for key, value in own.items())}: {error}")
             continue
         trials.append(Trial(name=trial_name(own), values=own, overrides=overrides, config=config))
     if refused:
@@ -210,10 +210,6 @@ def _trials(
             "two trials have the same name: give values that differ in letters or digits"
         )
     return trials
-
-
-def _words(values: dict[str, str]) -> str:
-    return " ".join(f"{key}={value}" for key, value in values.items())
 
 
 def trial_name(values: Mapping[str, str]) -> str:

@@ -10,7 +10,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -62,12 +61,7 @@ class TrainProgress:
             self._log_handlers = _redirect_logs(terminal, sys.stderr)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end_activity(failed=kind is not None)
         if self._live is not None:
             self._live.stop()

@@ -100,7 +100,8 @@ def analyse_value_net(
             "the policy that it teaches instead"
         )
     check_fits(network, game, tier)
-    entry, estimator = get_solver_entry(game), value_net_entry(_as_oracle(network))
+    oracle = ValueNetOracle(network=network, scale=ValueScale(scale=1.0))
+    entry, estimator = get_solver_entry(game), value_net_entry(oracle)
     budget = get_game(game).tiers[tier].turn_budget
     states: list[JudgedState] = []
     may_look_ahead = not is_privileged(GREEDY, game)
@@ -211,10 +212,6 @@ def write_analysis(
         play=play,
         states=analysis.states,
     )
-
-
-def _as_oracle(network: QNetwork) -> ValueNetOracle:
-    return ValueNetOracle(network=network, scale=ValueScale(scale=1.0))
 
 
 def _play(game: str, start: Any, choose: Choose, *, budget: int) -> Iterator[Any]:

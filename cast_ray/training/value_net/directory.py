@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock
 
 from cast_ray.config.load import load_value_net_config, save_config
-from cast_ray.config.reference import config_values
+from cast_ray.config.reference import differing_values
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import hold_lock, refusals_named, written_aside
@@ -104,17 +104,11 @@ class ValueNetDirectory:
                 f"{self.path} is not the run of a value network: it has no config.yaml. Omit "
                 "--resume to start one there"
             )
-        stored, given = (
-            dict(config_values(one)) for one in (load_value_net_config(self.config, []), config)
-        )
-        differing = [
-            f"{key} ({stored[key]} there, {given[key]} given)"
-            for key in stored
-            if stored[key] != given[key] and key not in _CHANGEABLE
-        ]
-        if differing:
+        differing = differing_values(load_value_net_config(self.config, []), config)
+        refused = [text for key, text in differing.items() if key not in _CHANGEABLE]
+        if refused:
             raise RunDirectoryError(
-                f"{self.path} belongs to another configuration: {', '.join(differing)}. Resume "
+                f"{self.path} belongs to another configuration: {', '.join(refused)}. Resume "
                 "with the same values, or choose another run_dir=PATH"
             )
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,7 @@ import pytest
 from cast_ray.evaluation.attempts import read_attempts
 from tests.support.made_shop import write_shop
 from tests.support.scripted import build_test_policy
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -109,10 +109,12 @@ def test_killed_evaluation_goes_on_and_ends_with_the_same_words(
         start_new_session=True,
     )  # fmt: skip
     try:
-        end = time.monotonic() + 300
-        while len(group_files(out)) < 3:
-            assert time.monotonic() < end and child.poll() is None
-            time.sleep(0.05)
+        wait_until(
+            lambda: len(group_files(out)) >= 3 or child.poll() is not None,
+            timeout_s=300,
+            what="three groups",
+        )
+        assert child.poll() is None
     finally:
         family = psutil.Process(child.pid).children(recursive=True)
         child.send_signal(signal.SIGKILL)

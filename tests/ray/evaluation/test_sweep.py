@@ -14,8 +14,8 @@ import pytest
 from cast_ray.errors import RunDirectoryError
 from cast_ray.evaluation.experiments.sweep import run_sweep
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep
-from tests.cluster.cluster import wait_until
 from tests.support.scripted_train import FAILURE, command, events
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -106,7 +106,7 @@ import sys
 from pathlib import Path
 from cast_ray.evaluation.experiments.sweep import run_sweep
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep
-from tests.cluster.cluster import wait_until
+from tests.support.waiting import wait_until
 from tests.support.scripted_train import command
 
 try:

@@ -27,6 +27,7 @@ from tests.support.learner_double import (
 )
 from tests.support.learner_processes import LearnerProcesses, tensors_of
 from tests.support.stores import CREDENTIALS, S3Server, environment
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -118,10 +119,11 @@ def test_a_checkpoint_is_whole_only_when_every_rank_has_sent_its_files(
         second.save_checkpoint.remote(elsewhere, {}),
     ]
     sent_before = {file.name: file.changed_ns for file in list_files(place)}
-    deadline = time.monotonic() + 60
-    while {file.name: file.changed_ns for file in list_files(place)} == sent_before:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    time.sleep(3)
+    wait_until(
+        lambda: {file.name: file.changed_ns for file in list_files(place)} != sent_before,
+        timeout_s=60,
+        what="a file of the first rank",
+    )
+    time.sleep(3)  # a marker that should not come would come then
     assert not is_whole(place)
     assert ray.wait(waiting, timeout=0)[0] == []

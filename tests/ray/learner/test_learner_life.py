@@ -38,6 +38,7 @@ from tests.support.learner_double import (
     settings_for,
     with_column,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
@@ -135,10 +136,12 @@ def test_rank_that_dies_in_rendezvous_is_named_and_nobody_waits_for_it(policy_di
     with ThreadPoolExecutor(max_workers=1) as background:
         started = time.monotonic()
         group = background.submit(group_of, policy_dir, num_ranks=2, zero_stage=0)
-        while len(new := [rank for rank in processes() if rank.pid not in known]) < 2:
-            assert time.monotonic() - started < 60
-            time.sleep(0.05)
-        new[1].kill()
+
+        def both() -> list[psutil.Process]:
+            new = [rank for rank in processes() if rank.pid not in known]
+            return new if len(new) >= 2 else []
+
+        wait_until(both, timeout_s=60, what="the processes of two ranks")[1].kill()
         with pytest.raises(LearnerLost, match=r"rank [01]\b.*died.*start"):
             group.result(timeout=120)
     assert time.monotonic() - started < 120

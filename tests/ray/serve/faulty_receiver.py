@@ -74,7 +74,7 @@ class FaultyBroadcast(FaultyReceiver, BroadcastReceiver):
                 if what == "bucket 0" and fault["kind"] == "flip":
                     buffer[len(buffer) // 2] ^= 1
                 while what == "bucket 0" and self._fault()["kind"] == "hold bucket":
-                    time.sleep(0.05)
+                    time.sleep(0.05)  # for as long as the test wants it
 
             group.broadcast = meddled
         return group

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from serve.engine.deployment import deploy_engines
 from serve.messages import EngineOptions, EngineStats
 from tests.support.installed import inject_fault, install_faulty_receiver
 from tests.support.tiny_model import VOCAB_SIZE, build_tiny_model
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -68,14 +69,11 @@ class Bench:
         return stats
 
     def wait_until_up(self) -> None:
-        wait_for(lambda: engines_up([FIRST, SECOND]) == {FIRST, SECOND}, START_TIMEOUT_S)
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        wait_until(
+            lambda: engines_up([FIRST, SECOND]) == {FIRST, SECOND},
+            timeout_s=START_TIMEOUT_S,
+            what="both engines",
+        )
 
 
 async def ask(handle: DeploymentHandle, **changes: Any) -> Completion:
@@ -95,13 +93,15 @@ async def ask(handle: DeploymentHandle, **changes: Any) -> Completion:
 
 
 def first_answer(handle: DeploymentHandle) -> Completion:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
+    def answer() -> Completion | None:
         try:
             return asyncio.run(ask(handle))
         except (ray.exceptions.RayError, asyncio.CancelledError):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            return None
+
+    found = wait_until(answer, timeout_s=START_TIMEOUT_S, what="an answer")
+    assert found is not None
+    return found
 
 
 def family(replica: int) -> list[psutil.Process]:
@@ -112,8 +112,8 @@ def family(replica: int) -> list[psutil.Process]:
 
 def replica_that_loads(*, not_pid: int) -> psutil.Process:
     """Return a replica that Serve starts, as soon as it has started vLLM's core."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
+
+    def loading() -> psutil.Process | None:
         for process in psutil.Process().children(recursive=True):
             try:
                 is_replica = "PolicyDepl" in "".join(process.cmdline()) and process.pid != not_pid
@@ -122,8 +122,11 @@ def replica_that_loads(*, not_pid: int) -> psutil.Process:
                     return process
             except psutil.NoSuchProcess:
                 continue
-        time.sleep(0.02)
-    raise AssertionError("no replica was started")
+        return None
+
+    found = wait_until(loading, timeout_s=START_TIMEOUT_S, what="a replica that loads")
+    assert found is not None
+    return found
 
 
 def controllers() -> list[psutil.Process]:
@@ -175,7 +178,7 @@ def test_a_dead_core_stops_no_update_and_its_engine_comes_back_with_the_newest_w
     before = bench.stats()
     killed = time.monotonic()
     psutil.Process(before.core_pids[0]).kill()
-    wait_for(lambda: FIRST not in engines_up([FIRST]), 30)
+    wait_until(lambda: FIRST not in engines_up([FIRST]), timeout_s=30, what="the first is down")
     detected = time.monotonic()
     with caplog.at_level(logging.WARNING):
         update = bench.engines.update_weights(bench.publish(), timeout_s=TIMEOUT_S)
@@ -204,7 +207,7 @@ def test_a_stopped_core_is_replaced_and_does_not_live_on(bench: Bench) -> None:
     stopped = time.monotonic()
     os.kill(before.core_pids[0], signal.SIGSTOP)
     # Idle: three seconds of silence, five for the probe.
-    wait_for(lambda: FIRST not in engines_up([FIRST]), 30)
+    wait_until(lambda: FIRST not in engines_up([FIRST]), timeout_s=30, what="the first is down")
     print(f"core stopped: seen after {time.monotonic() - stopped:.1f} s")
     assert_gone(processes)
     answer = first_answer(bench.engines.handles[0])
@@ -245,7 +248,8 @@ def test_a_replica_killed_while_paused_leaves_no_process_and_an_update_waits_for
     bench.set_fault("hold")
     manifest = bench.publish()
     held = [handle.update_weights.remote(manifest) for handle in bench.engines.handles]
-    time.sleep(1)  # both are in the middle of it now, for as long as the fault lasts
+    # Both are in the middle of it then, for as long as the fault lasts; neither says so.
+    time.sleep(1)
     for one in stats:
         os.kill(one.replica_pid, signal.SIGKILL)
     for response in held:
@@ -264,7 +268,11 @@ def test_engines_outlive_serves_controller(bench: Bench) -> None:
     before = [bench.stats(0).engine_id, bench.stats(1).engine_id]
     [killed] = controllers()
     killed.kill()
-    wait_for(lambda: [one for one in controllers() if one != killed], START_TIMEOUT_S)
+    wait_until(
+        lambda: [one for one in controllers() if one != killed],
+        timeout_s=START_TIMEOUT_S,
+        what="another controller",
+    )
     bench.wait_until_up()
     assert [bench.stats(0).engine_id, bench.stats(1).engine_id] == before
     assert len(first_answer(bench.engines.handles[1]).token_ids) > 0
@@ -274,6 +282,6 @@ def test_no_engine_at_all_is_a_time_out_that_names_them(bench: Bench) -> None:
     nobody = PolicyEngines(bench.engines.handles, start_timeout_s=1, workers_per_engine=1)
     for one in (bench.stats(0), bench.stats(1)):
         os.kill(one.replica_pid, signal.SIGKILL)
-    wait_for(lambda: not engines_up([FIRST, SECOND]), 10)
+    wait_until(lambda: not engines_up([FIRST, SECOND]), timeout_s=10, what="no engine")
     with pytest.raises(RemoteTimeout, match=f"{FIRST}.*{SECOND}"):
         nobody.update_weights(bench.publish(), timeout_s=1)

@@ -20,6 +20,7 @@ from serve.service.plan import MODEL_APP, OPENAI_APP, OPENAI_ROUTE, ServicePlan
 from tests.ray.serve.test_model_service import MESSAGES, SETTINGS
 from tests.support.ports import free_port
 from tests.support.scripted import build_test_policy
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -50,7 +51,7 @@ class Clients:
                 )
             except openai.OpenAIError as error:
                 self.failures.append(repr(error))
-                time.sleep(0.2)
+                time.sleep(0.2)  # a server that refuses is not asked in a tight loop
             else:
                 self.answers.append(str(answer.choices[0].model_extra["token_ids"]))  # type: ignore[index]
 
@@ -94,10 +95,14 @@ def test_a_model_is_exchanged_without_a_lost_request(tmp_path: Path) -> None:
             ray_serve.run(old.openai_application(), name=OPENAI_APP, route_prefix=OPENAI_ROUTE)
             for thread in threads:
                 thread.start()
-            time.sleep(3)
+            wait_until(
+                lambda: len(clients.answers) >= 2 * NUM_CLIENTS or clients.failures,
+                timeout_s=120,
+                what="answers of the old model",
+            )
             [first] = set(clients.answers)
             ray_serve.run(new.model_application(), name=MODEL_APP, route_prefix=None)
-            time.sleep(5)
+            time.sleep(5)  # the clients go on: what the exchange loses would show now
             own = ask_by_tokens(tokenizer_digest(new.model_dir))
             foreign = ask_by_tokens("another")
         finally:

@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tests.support.ports import free_port
 from tests.support.scripted import build_test_policy
 from tests.support.site import SOKOBAN, read_events
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -276,7 +277,11 @@ def test_a_killed_server_loses_no_turn_that_a_retry_can_save(service: Service) -
     with service.http as http:
         body = SOKOBAN | {"player": "agent", "turn_budget": 12, "delay_ms": 200}
         ids = [http.post("/api/episodes", json=body).json()["id"] for _ in range(6)]
-        time.sleep(1)
+        wait_until(
+            lambda: all(len(http.get(f"/api/episodes/{each}").json()["turns"]) > 1 for each in ids),
+            timeout_s=60,
+            what="a turn of every episode",
+        )
         [server] = [
             process
             for process in psutil.Process(service.process.pid).children(recursive=True)

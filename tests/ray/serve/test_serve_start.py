@@ -21,7 +21,7 @@ class Run:
         return True
 
     def start_at(self, moment: float) -> str:
-        time.sleep(max(0.0, moment - time.time()))
+        time.sleep(max(0.0, moment - time.time()))  # all at the same moment
         start_serve()
         return str(ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve"))
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,6 +34,7 @@ from solver_actors.actors.pool import PoolSize, RolloutPool
 from solver_actors.registry import get_solver_entry
 from tests.support.scripted import build_test_policy, scripted_engine
 from tests.support.simulated_engine import deploy_simulated_engines
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -133,15 +133,6 @@ class Collecting:
         return pa.Table.from_batches(self.batches)
 
 
-def wait_until(condition: Callable[[], Any], *, limit_s: float) -> float:
-    """Return the seconds until a condition holds."""
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < limit_s
-        time.sleep(0.1)
-    return time.monotonic() - started
-
-
 def test_a_node_that_joins_plays_and_one_that_leaves_takes_nothing_along(
     cluster: Cluster, model_dir: Path
 ) -> None:
@@ -154,7 +145,7 @@ def test_a_node_that_joins_plays_and_one_that_leaves_takes_nothing_along(
         pool.expect_more()
         groups = groups_of(40)
         collecting = Collecting(pool, groups)
-        wait_until(lambda: len(collecting.batches) >= 2, limit_s=60)
+        wait_until(lambda: len(collecting.batches) >= 2, timeout_s=60, what="two groups")
         assert set(pool.actors.refresh(timeout_s=10)) == {"environment-0", "oracle-0"}
 
         node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
@@ -164,9 +155,11 @@ def test_a_node_that_joins_plays_and_one_that_leaves_takes_nothing_along(
                 member.name == "environment-1" and member.num_groups for member in pool._members
             )
 
-        seconds = wait_until(second_plays, limit_s=JOIN_LIMIT_S)
+        started = time.monotonic()
+        wait_until(second_plays, timeout_s=JOIN_LIMIT_S, what="the second actor plays")
+        seconds = time.monotonic() - started
         print(f"the node that joined plays after {seconds:.1f} s")
-        wait_until(lambda: len(collecting.batches) >= 8, limit_s=60)
+        wait_until(lambda: len(collecting.batches) >= 8, timeout_s=60, what="eight groups")
 
         cluster.remove_node(node, allow_graceful=False)
         table = collecting.table(timeout_s=180)
@@ -201,7 +194,7 @@ def test_an_engine_that_finds_a_place_later_answers(cluster: Cluster, model_dir:
     try:
         pool.wait_until_there(1, timeout_s=60)
         collecting = Collecting(pool, groups_of(60))
-        wait_until(lambda: len(collecting.batches) >= 2, limit_s=60)
+        wait_until(lambda: len(collecting.batches) >= 2, timeout_s=60, what="two groups")
         assert [stats is None for stats in engines.stats(timeout_s=5)].count(True) == 1
 
         cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
@@ -210,7 +203,9 @@ def test_an_engine_that_finds_a_place_later_answers(cluster: Cluster, model_dir:
             stats = engines.stats(timeout_s=5)
             return all(one is not None and one.num_requests for one in stats)
 
-        seconds = wait_until(both_answer, limit_s=ENGINE_JOIN_LIMIT_S)
+        started = time.monotonic()
+        wait_until(both_answer, timeout_s=ENGINE_JOIN_LIMIT_S, what="both engines answer")
+        seconds = time.monotonic() - started
         print(f"the engine that joined answers after {seconds:.1f} s")
         assert collecting.table(timeout_s=180).num_rows == 60 * 4
     finally:
@@ -228,7 +223,7 @@ def test_a_cluster_that_is_too_small_is_asked_to_grow(cluster: Cluster) -> None:
     said: list[str] = []
     with ThreadPoolExecutor(max_workers=1) as other:
         waiting = other.submit(wait_for_places, config, say=said.append)
-        wait_until(lambda: said, limit_s=30)
+        wait_until(lambda: said, timeout_s=30, what="a word about waiting for nodes")
         # What an autoscaler would see.
         asked = json.loads(_internal_kv_get(AUTOSCALER_REQUESTS))
         cluster.add_node(num_cpus=4, object_store_memory=STORE_BYTES)

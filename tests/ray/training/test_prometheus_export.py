@@ -19,6 +19,7 @@ from cast_ray.training.prometheus import MetricsExporter
 from cast_ray.training.snapshot import Look
 from serve.messages import EngineStats
 from tests.support.made_up_run import step_row
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -60,17 +61,22 @@ def wait_for(
     look_again: Callable[[], None],
 ) -> Series:
     """Return what is served once it is as expected; Ray's agent gives no event to wait for."""
-    deadline = time.monotonic() + _WAIT_S
-    while True:
+    found: Series = {}
+
+    def is_served() -> bool:
+        nonlocal found
         look_again()
         try:
             found = served(address, run)
         except OSError:
             found = {}
-        if is_there(found):
-            return found
-        assert time.monotonic() < deadline, f"not served within {_WAIT_S:g} s, but: {found}"
-        time.sleep(0.5)
+        return is_there(found)
+
+    try:
+        wait_until(is_served, timeout_s=_WAIT_S, what="the figures of the run")
+    except TimeoutError as error:
+        raise AssertionError(f"{error}, but: {found}") from None
+    return found
 
 
 def key(name: str, **tags: str) -> tuple[str, frozenset[tuple[str, str]]]:

@@ -22,8 +22,8 @@ import httpx
 import pytest
 
 from cast_ray.runs.run_directory import RunDirectory
-from tests.cluster.cluster import wait_until
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 

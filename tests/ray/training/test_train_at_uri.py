@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from cast_ray.runs.remote_run import OWNER, download_run, readable_copy
 from cast_ray.runs.uris import Uri
 from cast_ray.training.replay.replay import replay_run
 from tests.support.stores import CREDENTIALS, S3Server, environment
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 
@@ -116,11 +116,15 @@ def finished(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Fini
             stderr=output,
         )
     marker = "checkpoints/step-00001/complete.json"
-    deadline = time.monotonic() + 600
-    while not any(file.name == marker for file in list_files(uri)):
+
+    def is_sent() -> bool:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.2)
+        return any(file.name == marker for file in list_files(uri))
+
+    try:
+        wait_until(is_sent, timeout_s=600, what=marker)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}\n{log.read_text()}") from None
     _kill_all(process)
     process.wait()
     before = _trajectories(uri)
