@@ -10,7 +10,7 @@ from cast_ray.cli.config import described_keys
 from cast_ray.cli.main import app
 from cast_ray.config.learning import ALGORITHMS
 from cast_ray.config.load import config_keys, load_config, load_value_net_config
-from cast_ray.config.reference import ConfigKey, config_reference
+from cast_ray.config.reference import ConfigKey, config_reference, differing_values
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
 
@@ -65,3 +65,9 @@ def test_the_command_shows_a_section_and_refuses_what_is_none() -> None:
     assert "step_penalty" in CliRunner().invoke(app, ["config", "--value-net", "dqn"]).stdout
     refused = CliRunner().invoke(app, ["config", "nonsense"])
     assert "no key begins with 'nonsense'" in str(refused.exception)
+
+
+def test_options_of_an_open_section_are_compared_like_others() -> None:
+    stored = load_config(None, ["engine.vllm={max_num_seqs: 4}"])
+    assert list(differing_values(stored, load_config(None, []))) == ["engine.vllm"]
+    assert differing_values(stored, stored) == {}
