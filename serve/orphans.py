@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +21,7 @@ from pathlib import Path
 import psutil
 
 MARK = "CAST_RAY_GUARDED"
+_POLL_S = 0.2
 
 _killers: list[subprocess.Popen[bytes]] = []
 """Kept for the life of this process: a killer whose pipe closes takes this process for dead."""
@@ -60,7 +62,10 @@ def when_ended(pid: int, act: Callable[[], object]) -> None:
 
     def wait() -> None:
         with suppress(psutil.NoSuchProcess):
-            psutil.Process(pid).wait()
+            process = psutil.Process(pid)
+            # A killed process that its own parent has not asked for is a zombie: it has ended.
+            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(_POLL_S)
         act()
 
     threading.Thread(target=wait, name=f"when {pid} has ended", daemon=True).start()
