@@ -365,7 +365,7 @@ def test_an_engine_at_rest_is_left_alone_and_answers_when_it_is_woken(bench: Ben
     with ThreadPoolExecutor(max_workers=1) as other:
         asked = other.submit(bench.generate, a_request())
         # Longer than the time after which an engine with work and without a token is ended.
-        done, _ = wait([asked], timeout=bench.options["stall_timeout_s"] + 3)
+        done, _ = wait([asked], timeout=bench.options.stall_timeout_s + 3)
         assert not done
         bench.engines.wake(timeout_s=TIMEOUT_S)
         [answer] = asked.result(timeout=TIMEOUT_S)
