@@ -95,7 +95,12 @@ def with_column(table: pa.Table, name: str, rows: list[np.ndarray]) -> pa.Table:
 
 
 def settings_for(
-    model_dir: Path, *, optimizer: str = "sgd", reference_dir: str = "", **changes: object
+    model_dir: Path,
+    *,
+    optimizer: Literal["adamw", "sgd"] = "sgd",
+    reference_dir: str = "",
+    seed: int = 0,
+    **changes: Any,  # the keys have many types
 ) -> LearnerSettings:
     """Settings of a test: plain gradient descent unless said otherwise.
 
@@ -103,6 +108,7 @@ def settings_for(
         model_dir: of the policy.
         optimizer: sgd or adamw.
         reference_dir: empty = ``model_dir``.
+        seed: of every rank.
         changes: of the section ``learner``.
     """
     plain = LearnerConfig(
@@ -118,7 +124,7 @@ def settings_for(
         config=replace(plain, **changes),
         model_dir=str(model_dir),
         reference_dir=reference_dir,
-        seed=0,
+        seed=seed,
         optimizer=optimizer,
     )
 
