@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
