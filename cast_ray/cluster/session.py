@@ -49,8 +49,8 @@ def join_cluster(
         EnvironmentSetupError: nothing listens there, or the cluster refuses this process.
         RemoteTimeout: no answer in time.
     """
+    # Without `use_start_limits`: a refused driver asks for as long as a GCS may need to start.
     _require_listener(address)
-    use_start_limits()
 
     def join() -> None:
         ray.init(
