@@ -23,7 +23,7 @@ def num_compilations(cache: Path) -> int:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache / "kernels")}
     environment["XDG_CACHE_HOME"] = str(cache)
     command = [sys.executable, "-c", COMPILE]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580)
     assert result.returncode == 0, result.stderr
     return int(result.stdout)
 
