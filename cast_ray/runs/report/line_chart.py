@@ -1,4 +1,4 @@
-"""Line charts as inline SVG, and the scales that map values to pixels.
+"""Line charts as inline SVG, with the scales and axes that map values to pixels.
 
 Every line has its own colour, dash and marker.
 """
@@ -70,6 +70,7 @@ def _round_step(least: float) -> float:
 
 
 _MOST_MARKERS = 50
+_INFINITE_Y = 14  # pixels, above every other value
 _LABEL_HEIGHT = 15
 _LETTER = 6.7  # mean width of a tick's letter
 _NAME_LETTER = 7.8  # of a line's name, which is bold
@@ -97,15 +98,11 @@ class Line:
 class _Frame:
     """Where a chart's parts are, in pixels."""
 
-    width: int
-    height: int
     x: Scale
     y: Scale
-    infinite_y: float
-    """Of infinite values."""
 
     def at(self, point: tuple[float, float]) -> tuple[float, float]:
-        value = self.infinite_y if math.isinf(point[1]) else self.y(point[1])
+        value = _INFINITE_Y if math.isinf(point[1]) else self.y(point[1])
         return self.x(point[0]), value
 
 
@@ -140,7 +137,7 @@ def line_chart(
     frame = _frame(shown, from_zero=from_zero, infinite=word, size=size, write=write)
     return tag(
         "svg",
-        _axes(frame, x_name=x_name, write=write, infinite=word),
+        axes(frame.x, frame.y, x_name=x_name, write=write, infinite=word),
         join([_drawn(line, frame, x_name=x_name, write=write) for line in shown]),
         _labels(shown, frame) if len(shown) > 1 else "",
         class_="chart",
@@ -173,23 +170,28 @@ def _frame(
         start=left,
         end=width - 12 - label_width - (8 if label_width else 0),
     )
-    return _Frame(width=width, height=height, x=x, y=y, infinite_y=14)
+    return _Frame(x=x, y=y)
 
 
-def _axes(frame: _Frame, *, x_name: str, write: Callable[[float], str], infinite: str) -> Markup:
-    left, right, bottom = frame.x.start, frame.x.end, frame.y.start
+def axes(
+    x: Scale, y: Scale, *, x_name: str, write: Callable[[float], str], infinite: str = ""
+) -> Markup:
+    """Return both axes with a line per tick of y, and one for infinite values if they have a word.
+
+    ``write`` formats a y value.
+    """
+    left, right, bottom = x.start, x.end, y.start
     parts: list[Markup] = []
-    rows = [(frame.y(tick), write(tick), tick == 0) for tick in frame.y.ticks]
-    rows += [(frame.infinite_y, infinite, False)] if infinite else []
-    for y, text, is_zero in rows:
+    rows = [(y(tick), write(tick), tick == 0) for tick in y.ticks]
+    rows += [(_INFINITE_Y, infinite, False)] if infinite else []
+    for level, text, is_zero in rows:
         kind = "zero" if is_zero else "rule"
         parts += [
-            tag("path", class_=kind, d=path([(left, y), (right, y)])),
-            tag("text", text, class_="tick", x=left - 8, y=y + 4, text_anchor="end"),
+            tag("path", class_=kind, d=path([(left, level), (right, level)])),
+            tag("text", text, class_="tick", x=left - 8, y=level + 4, text_anchor="end"),
         ]
-    for tick in frame.x.ticks:
-        x = frame.x(tick)
-        parts.append(tag("text", f"{tick:.0f}", class_="tick middle", x=x, y=bottom + 17))
+    for tick in x.ticks:
+        parts.append(tag("text", f"{tick:.0f}", class_="tick middle", x=x(tick), y=bottom + 17))
     name = tag("text", x_name, class_="tick middle", x=(left + right) / 2, y=bottom + 31)
     return join([*parts, name])
 
