@@ -9,9 +9,8 @@ import numpy as np
 from markupsafe import Markup
 
 from cast_ray.games.wording import GameWording
-from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.line_chart import Figure, Line, line_chart, line_figure
 from cast_ray.runs.report.read import Episode, Evaluation, share_solved
-from cast_ray.runs.report.step_charts import Figure
 from cast_ray.runs.report.wording import percent, words_of
 from cast_ray.statistics import Estimate, mean_estimate
 
@@ -138,17 +137,14 @@ def distance_figure(
     ]
     if not lines or max(len(line.points) for line in lines) < 2:
         return None
-    return Figure(
-        title="Success by distance",
-        latest="",
-        caption=f"Held-out boards by {words.letter} of their start: {words.of_start}",
-        chart=line_chart(
-            lines,
-            title="Success on held-out boards by distance to the goal, before and after",
-            x_name=f"{words.letter} of the start board, in {words.unit}s",
-            write=percent,
-            size=(500, 220),
-        ),
+    return line_figure(
+        "Success by distance",
+        f"Held-out boards by {words.letter} of their start: {words.of_start}",
+        lines,
+        spoken="Success on held-out boards by distance to the goal, before and after",
+        x_name=f"{words.letter} of the start board, in {words.unit}s",
+        write=percent,
+        size=(500, 220),
     )
 
 

@@ -147,6 +147,39 @@ def line_chart(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One chart with its texts."""
+
+    title: str
+    beside: str = ""
+    """Next to the title: the newest value, or the label of an equation in the paper."""
+    caption: str
+    chart: Markup
+
+
+def line_figure(
+    title: str,
+    caption: str,
+    lines: Sequence[Line],
+    *,
+    x_name: str,
+    write: Callable[[float], str],
+    beside: str = "",
+    spoken: str = "",
+    from_zero: bool = True,
+    size: tuple[int, int] = (420, 220),
+) -> Figure:
+    """Return a line chart with its texts; ``spoken`` is its title for screen readers if it differs.
+
+    Other arguments as in ``Figure`` and ``line_chart``.
+    """
+    chart = line_chart(
+        lines, title=spoken or title, x_name=x_name, write=write, from_zero=from_zero, size=size
+    )
+    return Figure(title=title, beside=beside, caption=caption, chart=chart)
+
+
 def _present(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
     return tuple(point for point in points if not math.isnan(point[1]))
 

@@ -15,10 +15,9 @@ from markupsafe import Markup
 from cast_ray.runs.metrics import StepMetrics, metric_texts
 from cast_ray.runs.recoveries import Recovery
 from cast_ray.runs.report.bars import Part, stacked_bars
-from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.line_chart import Figure, Line, line_figure
 from cast_ray.runs.report.step_charts import (
     SMALL,
-    Figure,
     is_known,
     metric_figure,
     plain,
@@ -130,7 +129,7 @@ def staleness_figure(steps: Sequence[StepMetrics]) -> Figure | None:
     ]
     return Figure(
         title="Age of the trained tokens",
-        latest=f"at most {count(oldest, 'step')} behind",
+        beside=f"at most {count(oldest, 'step')} behind",
         caption=(
             "Share of the policy’s tokens by the number of steps between the weights that wrote "
             "them and those that they trained."
@@ -235,9 +234,17 @@ def _several(
     ]
     if not lines:
         return None
-    chart = line_chart(lines, title=f"{title} over steps", x_name="step", write=write, size=SMALL)
     newest = lines[0].points[-1][1] if len(lines) == 1 else math.nan
-    return Figure(title=title, latest=written(newest, write), caption=caption, chart=chart)
+    return line_figure(
+        title,
+        caption,
+        lines,
+        beside=written(newest, write),
+        spoken=f"{title} over steps",
+        x_name="step",
+        write=write,
+        size=SMALL,
+    )
 
 
 def _num_engines(steps: Sequence[StepMetrics]) -> int:

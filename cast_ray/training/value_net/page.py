@@ -12,9 +12,8 @@ from markupsafe import Markup
 
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.runs.report.boards import draw_board
-from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.line_chart import Figure, Line, line_figure
 from cast_ray.runs.report.page import page_templates
-from cast_ray.runs.report.step_charts import Figure
 from cast_ray.runs.report.wording import percent, signed, words_of
 from cast_ray.statistics import Estimate, Success
 from cast_ray.training.value_net.quality import (
@@ -25,7 +24,6 @@ from cast_ray.training.value_net.quality import (
     sign_agreement,
 )
 
-_SIZE = (420, 220)
 _SCALE = 2.0
 """Of the credit that the page shows (paper, tab:dqn_hp)."""
 _FEWEST = 10
@@ -151,7 +149,7 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
     groups = {cost: of for cost, of in by_distance(states).items() if len(of) >= _FEWEST}
     distance = f"{words.letter}, in {words.unit}s"
     return [
-        _figure(
+        line_figure(
             "Value by distance",
             "The lines should fall, and differ from one distance to the next.",
             _quantiles({cost: [one.value for one in of] for cost, of in groups.items()}),
@@ -159,7 +157,7 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
             write=lambda value: f"{value:.2f}",
             from_zero=False,
         ),
-        _figure(
+        line_figure(
             "Credit by progress",
             f"What a move earns, {_SCALE:g}·(V after − V before), by how many {words.unit}s nearer "
             "it leads.",
@@ -167,14 +165,14 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
             x_name=f"drop of {words.letter}",
             write=lambda value: signed(value, digits=2),
         ),
-        _figure(
+        line_figure(
             "Signs that agree, by distance",
             "Of moves that change the distance.",
             [_shares("signs", "a", groups, sign_agreement)],
             x_name=distance,
             write=percent,
         ),
-        _figure(
+        line_figure(
             "Best moves that are optimal, by distance",
             "A wrong sign hurts most where one move matters; a wrong choice shows where.",
             [_shares("optimal", "a", groups, optimal_choice)],
@@ -182,21 +180,6 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
             write=percent,
         ),
     ]
-
-
-def _figure(
-    title: str,
-    caption: str,
-    lines: Sequence[Line],
-    *,
-    x_name: str,
-    write: Callable[[float], str],
-    from_zero: bool = True,
-) -> Figure:
-    chart = line_chart(
-        lines, title=title, x_name=x_name, write=write, from_zero=from_zero, size=_SIZE
-    )
-    return Figure(title=title, latest="", caption=caption, chart=chart)
 
 
 def _quantiles(values: dict[int, list[float]]) -> list[Line]:
