@@ -19,7 +19,7 @@ from cast_ray.games.costs import EXACT, INFINITE, UNKNOWN, status_of, stored_cos
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import puzzle_id_of
 from cast_ray.rollout.chat import ChatTokenizer
-from cast_ray.rollout.trajectory import Trajectory
+from cast_ray.rollout.trajectory import ScoredTrajectory
 from cast_ray.seeds import derive_seed
 
 _PER_TURN = (
@@ -35,17 +35,6 @@ _MAY_BE_NULL = (
 _SAME_ESTIMATE = 1e-4
 """Absolute; a network's value of a board differs between batches by rounding (about 1e-6)."""
 _SHOWN_CHARACTERS = 120
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredTrajectory(Trajectory):
-    """One stored row; fields are the columns of ``SCORED_SCHEMA``."""
-
-    cost_to_go: tuple[int | None, ...]
-    cost_status: tuple[str, ...]
-    teacher_logprobs: tuple[float | None, ...]
-    teacher_actions: tuple[str, ...]
-    cost_estimates: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import PuzzleSampler
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle, read_puzzles
-from cast_ray.rollout.trajectory import NOT_THE_POLICY, TeacherTurns
+from cast_ray.rollout.trajectory import NOT_THE_POLICY, ScoredTrajectory, TeacherTurns
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.seeds import derive_seed
-from cast_ray.training.replay.row import Mismatch, ReplayedEpisode, ScoredTrajectory
+from cast_ray.training.replay.row import Mismatch, ReplayedEpisode
 from solver_actors.oracle import Oracle
 from solver_actors.teacher import PuzzleTeacher, SoftTeacher
 
