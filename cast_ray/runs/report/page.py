@@ -83,7 +83,6 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
         "showcase": showcase,
         "cost_chart": held_out.cost_chart(showcase) if showcase else None,
         "legend": board_legend(contents.config.game),
-        "recoveries": rollout_charts.recovery_rows(contents.recoveries),
         **_step_view(contents),
     }
 

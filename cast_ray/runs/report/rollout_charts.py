@@ -13,7 +13,6 @@ from operator import attrgetter
 from markupsafe import Markup
 
 from cast_ray.runs.metrics import StepMetrics, metric_texts
-from cast_ray.runs.recoveries import Recovery
 from cast_ray.runs.report.bars import Part, stacked_bars
 from cast_ray.runs.report.line_chart import Figure, Line, line_figure
 from cast_ray.runs.report.step_charts import (
@@ -61,14 +60,6 @@ def engine_rows(steps: Sequence[StepMetrics]) -> list[EngineRow]:
             )
         )
     return rows
-
-
-def recovery_rows(recoveries: Sequence[Recovery]) -> list[list[str]]:
-    """Return the rows of the table of recoveries: when, which kind, what, how long."""
-    return [
-        [one.utc[:19].replace("T", " "), one.kind, one.what, duration(one.seconds)]
-        for one in recoveries
-    ]
 
 
 def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list[Figure]:
@@ -283,9 +274,9 @@ class TimeRow:
     style: str
     seconds: str
     """Mean of a step."""
-    share: str
+    share: str = ""
     """Of the step; empty for work that overlaps with the rest."""
-    width: float
+    width: float = 0.0
     """The share in percent, for a bar."""
 
 
@@ -327,25 +318,14 @@ def time_rows(split: TimeSplit, *, num_steps: int) -> list[TimeRow]:
         )
         for name, style in _TIME_PARTS
     ]
-    overlapping = [("solver, during generation", "time-solver", split.solver)]
-    if split.environment:
-        overlapping += [("environments, summed over episodes", "time-beside", split.environment)]
-    if split.generation_overlap:
-        overlapping += [("generation, during learning", "time-beside", split.generation_overlap)]
-    if split.validation_overlap:
-        overlapping += [
-            ("validation, during the next steps", "time-beside", split.validation_overlap)
-        ]
-    return [
-        *rows,
-        *(
-            TimeRow(
-                label=label,
-                style=style,
-                seconds=duration(seconds / num_steps),
-                share="",
-                width=0.0,
-            )
-            for label, style, seconds in overlapping
-        ),
+    overlapping = (
+        ("solver, during generation", "time-solver", split.solver),
+        ("environments, summed over episodes", "time-beside", split.environment),
+        ("generation, during learning", "time-beside", split.generation_overlap),
+        ("validation, during the next steps", "time-beside", split.validation_overlap),
+    )
+    return rows + [
+        TimeRow(label=label, style=style, seconds=duration(seconds / num_steps))
+        for label, style, seconds in overlapping
+        if seconds or style == "time-solver"
     ]
