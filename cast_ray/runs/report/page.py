@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cast_ray.files import written_aside
-from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report import (
     held_out,
     rollout_charts,
@@ -22,7 +21,7 @@ from cast_ray.runs.report.bars import interval_chart
 from cast_ray.runs.report.boards import board_legend, draw_board
 from cast_ray.runs.report.held_out import choose_showcase, gain
 from cast_ray.runs.report.read import Evaluation, RunContents, read_run
-from cast_ray.runs.report.step_table import TimeSplit, time_split, was_watched
+from cast_ray.runs.report.step_table import time_split, was_watched
 from cast_ray.runs.report.wording import words_of
 from cast_ray.runs.run_directory import RunDirectory
 
@@ -104,7 +103,12 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
         "split": split,
         "num_watched": num_watched,
         "num_replayed": sum(row.is_replayed for row in steps),
-        **_time_view(steps, split, num_watched, is_asynchronous=is_asynchronous),
+        "time_chart": (
+            rollout_charts.time_chart(steps, is_asynchronous=is_asynchronous)
+            if num_watched
+            else None
+        ),
+        "time_rows": rollout_charts.time_rows(split, num_steps=max(num_watched, 1)),
         "rollouts": rollout_charts.rollout_figures(
             steps, max_staleness=contents.config.max_staleness
         ),
@@ -113,17 +117,6 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
         "staleness_names": rollout_charts.staleness_names(steps),
         "columns": list(asdict(steps[0])),
         "table": [[_cell(value) for value in asdict(row).values()] for row in steps],
-    }
-
-
-def _time_view(
-    steps: Sequence[StepMetrics], split: TimeSplit, num_watched: int, *, is_asynchronous: bool
-) -> dict[str, Any]:
-    if not num_watched:
-        return {}
-    return {
-        "time_chart": rollout_charts.time_chart(steps, is_asynchronous=is_asynchronous),
-        "time_rows": rollout_charts.time_rows(split, num_steps=num_watched),
     }
 
 
