@@ -169,7 +169,7 @@ def test_the_command_writes_figures_states_and_a_page(tmp_path: Path) -> None:
     assert "How good a teacher is it?" in page
     assert page.count("<figure>") == 4
     assert f"{expected.quality.spearman.value:.3f}".replace("-", "−") in page
-    assert "Spearman of V with -N" in done.output
+    assert "Spearman’s correlation of V with −N" in done.output
 
 
 def test_boards_that_do_not_belong_are_refused(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from cast_ray.games.puzzles import Puzzle, read_puzzles
 from cast_ray.seeds import derive_seed
 from cast_ray.statistics import Success, success_rate
 from cast_ray.training.value_net.directory import STAGES, ValueNetDirectory
-from cast_ray.training.value_net.page import write_value_net_page
+from cast_ray.training.value_net.page import Headline, headlines, write_value_net_page
 from cast_ray.training.value_net.quality import JudgedState, TeacherQuality, teacher_quality
 from solver_actors.players import GREEDY, is_privileged
 from solver_actors.registry import get_solver_entry, has_solver
@@ -55,24 +55,9 @@ class ValueNetAnalysis:
     """Boards solved within the tier's turns by each of its ways of playing (``_ways``)."""
     states: tuple[JudgedState, ...]
 
-    def lines(self) -> list[str]:
-        """Return the figures as lines of text."""
-        quality = self.quality
-        named = {
-            "Spearman of V with -N": quality.spearman,
-            "signs that agree": quality.sign_agreement,
-            "losing moves that cost": quality.loss_agreement,
-            "best moves that are optimal": quality.optimal_choice,
-        }
-        figures = {
-            name: (found.value, found.low, found.high) for name, found in named.items() if found
-        } | {
-            f"solved {way}": (rate.success, rate.low, rate.high) for way, rate in self.play.items()
-        }
-        return [
-            f"{name:<29} {figure:.3f}  ({low:.3f} to {high:.3f})"
-            for name, (figure, low, high) in figures.items()
-        ] + [f"{quality.num_states} states; intervals of 95%, over boards"]
+    def headlines(self, game: str) -> list[Headline]:
+        """Return the figures in words."""
+        return headlines(game, self.quality, self.play)
 
 
 def analyse_value_net(
@@ -198,7 +183,7 @@ def write_analysis(
         tier=tier,
         num_boards=num_boards,
         quality=analysis.quality,
-        play=analysis.play,
+        rows=analysis.headlines(game),
         states=analysis.states,
     )
 

@@ -32,10 +32,13 @@ _MOST_BOARDS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Headline:
+class Headline:
+    """One figure in words."""
+
     name: str
     figure: str
     interval: str
+    """Of 95%, over boards."""
     meaning: str
 
 
@@ -56,7 +59,7 @@ def write_value_net_page(
     tier: str,
     num_boards: int,
     quality: TeacherQuality,
-    play: dict[str, Success],
+    rows: Sequence[Headline],
     states: Sequence[JudgedState],
 ) -> None:
     """Write the page, one file that asks no other host for anything.
@@ -67,7 +70,7 @@ def write_value_net_page(
         tier: of the boards.
         num_boards: how many they are.
         quality: of all states together.
-        play: boards solved by the network itself, by the name of the way of playing.
+        rows: ``headlines`` of these states and of the network's own play.
         states: what the page draws.
 
     Raises:
@@ -82,7 +85,7 @@ def write_value_net_page(
             tier=tier,
             num_boards=num_boards,
             quality=quality,
-            headlines=[*_headlines(quality, words_of(game).letter), *_play(play)],
+            headlines=rows,
             figures=_figures(finite, game),
             wrong=_most_wrong(finite, game),
         )
@@ -93,7 +96,15 @@ def write_value_net_page(
         aside.write_text(text, encoding="utf-8")
 
 
-def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
+def headlines(game: str, quality: TeacherQuality, play: dict[str, Success]) -> list[Headline]:
+    """Return how good a teacher a network is, and how often it solves boards by itself.
+
+    Args:
+        game: name of the game.
+        quality: of all states together.
+        play: boards solved, by the name of the way of playing.
+    """
+    letter = words_of(game).letter
     rows: list[tuple[str, Estimate | None, Callable[[float], str], str]] = [
         (
             f"Spearman’s correlation of V with −{letter}",
@@ -120,8 +131,8 @@ def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
             "of states: whether the move with the largest value after it is one of the solver’s",
         ),
     ]
-    return [
-        _Headline(
+    of_states = [
+        Headline(
             name=name,
             figure=write(found.value),
             interval=f"{write(found.low)} to {write(found.high)}",
@@ -130,11 +141,8 @@ def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
         for name, found, write, meaning in rows
         if found is not None
     ]
-
-
-def _play(play: dict[str, Success]) -> list[_Headline]:
-    return [
-        _Headline(
+    return of_states + [
+        Headline(
             name=f"Boards solved, {name}",
             figure=percent(rate.success, digits=1),
             interval=f"{percent(rate.low, digits=1)} to {percent(rate.high, digits=1)}",
