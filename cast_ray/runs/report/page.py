@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -137,13 +138,16 @@ def _endings(
     before: Evaluation | None, after: Evaluation | None
 ) -> list[tuple[str, list[float | None]]]:
     """Return ``[(reason, shares before and after), …]``, solved first, then by frequency."""
-    shares = [_ending_shares(evaluation) for evaluation in (before, after)]
-    reasons = {reason for share in shares if share for reason in share}
+    counts = [
+        Counter(episode.end_reason for episode in evaluation.episodes) if evaluation else Counter()
+        for evaluation in (before, after)
+    ]
+    shares = [{reason: count[reason] / count.total() for reason in count} for count in counts]
     order = sorted(
-        reasons,
+        counts[0] | counts[1],
         key=lambda reason: (
             reason != "solved",
-            -sum(share.get(reason, 0.0) for share in shares if share),
+            -sum(share.get(reason, 0.0) for share in shares),
             reason,
         ),
     )
@@ -151,13 +155,6 @@ def _endings(
         (reason, [share.get(reason, 0.0) if share else None for share in shares])
         for reason in order
     ]
-
-
-def _ending_shares(evaluation: Evaluation | None) -> dict[str, float] | None:
-    if evaluation is None or not evaluation.episodes:
-        return None
-    reasons = [episode.end_reason for episode in evaluation.episodes]
-    return {reason: reasons.count(reason) / len(reasons) for reason in set(reasons)}
 
 
 def _cell(value: float | int | tuple[float, ...] | None) -> str:

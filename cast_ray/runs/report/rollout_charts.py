@@ -50,7 +50,7 @@ def engine_rows(steps: Sequence[StepMetrics]) -> list[EngineRow]:
     for index in range(_num_engines(watched)):
         shares = [_busy(row, index) for row in watched]
         known = [share for share in shares if not math.isnan(share)]
-        mean = sum(known) / len(known) if known else math.nan
+        mean = _mean(known)
         rows.append(
             EngineRow(
                 name=f"engine {index}",
@@ -64,6 +64,12 @@ def engine_rows(steps: Sequence[StepMetrics]) -> list[EngineRow]:
 
 def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list[Figure]:
     """Return the small charts about engines, queues, waits, caches, memory and faults."""
+    if max_staleness:
+        tail = "Meanwhile the engines play the next step’s episodes."
+        waiting = "With max_staleness above 0 the next step’s episodes use the engines meanwhile."
+    else:
+        tail = "With max_staleness 0 nothing else may be played meanwhile."
+        waiting = "With max_staleness 0 their slots in the engines stay empty."
     figures = [
         _engines(steps),
         _several(
@@ -77,7 +83,8 @@ def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list
             "Requests that wait in an engine for a slot, over engines and seconds.",
         ),
         _one(steps, "seconds_queueing"),
-        *_tail_figures(steps, max_staleness),
+        _one(steps, "seconds_long_tail", tail),
+        _one(steps, "waiting_fraction", waiting),
         _several(
             steps,
             "Cache hits",
@@ -167,23 +174,10 @@ def _engines(steps: Sequence[StepMetrics]) -> Figure | None:
         return _several(steps, "Busy engines", values, percent, caption)
     extremes: list[tuple[str, Value]] = [
         ("busiest", lambda row: max(_known_shares(row), default=math.nan)),
-        ("mean", _mean_busy),
+        ("mean", lambda row: _mean(_known_shares(row))),
         ("idlest", lambda row: min(_known_shares(row), default=math.nan)),
     ]
     return _several(steps, "Busy engines", extremes, percent, f"{caption} Of {number} engines.")
-
-
-def _tail_figures(steps: Sequence[StepMetrics], max_staleness: int) -> list[Figure | None]:
-    if max_staleness:
-        tail = "Meanwhile the engines play the next step’s episodes."
-        share = "With max_staleness above 0 the next step’s episodes use the engines meanwhile."
-    else:
-        tail = "With max_staleness 0 nothing else may be played meanwhile."
-        share = "With max_staleness 0 their slots in the engines stay empty."
-    return [
-        _one(steps, "seconds_long_tail", tail),
-        _one(steps, "waiting_fraction", share),
-    ]
 
 
 def _faults(steps: Sequence[StepMetrics]) -> Figure | None:
@@ -251,8 +245,7 @@ def _known_shares(row: StepMetrics) -> list[float]:
     return [share for share in row.engine_busy_fractions if not math.isnan(share)]
 
 
-def _mean_busy(row: StepMetrics) -> float:
-    shares = _known_shares(row)
+def _mean(shares: Sequence[float]) -> float:
     return sum(shares) / len(shares) if shares else math.nan
 
 
