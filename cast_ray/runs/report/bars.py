@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from cast_ray.runs.report.line_chart import Scale, axes, count_scale, value_scale
-from cast_ray.runs.report.svg import join, path, tag
+from cast_ray.runs.report.svg import chart, join, path, tag
 from cast_ray.runs.report.wording import percent
 from cast_ray.statistics import Success
 
@@ -67,14 +67,12 @@ def stacked_bars(
     if overlay:
         slim = replace(frame, bar_width=frame.bar_width * 0.22)
         drawn.append(_layer(overlay, [0.0] * len(numbers), slim))
-    return tag(
-        "svg",
+    return chart(
         axes(frame.x, frame.y, x_name="step", write=write),
         join(drawn),
+        title=title,
+        size=size,
         class_="chart" if frame.bar_width > _FINE else "chart fine",
-        viewBox=f"0 0 {size[0]} {size[1]}",
-        role="img",
-        aria_label=title,
     )
 
 
@@ -143,13 +141,11 @@ def interval_chart(rows: Sequence[tuple[str, str, Success]]) -> Markup:
         f"{percent(rate.low, digits=1)} to {percent(rate.high, digits=1)}"
         for name, _, rate in rows
     )
-    return tag(
-        "svg",
+    return chart(
         join(parts),
+        title=f"Success on held-out boards: {said}",
+        size=(width, bottom + 28),
         class_="chart interval",
-        viewBox=f"0 0 {width} {bottom + 28}",
-        role="img",
-        aria_label=f"Success on held-out boards: {said}",
     )
 
 

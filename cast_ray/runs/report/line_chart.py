@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from cast_ray.runs.report.svg import join, path, tag
+from cast_ray.runs.report.svg import chart, join, path, tag
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -135,15 +135,12 @@ def line_chart(
         return tag("p", "No value is known.", class_="empty")
     word = infinite if any(math.isinf(y) for line in shown for _, y in line.points) else ""
     frame = _frame(shown, from_zero=from_zero, infinite=word, size=size, write=write)
-    return tag(
-        "svg",
+    return chart(
         axes(frame.x, frame.y, x_name=x_name, write=write, infinite=word),
         join([_drawn(line, frame, x_name=x_name, write=write) for line in shown]),
         _labels(shown, frame) if len(shown) > 1 else "",
-        class_="chart",
-        viewBox=f"0 0 {size[0]} {size[1]}",
-        role="img",
-        aria_label=title,
+        title=title,
+        size=size,
     )
 
 
@@ -174,10 +171,10 @@ def line_figure(
 
     Other arguments as in ``Figure`` and ``line_chart``.
     """
-    chart = line_chart(
+    drawn = line_chart(
         lines, title=spoken or title, x_name=x_name, write=write, from_zero=from_zero, size=size
     )
-    return Figure(title=title, beside=beside, caption=caption, chart=chart)
+    return Figure(title=title, beside=beside, caption=caption, chart=drawn)
 
 
 def _present(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:

@@ -219,11 +219,11 @@ def token_mismatches(
         if row.turn_seeds[turn] != seed:
             yield Mismatch.of(turn, "turn_seeds", row.turn_seeds[turn], seed)
     for token in np.flatnonzero(is_policy != np.array(row.loss_mask))[:1]:
-        turn = _turn_at(row, int(token))
+        turn = turn_at(row, int(token))
         yield Mismatch.of(turn, f"loss_mask[{token}]", row.loss_mask[token], is_policy[token])
     logprobs = np.array(row.rollout_logprobs)
     for token in np.flatnonzero(~np.isfinite(logprobs) | ((is_policy == 0) & (logprobs != 0)))[:1]:
-        turn = _turn_at(row, int(token))
+        turn = turn_at(row, int(token))
         yield Mismatch.of(turn, f"rollout_logprobs[{token}]", logprobs[token], "0, or finite")
     if tokenizer is not None:
         yield from _text_mismatches(row, replayed, tokenizer)
@@ -284,7 +284,7 @@ def _is_budget_spent(
     return spent + len(tokenizer.observation(message)) >= response_tokens
 
 
-def _turn_at(row: ScoredTrajectory, token: int) -> int | None:
+def turn_at(row: ScoredTrajectory, token: int) -> int | None:
     """Return the turn that a token belongs to or follows; None in the prompt."""
     turn = int(np.searchsorted(row.turn_starts, token, side="right")) - 1
     return turn if turn >= 0 else None
