@@ -148,18 +148,25 @@ def distance_figure(
     )
 
 
-def cost_chart(showcase: Showcase) -> Markup:
+def showcase_costs(showcase: Showcase) -> Markup:
     """Return the cost-to-go along the shown games."""
-    words = words_of(showcase.game)
     games = [("before", "b", showcase.before), ("after", "a", showcase.after)]
-    lines = [
-        Line(label=name, style=style, points=tuple(enumerate(episode.costs)))
-        for name, style, episode in games
-        if episode is not None
-    ]
+    played = [(name, style, one.costs) for name, style, one in games if one is not None]
+    return cost_chart(showcase.game, played, of="the shown games")
+
+
+def cost_chart(game: str, played: Sequence[tuple[str, str, Sequence[float]]], *, of: str) -> Markup:
+    """Return a chart of the cost-to-go along some games.
+
+    Args:
+        game: its name.
+        played: name, style of the line, and ``[T + 1]`` costs of each.
+        of: what they are, for screen readers.
+    """
+    words = words_of(game)
     return line_chart(
-        lines,
-        title=f"Cost-to-go {words.letter} after each turn of the shown games",
+        [Line(label=name, style=style, points=tuple(enumerate(n))) for name, style, n in played],
+        title=f"Cost-to-go {words.letter} after each turn of {of}",
         x_name="turn",
         write=lambda value: f"{value:.3g}",
         infinite=words.infinite,

@@ -81,7 +81,7 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
         "distance": held_out.distance_figure(before, after, words),
         "endings": _endings(before, after),
         "showcase": showcase,
-        "cost_chart": held_out.cost_chart(showcase) if showcase else None,
+        "cost_chart": held_out.showcase_costs(showcase) if showcase else None,
         "legend": board_legend(contents.config.game),
         **_step_view(contents),
     }
