@@ -82,6 +82,7 @@ def analyse(
     analysis = analyse_value_net(loaded, puzzles, tier=of_tier)
     place = out or network.parent / f"analysis-{of_tier}"
     write_analysis(analysis, place, game=loaded.shape.game, tier=of_tier, num_boards=len(puzzles))
-    for line in analysis.lines():
-        typer.echo(line)
+    for row in analysis.headlines(loaded.shape.game):
+        typer.echo(f"{row.name:<37} {row.figure:>6}  ({row.interval})")
+    typer.echo(f"{analysis.quality.num_states} states; intervals of 95%, over boards")
     typer.echo(f"{place / 'analysis.html'}")

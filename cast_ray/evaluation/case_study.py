@@ -22,7 +22,7 @@ from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
 from cast_ray.runs.report import wording
 from cast_ray.runs.report.boards import board_legend, draw_board
-from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.held_out import cost_chart
 from cast_ray.runs.report.page import page_templates
 from cast_ray.runs.report.wording import words_of
 
@@ -234,19 +234,11 @@ def _view(case: Case) -> dict[str, Any]:  # Any: what the template reads by name
 
 def _cost_chart(shown: Sequence[ShownAttempt]) -> Markup:
     """Return a chart of the cost-to-go of both attempts."""
-    words = words_of(shown[0].attempt.game)
-    lines = [
-        Line(label=name, style=style, points=tuple(enumerate(one.attempt.costs)))
+    played = [
+        (name, style, one.attempt.costs)
         for one, name, style in zip(shown, _short_names(shown), ("a", "b"), strict=True)
     ]
-    return line_chart(
-        lines,
-        title=f"Cost-to-go {words.letter} after each turn of the two attempts",
-        x_name="turn",
-        write=lambda value: f"{value:.3g}",
-        infinite=words.infinite,
-        size=(1020, 200),
-    )
+    return cost_chart(shown[0].attempt.game, played, of="the two attempts")
 
 
 def _short_names(shown: Sequence[ShownAttempt]) -> list[str]:

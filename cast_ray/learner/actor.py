@@ -35,7 +35,6 @@ class LearnerActor:
         """Return True, also while another method runs."""
         return True
 
-    @ray.method(concurrency_group=_HEALTH)
     def pid(self) -> int:
         """Return the process id of this rank."""
         return os.getpid()

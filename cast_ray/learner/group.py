@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import ray
@@ -24,6 +24,8 @@ from cast_ray.weights.group import Meeting
 from cast_ray.weights.manifest import WeightManifest
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 _MARGIN_S = 60.0
 """Calls may take this much longer than a collective, so that a rank can report what it missed."""
@@ -101,19 +103,17 @@ class LearnerGroup:
             self._ranks.append(placed.remote(settings, rank=rank, world_size=num_ranks))
         self._wait_for_processes()
         [address] = self._wait([self._ranks[0].free_address.remote()], "start")
-        self._on_all(lambda rank: rank.start.remote(*address), "start")
+        self._on_all(LearnerActor.start, *address)
         self._is_started = True
         logger.info("%d learner rank(s) ready at %s:%d", num_ranks, *address)
 
     def logprobs(self, table: ray.ObjectRef) -> np.ndarray:
         """Return ``[N]`` logprobs of the table behind a reference."""
-        return self._on_all(lambda rank: rank.logprobs.remote(table), "logprobs")[0]
+        return self._on_all(LearnerActor.logprobs, table)[0]
 
     def reference_logprobs(self, table: ray.ObjectRef) -> np.ndarray:
         """Return ``[N]`` logprobs of the table under the reference model."""
-        return self._on_all(
-            lambda rank: rank.reference_logprobs.remote(table), "reference_logprobs"
-        )[0]
+        return self._on_all(LearnerActor.reference_logprobs, table)[0]
 
     def update(
         self,
@@ -124,35 +124,25 @@ class LearnerGroup:
         reference_logprobs: ray.ObjectRef | None = None,
     ) -> UpdateStats:
         """Take one optimizer step on a mini-batch."""
-        return self._on_all(
-            lambda rank: rank.update.remote(
-                table, rows, objective, start_logprobs, reference_logprobs
-            ),
-            "update",
-        )[0]
+        arguments = (table, rows, objective, start_logprobs, reference_logprobs)
+        return self._on_all(LearnerActor.update, *arguments)[0]
 
     def supervised_update(
         self, table: ray.ObjectRef, rows: np.ndarray, *, lr: float
     ) -> UpdateStats:
         """Take one optimizer step on the cross-entropy of the text."""
-        return self._on_all(
-            lambda rank: rank.supervised_update.remote(table, rows, lr), "supervised_update"
-        )[0]
+        return self._on_all(LearnerActor.supervised_update, table, rows, lr)[0]
 
     def publish_weights(self, directory: Path, *, version: int, dtype: str) -> WeightManifest:
         """Write the weights for the engines, in the engines' dtype; return their manifest."""
-        return self._on_all(
-            lambda rank: rank.publish_weights.remote(str(directory), version, dtype),
-            "publish_weights",
-        )[0]
+        arguments = (str(directory), version, dtype)
+        manifest = self._on_all(LearnerActor.publish_weights, *arguments)[0]
+        assert manifest is not None, "rank 0 writes it"
+        return manifest
 
     def open_broadcast(self, manifest: WeightManifest, *, world_size: int) -> Meeting:
         """Check a published version and return the address for its receivers."""
-        return self._on_all(
-            lambda rank: rank.open_broadcast.remote(manifest, world_size),
-            "open_broadcast",
-            num_ranks=1,
-        )[0]
+        return self._on_all(LearnerActor.open_broadcast, manifest, world_size, num_ranks=1)[0]
 
     def send_broadcast(self, *, timeout_s: float) -> Callable[[], WeightSyncError | None]:
         """Start to send; return a function that waits for the end and returns the error, if any."""
@@ -161,27 +151,23 @@ class LearnerGroup:
 
     def save_model(self, directory: PathOrUri) -> None:
         """Write the policy as a Hugging Face directory."""
-        self._on_all(lambda rank: rank.save_model.remote(directory), "save_model")
+        self._on_all(LearnerActor.save_model, directory)
 
     def save_checkpoint(self, directory: PathOrUri, client_state: dict[str, Any]) -> None:
         """Write all that training needs to resume."""
-        self._on_all(
-            lambda rank: rank.save_checkpoint.remote(directory, client_state), "save_checkpoint"
-        )
+        self._on_all(LearnerActor.save_checkpoint, directory, client_state)
 
     def load_checkpoint(self, directory: PathOrUri) -> dict[str, Any]:
         """Restore a checkpoint; return the caller's part of it."""
-        return self._on_all(lambda rank: rank.load_checkpoint.remote(directory), "load_checkpoint")[
-            0
-        ]
+        return self._on_all(LearnerActor.load_checkpoint, directory)[0]
 
     def node_id(self) -> str:
         """Return Ray's name of the host where weights are published."""
-        return self._on_all(lambda rank: rank.node_id.remote(), "node_id")[0]
+        return self._on_all(LearnerActor.node_id)[0]
 
     def pids(self) -> list[int]:
         """Return the ranks' process ids."""
-        return self._on_all(lambda rank: rank.pid.remote(), "pid")
+        return self._on_all(LearnerActor.pid)
 
     def close(self) -> None:
         """End all ranks and release their resources; calling it again has no effect."""
@@ -191,11 +177,14 @@ class LearnerGroup:
             remove_placement_group(self._reservation)
 
     def _on_all(
-        self, call: Callable[[Any], ray.ObjectRef], name: str, *, num_ranks: int | None = None
-    ) -> list[Any]:
+        self, method: Callable[..., _Result], *arguments: object, num_ranks: int | None = None
+    ) -> list[_Result]:
+        """Call a method of ``LearnerActor`` on all ranks, or on the first ``num_ranks``."""
+        name = method.__name__
         if not self._ranks:
             raise LearnerError(f"learner {name}: the group is closed; make a new one")
-        return self._wait([call(rank) for rank in self._ranks[:num_ranks]], name)
+        calls = [getattr(rank, name).remote(*arguments) for rank in self._ranks[:num_ranks]]
+        return self._wait(calls, name)
 
     def _wait(self, results: list[ray.ObjectRef], name: str) -> list[Any]:
         """Return the ranks' results; if one fails, is late or hangs, end all ranks and raise."""

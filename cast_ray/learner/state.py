@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,8 @@ def write_state(engine: Any, model: torch.nn.Module, directory: Path) -> None:
     """
     parameters = _trained(model)
     for kind in (_WEIGHT, *_moments(engine)):
-        gathered = _gathered(engine, parameters, kind)
+        # One parameter at a time; all ranks must take all.
+        gathered = ((name, _whole(engine, weight, kind)) for name, weight in parameters.items())
         if comm.get_rank() == 0:
             write_shards(gathered, directory, kind=kind)
         else:
@@ -137,15 +137,8 @@ def _random_file(directory: Path) -> Path:
     return directory / f"random_states-{comm.get_rank():05d}.safetensors"
 
 
-def _gathered(
-    engine: Any, parameters: dict[str, Tensor], kind: str
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield each parameter's complete float32 value; all ranks must take all."""
-    for name, weight in parameters.items():
-        yield name, _whole(engine, weight, kind)
-
-
 def _whole(engine: Any, weight: Tensor, kind: str) -> Tensor:
+    """Return a parameter's complete float32 value."""
     if engine.zero_optimization_stage() == 0:
         return _at_stage_0(engine, weight, kind)
     found = (

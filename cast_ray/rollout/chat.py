@@ -16,6 +16,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from cast_ray.errors import ModelError
+from cast_ray.rollout.trajectory import NOT_THE_POLICY
 
 _MAX_CACHED_TEXTS = 4096
 _SYSTEM, _FIRST, _SECOND, _THIRD = (
@@ -181,12 +182,13 @@ class ChatTokenizer:
 
 @dataclass(slots=True)
 class Conversation:
-    """The token ids of one episode, with mask and logprobs; append-only."""
+    """The token ids of one episode, with mask, logprobs and weight versions; append-only."""
 
     token_ids: list[int]
     num_prompt_tokens: int
     loss_mask: list[int]
     rollout_logprobs: list[float]
+    weight_versions: list[int]
     turn_starts: list[int]
     turn_ends: list[int]
 
@@ -194,19 +196,26 @@ class Conversation:
     def start(cls, prompt_ids: Sequence[int]) -> Conversation:
         """Start a conversation with the ids of its prompt."""
         size = len(prompt_ids)
-        return cls(list(prompt_ids), size, [0] * size, [0.0] * size, [], [])
+        versions = [NOT_THE_POLICY] * size
+        return cls(list(prompt_ids), size, [0] * size, [0.0] * size, versions, [], [])
 
     @property
     def num_response_tokens(self) -> int:
         """Everything after the prompt, observations included."""
         return len(self.token_ids) - self.num_prompt_tokens
 
-    def append_answer(self, token_ids: Sequence[int], rollout_logprobs: Sequence[float]) -> None:
-        """Append an answer of the policy with its logprobs, as one turn."""
+    def append_answer(
+        self,
+        token_ids: Sequence[int],
+        rollout_logprobs: Sequence[float],
+        weight_versions: Sequence[int],
+    ) -> None:
+        """Append an answer with logprob and weight version of each token, as one turn."""
         self.turn_starts.append(len(self.token_ids))
         self.token_ids.extend(token_ids)
         self.loss_mask.extend([1] * len(token_ids))
         self.rollout_logprobs.extend(rollout_logprobs)
+        self.weight_versions.extend(weight_versions)
         self.turn_ends.append(len(self.token_ids))
 
     def append_observation(self, token_ids: Sequence[int]) -> None:
@@ -214,3 +223,4 @@ class Conversation:
         self.token_ids.extend(token_ids)
         self.loss_mask.extend([0] * len(token_ids))
         self.rollout_logprobs.extend([0.0] * len(token_ids))
+        self.weight_versions.extend([NOT_THE_POLICY] * len(token_ids))

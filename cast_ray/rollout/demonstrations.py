@@ -12,6 +12,7 @@ from cast_ray.envs.text_env import TextEnv
 from cast_ray.games.game import Game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat import ChatTokenizer, Conversation
+from cast_ray.rollout.trajectory import NOT_THE_POLICY
 
 DEMONSTRATION_SCHEMA = pa.schema(
     [
@@ -57,7 +58,7 @@ def demonstrate(
         action = choices[int(rng.integers(len(choices)))]
         answer = f"```{action}```"
         ids = tokenizer.answer(answer)
-        talk.append_answer(ids, [0.0] * len(ids))
+        talk.append_answer(ids, [0.0] * len(ids), [NOT_THE_POLICY] * len(ids))
         turn = env.step(answer)
         state = turn.state
         if turn.end_reason:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
@@ -15,7 +16,7 @@ from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat import ChatTokenizer, Conversation
 from cast_ray.rollout.generate import Generate, GenerateRequest, Lane
-from cast_ray.rollout.trajectory import NOT_THE_POLICY, Trajectory
+from cast_ray.rollout.trajectory import Trajectory
 from cast_ray.seeds import derive_seed
 
 _P = ParamSpec("_P")
@@ -114,8 +115,6 @@ class _Record(Progress):
 
     answers: list[str] = field(default_factory=list)
     turn_seeds: list[int] = field(default_factory=list)
-    weight_versions: list[tuple[int, ...]] = field(default_factory=list)
-    """One entry per turn, with a version for each token of its answer."""
     seconds_generation: float = 0.0
 
 
@@ -136,10 +135,26 @@ async def play_episode(
         TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
     """
     environment = make_environment(spec.puzzle, turn_budget=spec.turn_budget, is_dead=is_dead)
-    try:
-        return await _play(spec, environment, tokenizer, generate, sampling, watch)
-    finally:
-        environment.close()
+    with closing(environment):
+        started = time.perf_counter()
+        first = await run_blocking(environment, environment.start)
+        prompt = tokenizer.opening(environment.rules, first)
+        if len(prompt) > sampling.prompt_tokens:
+            raise TrajectoryError(
+                f"the opening prompt of puzzle {spec.puzzle.puzzle_id} has {len(prompt)} tokens; "
+                f"raise rollout.prompt_tokens ({sampling.prompt_tokens})"
+            )
+        talk = Conversation.start(prompt)
+        record = _Record(states=[environment.state()])
+        lane = Lane(group=spec.group)
+        while not record.end_reason:
+            seconds_before = record.seconds_generation
+            await _play_turn(spec, talk, record, environment, tokenizer, generate, lane, sampling)
+            if watch is not None:
+                turn = _latest_turn(talk, record, record.seconds_generation - seconds_before)
+                record.end_reason = await watch(turn) or record.end_reason
+        seconds_total = time.perf_counter() - started
+        return _trajectory(spec, talk, record, seconds_total - record.seconds_generation)
 
 
 async def run_blocking(
@@ -149,35 +164,6 @@ async def run_blocking(
     if environment.is_slow:
         return await asyncio.to_thread(call, *args, **kwargs)
     return call(*args, **kwargs)
-
-
-async def _play(
-    spec: EpisodeSpec,
-    environment: Environment,
-    tokenizer: ChatTokenizer,
-    generate: Generate,
-    sampling: Sampling,
-    watch: Watch | None,
-) -> Trajectory:
-    started = time.perf_counter()
-    first = await run_blocking(environment, environment.start)
-    prompt = tokenizer.opening(environment.rules, first)
-    if len(prompt) > sampling.prompt_tokens:
-        raise TrajectoryError(
-            f"the opening prompt of puzzle {spec.puzzle.puzzle_id} has {len(prompt)} tokens; raise "
-            f"rollout.prompt_tokens ({sampling.prompt_tokens})"
-        )
-    talk = Conversation.start(prompt)
-    record = _Record(states=[environment.state()])
-    lane = Lane(group=spec.group)
-    while not record.end_reason:
-        seconds_before = record.seconds_generation
-        await _play_turn(spec, talk, record, environment, tokenizer, generate, lane, sampling)
-        if watch is not None:
-            turn = _latest_turn(talk, record, record.seconds_generation - seconds_before)
-            record.end_reason = await watch(turn) or record.end_reason
-    seconds_total = time.perf_counter() - started
-    return _trajectory(spec, talk, record, seconds_total - record.seconds_generation)
 
 
 async def _play_turn(
@@ -205,9 +191,10 @@ async def _play_turn(
     asked = time.perf_counter()
     completion = await generate(request, lane)
     record.seconds_generation += time.perf_counter() - asked
-    talk.append_answer(completion.token_ids, completion.rollout_logprobs)
+    talk.append_answer(
+        completion.token_ids, completion.rollout_logprobs, completion.weight_versions
+    )
     record.turn_seeds.append(seed)
-    record.weight_versions.append(completion.weight_versions)
     answer = tokenizer.text(completion.token_ids)
     record.answers.append(answer)
     is_cut_off = completion.token_ids[-1] != tokenizer.end_of_turn_id
@@ -241,15 +228,6 @@ def _latest_turn(talk: Conversation, record: _Record, seconds: float) -> PlayedT
     )
 
 
-def _versions_of_tokens(talk: Conversation, record: _Record) -> tuple[int, ...]:
-    versions = [NOT_THE_POLICY] * len(talk.token_ids)
-    for start, end, answer in zip(
-        talk.turn_starts, talk.turn_ends, record.weight_versions, strict=True
-    ):
-        versions[start:end] = answer
-    return tuple(versions)
-
-
 def _trajectory(
     spec: EpisodeSpec, talk: Conversation, record: _Record, seconds_environment: float
 ) -> Trajectory:
@@ -267,7 +245,7 @@ def _trajectory(
         token_ids=tuple(talk.token_ids),
         loss_mask=tuple(talk.loss_mask),
         rollout_logprobs=tuple(talk.rollout_logprobs),
-        weight_versions=_versions_of_tokens(talk, record),
+        weight_versions=tuple(talk.weight_versions),
         turn_starts=tuple(talk.turn_starts),
         turn_ends=tuple(talk.turn_ends),
         turn_seeds=tuple(record.turn_seeds),

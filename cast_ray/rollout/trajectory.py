@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -22,64 +22,88 @@ import pyarrow as pa
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.costs import EXACT, INFINITE, UNKNOWN, cost_as_float
 
-
-def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
-
-
 NOT_THE_POLICY = -1
 """The weight version of a token that no weights wrote."""
 
-ROLLOUT_SCHEMA = _schema(
-    ("step", pa.int32()),
-    ("group", pa.int32()),
-    ("episode", pa.int32()),
-    ("attempt", pa.int32()),
-    ("game", pa.string()),
-    ("tier", pa.string()),
-    ("puzzle_id", pa.string()),
-    ("puzzle", pa.string()),
-    ("turn_budget", pa.int32()),
-    ("seed", pa.int64()),
-    ("token_ids", pa.list_(pa.int32())),
-    ("loss_mask", pa.list_(pa.uint8())),
-    ("rollout_logprobs", pa.list_(pa.float32())),
-    ("weight_versions", pa.list_(pa.int32())),
-    ("turn_starts", pa.list_(pa.int32())),
-    ("turn_ends", pa.list_(pa.int32())),
-    ("turn_seeds", pa.list_(pa.int64())),
-    ("answers", pa.list_(pa.string())),
-    ("actions", pa.list_(pa.string())),
-    ("effects", pa.list_(pa.string())),
-    ("states", pa.list_(pa.string())),
-    ("reward", pa.float32()),
-    ("end_reason", pa.string()),
-    ("seconds_generation", pa.float64()),
-    ("seconds_environment", pa.float64()),
-)
-"""``token_ids``, ``loss_mask`` (1 = written by the policy), ``rollout_logprobs`` (0 elsewhere),
-``weight_versions`` (of the weights that wrote each token, -1 elsewhere): ``[L]``.
-``turn_starts``/``turn_ends``: ``[T]`` half-open spans of the policy's tokens, its end-of-turn
-token included. ``actions``: ``[T]`` canonical spelling, empty if none could be read.
-``states``: ``[T + 1]``."""
+_Int32: TypeAlias = Annotated[int, pa.int32()]
+_Int64: TypeAlias = Annotated[int, pa.int64()]
+_Float32: TypeAlias = Annotated[float, pa.float32()]
+_Float64: TypeAlias = Annotated[float, pa.float64()]
+_Text: TypeAlias = Annotated[str, pa.string()]
+_Int32s: TypeAlias = Annotated[tuple[int, ...], pa.list_(pa.int32())]
+_Int64s: TypeAlias = Annotated[tuple[int, ...], pa.list_(pa.int64())]
+_UInt8s: TypeAlias = Annotated[tuple[int, ...], pa.list_(pa.uint8())]
+_Float32s: TypeAlias = Annotated[tuple[float, ...], pa.list_(pa.float32())]
+_Texts: TypeAlias = Annotated[tuple[str, ...], pa.list_(pa.string())]
+_NullableInt32s: TypeAlias = Annotated[tuple[int | None, ...], pa.list_(pa.int32())]
+_NullableFloat64s: TypeAlias = Annotated[tuple[float | None, ...], pa.list_(pa.float64())]
 
-SCORED_SCHEMA = pa.schema(
-    [
-        *ROLLOUT_SCHEMA,
-        pa.field("cost_to_go", pa.list_(pa.int32()), nullable=False),
-        pa.field("cost_status", pa.list_(pa.string()), nullable=False),
-        pa.field("teacher_logprobs", pa.list_(pa.float64()), nullable=False),
-        pa.field("teacher_actions", pa.list_(pa.string()), nullable=False),
-        pa.field("cost_estimates", pa.list_(pa.float64()), nullable=False),
-    ]
-)
-"""``cost_to_go``, ``cost_status``: ``[T + 1]``, null where the status is not ``exact``.
-``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), null
-without a network; with a network the costs themselves are unknown.
-``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken, null
-if it is unknown or there is no teacher; ``teacher_actions``: ``[T]`` an action sampled from that
-teacher in the same state, else empty."""
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """The record of one episode; a field is a column, and its annotation the column's type.
+
+    ``token_ids``, ``loss_mask`` (1 = written by the policy), ``rollout_logprobs`` (0 elsewhere),
+    ``weight_versions`` (of the weights that wrote each token, -1 elsewhere): ``[L]``.
+    ``turn_starts``/``turn_ends``: ``[T]`` half-open spans of the policy's tokens, its end-of-turn
+    token included. ``actions``: ``[T]`` canonical spelling, empty if none could be read.
+    ``states``: ``[T + 1]``.
+    """
+
+    step: _Int32
+    group: _Int32
+    episode: _Int32
+    attempt: _Int32
+    game: _Text
+    tier: _Text
+    puzzle_id: _Text
+    puzzle: _Text
+    turn_budget: _Int32
+    seed: _Int64
+    token_ids: _Int32s
+    loss_mask: _UInt8s
+    rollout_logprobs: _Float32s
+    weight_versions: _Int32s
+    turn_starts: _Int32s
+    turn_ends: _Int32s
+    turn_seeds: _Int64s
+    answers: _Texts
+    actions: _Texts
+    effects: _Texts
+    states: _Texts
+    reward: _Float32
+    end_reason: _Text
+    seconds_generation: _Float64
+    seconds_environment: _Float64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredTrajectory(Trajectory):
+    """The same with its judgement.
+
+    ``cost_to_go``, ``cost_status``: ``[T + 1]``, null where the status is not ``exact``.
+    ``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), null
+    without a network; with a network the costs themselves are unknown.
+    ``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken,
+    null if it is unknown or there is no teacher; ``teacher_actions``: ``[T]`` an action sampled
+    from that teacher in the same state, else empty.
+    """
+
+    cost_to_go: _NullableInt32s
+    cost_status: _Texts
+    teacher_logprobs: _NullableFloat64s
+    teacher_actions: _Texts
+    cost_estimates: _NullableFloat64s
+
+
+def _schema_of(record: type[Trajectory]) -> pa.Schema:
+    hints = get_type_hints(record, include_extras=True)
+    columns = ((field.name, get_args(hints[field.name])[1]) for field in fields(record))
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
+
+
+ROLLOUT_SCHEMA = _schema_of(Trajectory)
+SCORED_SCHEMA = _schema_of(ScoredTrajectory)
 BATCH_SCHEMA = pa.schema(
     [
         *SCORED_SCHEMA,
@@ -95,37 +119,6 @@ BATCH_SCHEMA = pa.schema(
 ``solver_advantages``: ``[T]`` eq:rms_norm; ``step_advantages``: ``[T]`` GiGPO's, unweighted, 0
 where it has no weight; ``turn_advantages``: ``[T]`` eq:final_advantage, with GiGPO's term;
 ``token_advantages``: ``[L]`` the same on the policy's tokens, 0 elsewhere."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trajectory:
-    """The record of one episode; fields are the columns of ``ROLLOUT_SCHEMA``."""
-
-    step: int
-    group: int
-    episode: int
-    attempt: int
-    game: str
-    tier: str
-    puzzle_id: str
-    puzzle: str
-    turn_budget: int
-    seed: int
-    token_ids: tuple[int, ...]
-    loss_mask: tuple[int, ...]
-    rollout_logprobs: tuple[float, ...]
-    weight_versions: tuple[int, ...]
-    turn_starts: tuple[int, ...]
-    turn_ends: tuple[int, ...]
-    turn_seeds: tuple[int, ...]
-    answers: tuple[str, ...]
-    actions: tuple[str, ...]
-    effects: tuple[str, ...]
-    states: tuple[str, ...]
-    reward: float
-    end_reason: str
-    seconds_generation: float
-    seconds_environment: float
 
 
 def to_rollout_batch(trajectories: Iterable[Trajectory]) -> pa.RecordBatch:

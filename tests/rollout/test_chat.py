@@ -85,7 +85,7 @@ def joined(tokenizer: ChatTokenizer, boards: list[str], answers: list[str]) -> l
     talk = Conversation.start(tokenizer.opening(GAME.rules, observations[0]))
     for answer, observation in zip(answers, observations[1:], strict=True):
         ids = tokenizer.answer(answer)
-        talk.append_answer(ids, [0.0] * len(ids))
+        talk.append_answer(ids, [0.0] * len(ids), [1] * len(ids))
         talk.append_observation(tokenizer.observation(observation))
     return talk.token_ids
 

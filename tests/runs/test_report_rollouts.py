@@ -123,7 +123,7 @@ def test_staleness_is_shown_as_shares_that_fill_the_bar() -> None:
     ]
     figure = staleness_figure(rows)
     assert figure is not None
-    assert figure.latest == "at most 5 steps behind"
+    assert figure.beside == "at most 5 steps behind"
     assert hints(figure.chart) == [
         "step 1, current weights: 100%",
         "step 2, current weights: 25%",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from cast_ray.runs.report.line_chart import Scale, count_scale, value_scale
-from cast_ray.runs.report.svg import join, path, tag
+from cast_ray.runs.report.line_chart import Scale, axes, count_scale, value_scale
+from cast_ray.runs.report.svg import chart, join, path, tag
 from cast_ray.runs.report.wording import percent
 from cast_ray.statistics import Success
 
@@ -67,14 +67,12 @@ def stacked_bars(
     if overlay:
         slim = replace(frame, bar_width=frame.bar_width * 0.22)
         drawn.append(_layer(overlay, [0.0] * len(numbers), slim))
-    return tag(
-        "svg",
-        _axes(frame),
+    return chart(
+        axes(frame.x, frame.y, x_name="step", write=write),
         join(drawn),
+        title=title,
+        size=size,
         class_="chart" if frame.bar_width > _FINE else "chart fine",
-        viewBox=f"0 0 {size[0]} {size[1]}",
-        role="img",
-        aria_label=title,
     )
 
 
@@ -121,25 +119,6 @@ def _layer(part: Part, bases: Sequence[float], frame: _Frame) -> Markup:
     return tag("g", join(rects), class_=f"part {part.style}")
 
 
-def _axes(frame: _Frame) -> Markup:
-    x, y = frame.x, frame.y
-    parts: list[Markup] = []
-    for tick in y.ticks:
-        level, text = y(tick), frame.write(tick)
-        parts += [
-            tag(
-                "path",
-                class_="zero" if tick == 0 else "rule",
-                d=path([(x.start, level), (x.end, level)]),
-            ),
-            tag("text", text, class_="tick", x=x.start - 8, y=level + 4, text_anchor="end"),
-        ]
-    for tick in x.ticks:
-        parts.append(tag("text", f"{tick:.0f}", class_="tick middle", x=x(tick), y=y.start + 17))
-    middle = (x.start + x.end) / 2
-    return join([*parts, tag("text", "step", class_="tick middle", x=middle, y=y.start + 31)])
-
-
 def interval_chart(rows: Sequence[tuple[str, str, Success]]) -> Markup:
     """Return success rates with their intervals on one scale from 0 to 100%.
 
@@ -162,13 +141,11 @@ def interval_chart(rows: Sequence[tuple[str, str, Success]]) -> Markup:
         f"{percent(rate.low, digits=1)} to {percent(rate.high, digits=1)}"
         for name, _, rate in rows
     )
-    return tag(
-        "svg",
+    return chart(
         join(parts),
+        title=f"Success on held-out boards: {said}",
+        size=(width, bottom + 28),
         class_="chart interval",
-        viewBox=f"0 0 {width} {bottom + 28}",
-        role="img",
-        aria_label=f"Success on held-out boards: {said}",
     )
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from markupsafe import Markup
 
 from cast_ray.games.wording import GameWording
-from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.line_chart import Figure, Line, line_chart, line_figure
 from cast_ray.runs.report.read import Episode, Evaluation, share_solved
-from cast_ray.runs.report.step_charts import Figure
 from cast_ray.runs.report.wording import percent, words_of
 from cast_ray.statistics import Estimate, mean_estimate
 
@@ -138,32 +137,36 @@ def distance_figure(
     ]
     if not lines or max(len(line.points) for line in lines) < 2:
         return None
-    return Figure(
-        title="Success by distance",
-        latest="",
-        caption=f"Held-out boards by {words.letter} of their start: {words.of_start}",
-        chart=line_chart(
-            lines,
-            title="Success on held-out boards by distance to the goal, before and after",
-            x_name=f"{words.letter} of the start board, in {words.unit}s",
-            write=percent,
-            size=(500, 220),
-        ),
+    return line_figure(
+        "Success by distance",
+        f"Held-out boards by {words.letter} of their start: {words.of_start}",
+        lines,
+        spoken="Success on held-out boards by distance to the goal, before and after",
+        x_name=f"{words.letter} of the start board, in {words.unit}s",
+        write=percent,
+        size=(500, 220),
     )
 
 
-def cost_chart(showcase: Showcase) -> Markup:
+def showcase_costs(showcase: Showcase) -> Markup:
     """Return the cost-to-go along the shown games."""
-    words = words_of(showcase.game)
     games = [("before", "b", showcase.before), ("after", "a", showcase.after)]
-    lines = [
-        Line(label=name, style=style, points=tuple(enumerate(episode.costs)))
-        for name, style, episode in games
-        if episode is not None
-    ]
+    played = [(name, style, one.costs) for name, style, one in games if one is not None]
+    return cost_chart(showcase.game, played, of="the shown games")
+
+
+def cost_chart(game: str, played: Sequence[tuple[str, str, Sequence[float]]], *, of: str) -> Markup:
+    """Return a chart of the cost-to-go along some games.
+
+    Args:
+        game: its name.
+        played: name, style of the line, and ``[T + 1]`` costs of each.
+        of: what they are, for screen readers.
+    """
+    words = words_of(game)
     return line_chart(
-        lines,
-        title=f"Cost-to-go {words.letter} after each turn of the shown games",
+        [Line(label=name, style=style, points=tuple(enumerate(n))) for name, style, n in played],
+        title=f"Cost-to-go {words.letter} after each turn of {of}",
         x_name="turn",
         write=lambda value: f"{value:.3g}",
         infinite=words.infinite,

@@ -1,4 +1,4 @@
-"""Line charts as inline SVG, and the scales that map values to pixels.
+"""Line charts as inline SVG, with the scales and axes that map values to pixels.
 
 Every line has its own colour, dash and marker.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from cast_ray.runs.report.svg import join, path, tag
+from cast_ray.runs.report.svg import chart, join, path, tag
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -70,6 +70,7 @@ def _round_step(least: float) -> float:
 
 
 _MOST_MARKERS = 50
+_INFINITE_Y = 14  # pixels, above every other value
 _LABEL_HEIGHT = 15
 _LETTER = 6.7  # mean width of a tick's letter
 _NAME_LETTER = 7.8  # of a line's name, which is bold
@@ -97,15 +98,11 @@ class Line:
 class _Frame:
     """Where a chart's parts are, in pixels."""
 
-    width: int
-    height: int
     x: Scale
     y: Scale
-    infinite_y: float
-    """Of infinite values."""
 
     def at(self, point: tuple[float, float]) -> tuple[float, float]:
-        value = self.infinite_y if math.isinf(point[1]) else self.y(point[1])
+        value = _INFINITE_Y if math.isinf(point[1]) else self.y(point[1])
         return self.x(point[0]), value
 
 
@@ -138,16 +135,46 @@ def line_chart(
         return tag("p", "No value is known.", class_="empty")
     word = infinite if any(math.isinf(y) for line in shown for _, y in line.points) else ""
     frame = _frame(shown, from_zero=from_zero, infinite=word, size=size, write=write)
-    return tag(
-        "svg",
-        _axes(frame, x_name=x_name, write=write, infinite=word),
+    return chart(
+        axes(frame.x, frame.y, x_name=x_name, write=write, infinite=word),
         join([_drawn(line, frame, x_name=x_name, write=write) for line in shown]),
         _labels(shown, frame) if len(shown) > 1 else "",
-        class_="chart",
-        viewBox=f"0 0 {size[0]} {size[1]}",
-        role="img",
-        aria_label=title,
+        title=title,
+        size=size,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One chart with its texts."""
+
+    title: str
+    beside: str = ""
+    """Next to the title: the newest value, or the label of an equation in the paper."""
+    caption: str
+    chart: Markup
+
+
+def line_figure(
+    title: str,
+    caption: str,
+    lines: Sequence[Line],
+    *,
+    x_name: str,
+    write: Callable[[float], str],
+    beside: str = "",
+    spoken: str = "",
+    from_zero: bool = True,
+    size: tuple[int, int] = (420, 220),
+) -> Figure:
+    """Return a line chart with its texts; ``spoken`` is its title for screen readers if it differs.
+
+    Other arguments as in ``Figure`` and ``line_chart``.
+    """
+    drawn = line_chart(
+        lines, title=spoken or title, x_name=x_name, write=write, from_zero=from_zero, size=size
+    )
+    return Figure(title=title, beside=beside, caption=caption, chart=drawn)
 
 
 def _present(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
@@ -173,23 +200,28 @@ def _frame(
         start=left,
         end=width - 12 - label_width - (8 if label_width else 0),
     )
-    return _Frame(width=width, height=height, x=x, y=y, infinite_y=14)
+    return _Frame(x=x, y=y)
 
 
-def _axes(frame: _Frame, *, x_name: str, write: Callable[[float], str], infinite: str) -> Markup:
-    left, right, bottom = frame.x.start, frame.x.end, frame.y.start
+def axes(
+    x: Scale, y: Scale, *, x_name: str, write: Callable[[float], str], infinite: str = ""
+) -> Markup:
+    """Return both axes with a line per tick of y, and one for infinite values if they have a word.
+
+    ``write`` formats a y value.
+    """
+    left, right, bottom = x.start, x.end, y.start
     parts: list[Markup] = []
-    rows = [(frame.y(tick), write(tick), tick == 0) for tick in frame.y.ticks]
-    rows += [(frame.infinite_y, infinite, False)] if infinite else []
-    for y, text, is_zero in rows:
+    rows = [(y(tick), write(tick), tick == 0) for tick in y.ticks]
+    rows += [(_INFINITE_Y, infinite, False)] if infinite else []
+    for level, text, is_zero in rows:
         kind = "zero" if is_zero else "rule"
         parts += [
-            tag("path", class_=kind, d=path([(left, y), (right, y)])),
-            tag("text", text, class_="tick", x=left - 8, y=y + 4, text_anchor="end"),
+            tag("path", class_=kind, d=path([(left, level), (right, level)])),
+            tag("text", text, class_="tick", x=left - 8, y=level + 4, text_anchor="end"),
         ]
-    for tick in frame.x.ticks:
-        x = frame.x(tick)
-        parts.append(tag("text", f"{tick:.0f}", class_="tick middle", x=x, y=bottom + 17))
+    for tick in x.ticks:
+        parts.append(tag("text", f"{tick:.0f}", class_="tick middle", x=x(tick), y=bottom + 17))
     name = tag("text", x_name, class_="tick middle", x=(left + right) / 2, y=bottom + 31)
     return join([*parts, name])
 

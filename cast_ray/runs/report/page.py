@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cast_ray.files import written_aside
-from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report import (
     held_out,
     rollout_charts,
@@ -22,7 +22,7 @@ from cast_ray.runs.report.bars import interval_chart
 from cast_ray.runs.report.boards import board_legend, draw_board
 from cast_ray.runs.report.held_out import choose_showcase, gain
 from cast_ray.runs.report.read import Evaluation, RunContents, read_run
-from cast_ray.runs.report.step_table import TimeSplit, time_split, was_watched
+from cast_ray.runs.report.step_table import time_split, was_watched
 from cast_ray.runs.report.wording import words_of
 from cast_ray.runs.run_directory import RunDirectory
 
@@ -81,9 +81,8 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
         "distance": held_out.distance_figure(before, after, words),
         "endings": _endings(before, after),
         "showcase": showcase,
-        "cost_chart": held_out.cost_chart(showcase) if showcase else None,
+        "cost_chart": held_out.showcase_costs(showcase) if showcase else None,
         "legend": board_legend(contents.config.game),
-        "recoveries": rollout_charts.recovery_rows(contents.recoveries),
         **_step_view(contents),
     }
 
@@ -105,7 +104,12 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
         "split": split,
         "num_watched": num_watched,
         "num_replayed": sum(row.is_replayed for row in steps),
-        **_time_view(steps, split, num_watched, is_asynchronous=is_asynchronous),
+        "time_chart": (
+            rollout_charts.time_chart(steps, is_asynchronous=is_asynchronous)
+            if num_watched
+            else None
+        ),
+        "time_rows": rollout_charts.time_rows(split, num_steps=max(num_watched, 1)),
         "rollouts": rollout_charts.rollout_figures(
             steps, max_staleness=contents.config.max_staleness
         ),
@@ -114,17 +118,6 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
         "staleness_names": rollout_charts.staleness_names(steps),
         "columns": list(asdict(steps[0])),
         "table": [[_cell(value) for value in asdict(row).values()] for row in steps],
-    }
-
-
-def _time_view(
-    steps: Sequence[StepMetrics], split: TimeSplit, num_watched: int, *, is_asynchronous: bool
-) -> dict[str, Any]:
-    if not num_watched:
-        return {}
-    return {
-        "time_chart": rollout_charts.time_chart(steps, is_asynchronous=is_asynchronous),
-        "time_rows": rollout_charts.time_rows(split, num_steps=num_watched),
     }
 
 
@@ -145,13 +138,16 @@ def _endings(
     before: Evaluation | None, after: Evaluation | None
 ) -> list[tuple[str, list[float | None]]]:
     """Return ``[(reason, shares before and after), …]``, solved first, then by frequency."""
-    shares = [_ending_shares(evaluation) for evaluation in (before, after)]
-    reasons = {reason for share in shares if share for reason in share}
+    counts = [
+        Counter(episode.end_reason for episode in evaluation.episodes) if evaluation else Counter()
+        for evaluation in (before, after)
+    ]
+    shares = [{reason: count[reason] / count.total() for reason in count} for count in counts]
     order = sorted(
-        reasons,
+        counts[0] | counts[1],
         key=lambda reason: (
             reason != "solved",
-            -sum(share.get(reason, 0.0) for share in shares if share),
+            -sum(share.get(reason, 0.0) for share in shares),
             reason,
         ),
     )
@@ -159,13 +155,6 @@ def _endings(
         (reason, [share.get(reason, 0.0) if share else None for share in shares])
         for reason in order
     ]
-
-
-def _ending_shares(evaluation: Evaluation | None) -> dict[str, float] | None:
-    if evaluation is None or not evaluation.episodes:
-        return None
-    reasons = [episode.end_reason for episode in evaluation.episodes]
-    return {reason: reasons.count(reason) / len(reasons) for reason in set(reasons)}
 
 
 def _cell(value: float | int | tuple[float, ...] | None) -> str:

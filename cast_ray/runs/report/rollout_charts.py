@@ -13,12 +13,10 @@ from operator import attrgetter
 from markupsafe import Markup
 
 from cast_ray.runs.metrics import StepMetrics, metric_texts
-from cast_ray.runs.recoveries import Recovery
 from cast_ray.runs.report.bars import Part, stacked_bars
-from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.line_chart import Figure, Line, line_figure
 from cast_ray.runs.report.step_charts import (
     SMALL,
-    Figure,
     is_known,
     metric_figure,
     plain,
@@ -52,7 +50,7 @@ def engine_rows(steps: Sequence[StepMetrics]) -> list[EngineRow]:
     for index in range(_num_engines(watched)):
         shares = [_busy(row, index) for row in watched]
         known = [share for share in shares if not math.isnan(share)]
-        mean = sum(known) / len(known) if known else math.nan
+        mean = _mean(known)
         rows.append(
             EngineRow(
                 name=f"engine {index}",
@@ -64,16 +62,14 @@ def engine_rows(steps: Sequence[StepMetrics]) -> list[EngineRow]:
     return rows
 
 
-def recovery_rows(recoveries: Sequence[Recovery]) -> list[list[str]]:
-    """Return the rows of the table of recoveries: when, which kind, what, how long."""
-    return [
-        [one.utc[:19].replace("T", " "), one.kind, one.what, duration(one.seconds)]
-        for one in recoveries
-    ]
-
-
 def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list[Figure]:
     """Return the small charts about engines, queues, waits, caches, memory and faults."""
+    if max_staleness:
+        tail = "Meanwhile the engines play the next step’s episodes."
+        waiting = "With max_staleness above 0 the next step’s episodes use the engines meanwhile."
+    else:
+        tail = "With max_staleness 0 nothing else may be played meanwhile."
+        waiting = "With max_staleness 0 their slots in the engines stay empty."
     figures = [
         _engines(steps),
         _several(
@@ -87,7 +83,8 @@ def rollout_figures(steps: Sequence[StepMetrics], *, max_staleness: int) -> list
             "Requests that wait in an engine for a slot, over engines and seconds.",
         ),
         _one(steps, "seconds_queueing"),
-        *_tail_figures(steps, max_staleness),
+        _one(steps, "seconds_long_tail", tail),
+        _one(steps, "waiting_fraction", waiting),
         _several(
             steps,
             "Cache hits",
@@ -130,7 +127,7 @@ def staleness_figure(steps: Sequence[StepMetrics]) -> Figure | None:
     ]
     return Figure(
         title="Age of the trained tokens",
-        latest=f"at most {count(oldest, 'step')} behind",
+        beside=f"at most {count(oldest, 'step')} behind",
         caption=(
             "Share of the policy’s tokens by the number of steps between the weights that wrote "
             "them and those that they trained."
@@ -177,23 +174,10 @@ def _engines(steps: Sequence[StepMetrics]) -> Figure | None:
         return _several(steps, "Busy engines", values, percent, caption)
     extremes: list[tuple[str, Value]] = [
         ("busiest", lambda row: max(_known_shares(row), default=math.nan)),
-        ("mean", _mean_busy),
+        ("mean", lambda row: _mean(_known_shares(row))),
         ("idlest", lambda row: min(_known_shares(row), default=math.nan)),
     ]
     return _several(steps, "Busy engines", extremes, percent, f"{caption} Of {number} engines.")
-
-
-def _tail_figures(steps: Sequence[StepMetrics], max_staleness: int) -> list[Figure | None]:
-    if max_staleness:
-        tail = "Meanwhile the engines play the next step’s episodes."
-        share = "With max_staleness above 0 the next step’s episodes use the engines meanwhile."
-    else:
-        tail = "With max_staleness 0 nothing else may be played meanwhile."
-        share = "With max_staleness 0 their slots in the engines stay empty."
-    return [
-        _one(steps, "seconds_long_tail", tail),
-        _one(steps, "waiting_fraction", share),
-    ]
 
 
 def _faults(steps: Sequence[StepMetrics]) -> Figure | None:
@@ -235,9 +219,17 @@ def _several(
     ]
     if not lines:
         return None
-    chart = line_chart(lines, title=f"{title} over steps", x_name="step", write=write, size=SMALL)
     newest = lines[0].points[-1][1] if len(lines) == 1 else math.nan
-    return Figure(title=title, latest=written(newest, write), caption=caption, chart=chart)
+    return line_figure(
+        title,
+        caption,
+        lines,
+        beside=written(newest, write),
+        spoken=f"{title} over steps",
+        x_name="step",
+        write=write,
+        size=SMALL,
+    )
 
 
 def _num_engines(steps: Sequence[StepMetrics]) -> int:
@@ -253,8 +245,7 @@ def _known_shares(row: StepMetrics) -> list[float]:
     return [share for share in row.engine_busy_fractions if not math.isnan(share)]
 
 
-def _mean_busy(row: StepMetrics) -> float:
-    shares = _known_shares(row)
+def _mean(shares: Sequence[float]) -> float:
     return sum(shares) / len(shares) if shares else math.nan
 
 
@@ -276,9 +267,9 @@ class TimeRow:
     style: str
     seconds: str
     """Mean of a step."""
-    share: str
+    share: str = ""
     """Of the step; empty for work that overlaps with the rest."""
-    width: float
+    width: float = 0.0
     """The share in percent, for a bar."""
 
 
@@ -320,25 +311,14 @@ def time_rows(split: TimeSplit, *, num_steps: int) -> list[TimeRow]:
         )
         for name, style in _TIME_PARTS
     ]
-    overlapping = [("solver, during generation", "time-solver", split.solver)]
-    if split.environment:
-        overlapping += [("environments, summed over episodes", "time-beside", split.environment)]
-    if split.generation_overlap:
-        overlapping += [("generation, during learning", "time-beside", split.generation_overlap)]
-    if split.validation_overlap:
-        overlapping += [
-            ("validation, during the next steps", "time-beside", split.validation_overlap)
-        ]
-    return [
-        *rows,
-        *(
-            TimeRow(
-                label=label,
-                style=style,
-                seconds=duration(seconds / num_steps),
-                share="",
-                width=0.0,
-            )
-            for label, style, seconds in overlapping
-        ),
+    overlapping = (
+        ("solver, during generation", "time-solver", split.solver),
+        ("environments, summed over episodes", "time-beside", split.environment),
+        ("generation, during learning", "time-beside", split.generation_overlap),
+        ("validation, during the next steps", "time-beside", split.validation_overlap),
+    )
+    return rows + [
+        TimeRow(label=label, style=style, seconds=duration(seconds / num_steps))
+        for label, style, seconds in overlapping
+        if seconds or style == "time-solver"
     ]

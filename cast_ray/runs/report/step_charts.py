@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-
-from markupsafe import Markup
 
 from cast_ray.games.wording import GameWording
 from cast_ray.runs.metrics import METRICS, StepMetrics, metric_texts
 from cast_ray.runs.report.bars import Part, stacked_bars
-from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.line_chart import Figure, Line, line_figure
 from cast_ray.runs.report.read import GroupCounts
 from cast_ray.runs.report.wording import percent, signed, written
 
-SMALL = (330, 180)
-"""Width and height of a small chart, in pixels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One chart with its texts."""
-
-    title: str
-    latest: str
-    """The newest value as text; may be empty."""
-    caption: str
-    chart: Markup
+LARGE, SMALL = (500, 230), (330, 180)
+"""Width and height of a chart, in pixels."""
 
 
 def metric_figure(steps: Sequence[StepMetrics], name: str, *, caption: str = "") -> Figure:
@@ -41,17 +27,15 @@ def metric_figure(steps: Sequence[StepMetrics], name: str, *, caption: str = "")
     """
     metric, value = METRICS[name], attrgetter(name)
     write = _WRITE.get(name, _WRITE.get(metric.unit, plain))
-    return Figure(
-        title=metric.label,
-        latest=written(value(steps[-1]), write),
-        caption=caption or metric_texts()[name],
-        chart=line_chart(
-            [step_line(metric.label, "a", steps, value)],
-            title=f"{metric.label} over steps",
-            x_name="step",
-            write=write,
-            size=SMALL,
-        ),
+    return line_figure(
+        metric.label,
+        caption or metric_texts()[name],
+        [step_line(metric.label, "a", steps, value)],
+        beside=written(value(steps[-1]), write),
+        spoken=f"{metric.label} over steps",
+        x_name="step",
+        write=write,
+        size=SMALL,
     )
 
 
@@ -87,40 +71,34 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[F
     """Return the large charts: success and the solver's signal."""
     last = steps[-1]
     return [
-        Figure(
-            title=METRICS["success"].label,
-            latest=f"{percent(last.success)} of the last step’s episodes",
-            caption=(
-                "Training: the step’s episodes, sampled at temperature 1. Validation: a fixed set "
-                "of boards that are never trained on, at the evaluation’s temperature."
-            ),
-            chart=line_chart(
-                [
-                    step_line("training", "a", steps, attrgetter("success")),
-                    step_line("validation", "b", steps, _validation),
-                ],
-                title="Success in training and validation over steps",
-                x_name="step",
-                write=percent,
-            ),
+        line_figure(
+            METRICS["success"].label,
+            "Training: the step’s episodes, sampled at temperature 1. Validation: a fixed set of "
+            "boards that are never trained on, at the evaluation’s temperature.",
+            [
+                step_line("training", "a", steps, attrgetter("success")),
+                step_line("validation", "b", steps, _validation),
+            ],
+            beside=f"{percent(last.success)} of the last step’s episodes",
+            spoken="Success in training and validation over steps",
+            x_name="step",
+            write=percent,
+            size=LARGE,
         ),
-        Figure(
-            title="Turns, judged by the solver",
-            latest=f"{percent(last.progress_fraction)} progress, "
+        line_figure(
+            "Turns, judged by the solver",
+            "Progress: the turn brought the board closer to its goal. Harmful: "
+            f"{words.harmful}. The rest left the distance as it was.",
+            [
+                step_line("progress", "a", steps, attrgetter("progress_fraction")),
+                step_line("harmful", "c", steps, attrgetter("harmful_fraction")),
+            ],
+            beside=f"{percent(last.progress_fraction)} progress, "
             f"{percent(last.harmful_fraction)} harmful",
-            caption=(
-                "Progress: the turn brought the board closer to its goal. Harmful: "
-                f"{words.harmful}. The rest left the distance as it was."
-            ),
-            chart=line_chart(
-                [
-                    step_line("progress", "a", steps, attrgetter("progress_fraction")),
-                    step_line("harmful", "c", steps, attrgetter("harmful_fraction")),
-                ],
-                title="Share of turns with progress and of harmful turns over steps",
-                x_name="step",
-                write=percent,
-            ),
+            spoken="Share of turns with progress and of harmful turns over steps",
+            x_name="step",
+            write=percent,
+            size=LARGE,
         ),
     ]
 
@@ -152,7 +130,7 @@ def group_figure(groups: Sequence[GroupCounts]) -> Figure:
     total = silent + sum(group.mixed for group in groups)
     return Figure(
         title="Groups by outcome",
-        latest=f"{percent(silent / total)} of all groups end alike" if total else "",
+        beside=f"{percent(silent / total)} of all groups end alike" if total else "",
         caption=(
             "If all attempts of a group solve their puzzle, or none does, every outcome advantage "
             "is 0 and only the solver’s credit remains."

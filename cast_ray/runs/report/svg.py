@@ -28,6 +28,12 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
     return Markup("<{}>{}</{}>").format(opening, inside, Markup(name))
 
 
+def chart(*children: str, title: str, size: tuple[int, int], class_: str = "chart") -> Markup:
+    """Return a chart of ``children``; ``title`` is for screen readers, ``size`` in pixels."""
+    view = f"0 0 {size[0]} {size[1]}"
+    return tag("svg", *children, class_=class_, viewBox=view, role="img", aria_label=title)
+
+
 def join(parts: list[Markup]) -> Markup:
     """Return elements in sequence."""
     return Markup("").join(parts)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +16,18 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.errors import TrajectoryError
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema
 from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.training.replay.row import Mismatch
 
-_KEY = ("step", "group", "episode")
+
+class Place(NamedTuple):
+    """Where a row belongs; None = in no particular one.
+
+    The file as a whole has no group, and dynamic sampling leaves open which group is missing.
+    """
+
+    step: int | None
+    group: int | None
+    episode: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +44,10 @@ class TrajectoryFile:
     further_draws: int = 0
     """Of dynamic sampling; if there are any, group numbers may be missing."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowCount:
-    """How often a (step, group, episode) is stored, and how often it should be."""
-
-    step: int
-    group: int | None
-    """None if dynamic sampling leaves open which group is missing."""
-    episode: int | None
-    stored: int
-    expected: int
+    @property
+    def place(self) -> Place:
+        """Return the place of the file as a whole."""
+        return Place(self.step, None, None)
 
 
 def trajectory_files(run: RunDirectory, config: TrainConfig) -> Iterator[TrajectoryFile]:
@@ -91,27 +94,31 @@ def read_trajectories(file: TrajectoryFile) -> pa.Table:
     return table
 
 
-def wrong_row_counts(file: TrajectoryFile, rows: Sequence[dict[str, Any]]) -> Iterator[RowCount]:
+def wrong_row_counts(
+    file: TrajectoryFile, rows: Sequence[dict[str, Any]]
+) -> Iterator[tuple[Place, Mismatch]]:
     """Yield missing, repeated and surplus rows (Any: as Arrow returns them)."""
     steps = {row["step"] for row in rows} if file.step is None else {file.step}
     groups = _expected_groups(file, {row["group"] for row in rows})
     if file.step is not None:
         for _ in range(file.num_groups - len(groups)):
-            yield RowCount(step=file.step, group=None, episode=None, stored=0, expected=1)
+            yield file.place, Mismatch.of(None, "row", "missing", "once")
     expected = Counter(
-        (step, group, episode)
+        Place(step, group, episode)
         for step in steps
         for group in groups
         for episode in range(file.group_size)
     )
-    stored = Counter(tuple(row[name] for name in _KEY) for row in rows)
+    stored = Counter(place_of(row) for row in rows)
     for place in sorted(expected | stored):
         if stored[place] != expected[place]:
-            yield RowCount(
-                **dict(zip(_KEY, place, strict=True)),
-                stored=stored[place],
-                expected=expected[place],
-            )
+            found = f"{stored[place]} times" if stored[place] else "missing"
+            yield place, Mismatch.of(None, "row", found, "once" if expected[place] else "none")
+
+
+def place_of(row: dict[str, Any]) -> Place:
+    """Return where a row belongs (Any: as Arrow returns it)."""
+    return Place(row["step"], row["group"], row["episode"])
 
 
 def _expected_groups(file: TrajectoryFile, stored: set[int]) -> list[int]:

@@ -19,12 +19,13 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.errors import PuzzleError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
-from cast_ray.rollout.trajectory import SCORED_SCHEMA
+from cast_ray.rollout.trajectory import SCORED_SCHEMA, ScoredTrajectory
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.credit import credit_mismatches, replayed_columns
 from cast_ray.training.replay.files import (
-    RowCount,
+    Place,
     TrajectoryFile,
+    place_of,
     read_trajectories,
     trajectory_files,
     wrong_row_counts,
@@ -32,7 +33,6 @@ from cast_ray.training.replay.files import (
 from cast_ray.training.replay.row import (
     Mismatch,
     ReplayedEpisode,
-    ScoredTrajectory,
     cost_mismatches,
     estimate_mismatches,
     game_mismatches,
@@ -103,7 +103,7 @@ def replay_run(run_dir: Path) -> ReplayReport:
             table = read_trajectories(file)
         except TrajectoryError as error:
             found = Mismatch.of(None, "file", error, "a table of trajectories")
-            differences.append(_difference(file, None, found))
+            differences.append(_difference(file, file.place, found))
             continue
         num_files += 1
         num_trajectories += table.num_rows
@@ -171,17 +171,17 @@ class _Replay:
     def file_differences(self, file: TrajectoryFile, table: pa.Table) -> Iterator[Difference]:
         """Yield what differs in one file: which rows there are, each row, the whole step."""
         rows = table.to_pylist()
-        counts = [_of_count(file, count) for count in wrong_row_counts(file, rows)]
-        yield from counts
+        counts = list(wrong_row_counts(file, rows))
+        yield from (_difference(file, place, found) for place, found in counts)
         replayed: dict[int, Columns] = {}
         puzzles: dict[tuple[int, int], str] = {}
         for key, columns in enumerate(rows):
             puzzle = puzzles.setdefault((columns["step"], columns["group"]), columns["puzzle"])
             if columns["puzzle"] != puzzle:
                 found = Mismatch.of(None, "puzzle", columns["puzzle"], f"{puzzle} as in its group")
-                yield _difference(file, columns, found)
+                yield _difference(file, place_of(columns), found)
             mismatches, again = self._replay_row(file, columns)
-            yield from (_difference(file, columns, found) for found in mismatches)
+            yield from (_difference(file, place_of(columns), found) for found in mismatches)
             if again is not None:
                 replayed[key] = again
         if file.step is None:
@@ -195,7 +195,8 @@ class _Replay:
             group_size=file.group_size,
             is_complete=not counts and len(keys) == len(rows),
         ):
-            yield _difference(file, None if position is None else rows[keys[position]], found)
+            place = file.place if position is None else place_of(rows[keys[position]])
+            yield _difference(file, place, found)
 
     def _replay_row(
         self, file: TrajectoryFile, columns: Columns
@@ -253,24 +254,5 @@ def _model_dir(run: RunDirectory) -> Path | None:
     return next((place for place in places if (place / "tokenizer.json").is_file()), None)
 
 
-def _difference(file: TrajectoryFile, columns: Columns | None, found: Mismatch) -> Difference:
-    return Difference(
-        file=file.name,
-        step=columns["step"] if columns else file.step,
-        group=columns["group"] if columns else None,
-        episode=columns["episode"] if columns else None,
-        **asdict(found),
-    )
-
-
-def _of_count(file: TrajectoryFile, count: RowCount) -> Difference:
-    return Difference(
-        file=file.name,
-        step=count.step,
-        group=count.group,
-        episode=count.episode,
-        turn=None,
-        what="row",
-        stored="missing" if count.stored == 0 else f"{count.stored} times",
-        replayed="once" if count.expected else "none",
-    )
+def _difference(file: TrajectoryFile, place: Place, found: Mismatch) -> Difference:
+    return Difference(file=file.name, **place._asdict(), **asdict(found))

@@ -19,7 +19,7 @@ from cast_ray.games.costs import EXACT, INFINITE, UNKNOWN, status_of, stored_cos
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import puzzle_id_of
 from cast_ray.rollout.chat import ChatTokenizer
-from cast_ray.rollout.trajectory import Trajectory
+from cast_ray.rollout.trajectory import ScoredTrajectory
 from cast_ray.seeds import derive_seed
 
 _PER_TURN = (
@@ -35,17 +35,6 @@ _MAY_BE_NULL = (
 _SAME_ESTIMATE = 1e-4
 """Absolute; a network's value of a board differs between batches by rounding (about 1e-6)."""
 _SHOWN_CHARACTERS = 120
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredTrajectory(Trajectory):
-    """One stored row; fields are the columns of ``SCORED_SCHEMA``."""
-
-    cost_to_go: tuple[int | None, ...]
-    cost_status: tuple[str, ...]
-    teacher_logprobs: tuple[float | None, ...]
-    teacher_actions: tuple[str, ...]
-    cost_estimates: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,11 +219,11 @@ def token_mismatches(
         if row.turn_seeds[turn] != seed:
             yield Mismatch.of(turn, "turn_seeds", row.turn_seeds[turn], seed)
     for token in np.flatnonzero(is_policy != np.array(row.loss_mask))[:1]:
-        turn = _turn_at(row, int(token))
+        turn = turn_at(row, int(token))
         yield Mismatch.of(turn, f"loss_mask[{token}]", row.loss_mask[token], is_policy[token])
     logprobs = np.array(row.rollout_logprobs)
     for token in np.flatnonzero(~np.isfinite(logprobs) | ((is_policy == 0) & (logprobs != 0)))[:1]:
-        turn = _turn_at(row, int(token))
+        turn = turn_at(row, int(token))
         yield Mismatch.of(turn, f"rollout_logprobs[{token}]", logprobs[token], "0, or finite")
     if tokenizer is not None:
         yield from _text_mismatches(row, replayed, tokenizer)
@@ -295,7 +284,7 @@ def _is_budget_spent(
     return spent + len(tokenizer.observation(message)) >= response_tokens
 
 
-def _turn_at(row: ScoredTrajectory, token: int) -> int | None:
+def turn_at(row: ScoredTrajectory, token: int) -> int | None:
     """Return the turn that a token belongs to or follows; None in the prompt."""
     turn = int(np.searchsorted(row.turn_starts, token, side="right")) - 1
     return turn if turn >= 0 else None

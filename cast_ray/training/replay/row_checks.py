@@ -11,10 +11,10 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import PuzzleSampler
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle, read_puzzles
-from cast_ray.rollout.trajectory import NOT_THE_POLICY, TeacherTurns
+from cast_ray.rollout.trajectory import NOT_THE_POLICY, ScoredTrajectory, TeacherTurns
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.seeds import derive_seed
-from cast_ray.training.replay.row import Mismatch, ReplayedEpisode, ScoredTrajectory
+from cast_ray.training.replay.row import Mismatch, ReplayedEpisode, turn_at
 from solver_actors.oracle import Oracle
 from solver_actors.teacher import PuzzleTeacher, SoftTeacher
 
@@ -128,9 +128,8 @@ def version_mismatches(row: ScoredTrajectory) -> Iterator[Mismatch]:
             before = f"at least {versions[token - 1]}"
             yield Mismatch.of(turn, f"weight_versions[{token}]", versions[token], before)
     for token in np.flatnonzero((versions == NOT_THE_POLICY) == expected)[:1]:
-        turn = int(np.searchsorted(row.turn_starts, token, side="right")) - 1
         yield Mismatch.of(
-            turn if turn >= 0 else None,
+            turn_at(row, int(token)),
             f"weight_versions[{token}]",
             versions[token],
             "a version" if expected[token] else NOT_THE_POLICY,

@@ -28,7 +28,7 @@ from cast_ray.games.puzzles import Puzzle, read_puzzles
 from cast_ray.seeds import derive_seed
 from cast_ray.statistics import Success, success_rate
 from cast_ray.training.value_net.directory import STAGES, ValueNetDirectory
-from cast_ray.training.value_net.page import write_value_net_page
+from cast_ray.training.value_net.page import Headline, headlines, write_value_net_page
 from cast_ray.training.value_net.quality import JudgedState, TeacherQuality, teacher_quality
 from solver_actors.players import GREEDY, is_privileged
 from solver_actors.registry import get_solver_entry, has_solver
@@ -39,6 +39,7 @@ from solver_actors.value_net.solver import value_net_entry
 
 _SEED = 1_000_003
 """Of generated boards; no run has it by default."""
+LARGEST_Q, LOOKING_AHEAD = "by its largest Q", "looking one move ahead"
 _RANDOM_GAMES = 2
 """Per board."""
 Choose = Callable[[Any], str | None]
@@ -50,32 +51,13 @@ class ValueNetAnalysis:
     """How good a teacher a network is, and how well it plays by itself."""
 
     quality: TeacherQuality
-    greedy: Success
-    """Boards solved within the tier's turns by the legal action with the largest Q."""
-    look_ahead: Success | None
-    """The same with the action that has the largest V after it; None if that would reveal what is
-    hidden from the player."""
+    play: dict[str, Success]
+    """Boards solved within the tier's turns by each of its ways of playing (``_ways``)."""
     states: tuple[JudgedState, ...]
 
-    def lines(self) -> list[str]:
-        """Return the figures as lines of text."""
-        quality = self.quality
-        named = {
-            "Spearman of V with -N": quality.spearman,
-            "signs that agree": quality.sign_agreement,
-            "losing moves that cost": quality.loss_agreement,
-            "best moves that are optimal": quality.optimal_choice,
-        }
-        rates = {"solved by the largest Q": self.greedy}
-        if self.look_ahead is not None:
-            rates["solved looking ahead"] = self.look_ahead
-        figures = {
-            name: (found.value, found.low, found.high) for name, found in named.items() if found
-        } | {name: (rate.success, rate.low, rate.high) for name, rate in rates.items()}
-        return [
-            f"{name:<28} {figure:.3f}  ({low:.3f} to {high:.3f})"
-            for name, (figure, low, high) in figures.items()
-        ] + [f"{quality.num_states} states; intervals of 95%, over boards"]
+    def headlines(self, game: str) -> list[Headline]:
+        """Return the figures in words."""
+        return headlines(game, self.quality, self.play)
 
 
 def analyse_value_net(
@@ -104,19 +86,17 @@ def analyse_value_net(
     entry, estimator = get_solver_entry(game), value_net_entry(oracle)
     budget = get_game(game).tiers[tier].turn_budget
     states: list[JudgedState] = []
-    may_look_ahead = not is_privileged(GREEDY, game)
-    solved: dict[str, list[float]] = {"greedy": [], "look_ahead": []}
+    solved: dict[str, list[float]] = {}
     for number, puzzle in enumerate(puzzles):
         start = get_game(game).decode(puzzle.board)
         exact, estimates = entry.build(start), estimator.build(start)
         rng = np.random.default_rng(derive_seed(seed, "analysis", number))
-        own: dict[str, Choose] = {"greedy": estimates.best_action}
-        if may_look_ahead:
-            own["look_ahead"] = _look_ahead(estimates)
         met: dict[Any, None] = {}
-        for name, choose in own.items():
+        for way, choose in _ways(game, estimates).items():
             visited = list(_play(game, start, choose, budget=budget))
-            solved[name].append(float(get_game(game).status(visited[-1]) is Status.WON))
+            solved.setdefault(way, []).append(
+                float(get_game(game).status(visited[-1]) is Status.WON)
+            )
             met |= dict.fromkeys(visited)
         others: list[Choose] = [partial(entry.next_action, exact)]
         others += [_at_random(game, rng)] * _RANDOM_GAMES
@@ -126,10 +106,7 @@ def analyse_value_net(
     names = [puzzle.puzzle_id for puzzle in puzzles]
     return ValueNetAnalysis(
         quality=teacher_quality(states, seed=seed),
-        greedy=success_rate(names, solved["greedy"], seed=seed),
-        look_ahead=(
-            success_rate(names, solved["look_ahead"], seed=seed) if may_look_ahead else None
-        ),
+        play={way: success_rate(names, wins, seed=seed) for way, wins in solved.items()},
         states=tuple(states),
     )
 
@@ -195,10 +172,7 @@ def write_analysis(
     with refusals_named(out):
         out.mkdir(parents=True, exist_ok=True)
     figures = {"game": game, "tier": tier, "boards": num_boards, **asdict(analysis.quality)}
-    play = {"by its largest Q": analysis.greedy}
-    if analysis.look_ahead is not None:
-        play["looking one move ahead"] = analysis.look_ahead
-    figures["solved"] = {name: asdict(rate) for name, rate in play.items()}
+    figures["solved"] = {way: asdict(rate) for way, rate in analysis.play.items()}
     with written_aside(out / "analysis.json") as aside:
         aside.write_text(json.dumps(figures, indent=1) + "\n")
     with written_aside(out / "analysis.parquet") as aside:
@@ -209,7 +183,7 @@ def write_analysis(
         tier=tier,
         num_boards=num_boards,
         quality=analysis.quality,
-        play=play,
+        rows=analysis.headlines(game),
         states=analysis.states,
     )
 
@@ -226,12 +200,18 @@ def _play(game: str, start: Any, choose: Choose, *, budget: int) -> Iterator[Any
         yield state
 
 
-def _look_ahead(estimates: Solver[Any]) -> Choose:
-    def choose(state: Any) -> str | None:
+def _ways(game: str, estimates: Solver[Any]) -> dict[str, Choose]:
+    """Return how the network plays by itself: by its largest Q, or by the largest V after a move.
+
+    The second is left out where it would reveal what is hidden from the player.
+    """
+
+    def look_ahead(state: Any) -> str | None:
         costs = estimates.action_costs(state)
         return min(costs, key=costs.__getitem__) if costs else None
 
-    return choose
+    ways: dict[str, Choose] = {LARGEST_Q: estimates.best_action}
+    return ways if is_privileged(GREEDY, game) else ways | {LOOKING_AHEAD: look_ahead}
 
 
 def _at_random(game: str, rng: np.random.Generator) -> Choose:

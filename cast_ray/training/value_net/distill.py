@@ -63,9 +63,8 @@ def one_step_targets(
 
 def potentials(network: QNetwork, cells: np.ndarray, masks: np.ndarray) -> np.ndarray:
     """Return ``[N]`` V of states as the network sees them; -inf if no move is legal."""
-    device = next(network.parameters()).device.type
-    q = q_values(network, cells, device=device)
-    return state_values(torch.from_numpy(q), torch.from_numpy(masks)).numpy()
+    q = torch.from_numpy(q_values(network, cells))
+    return state_values(q, torch.from_numpy(masks)).numpy()
 
 
 def stage_targets(

@@ -12,9 +12,8 @@ from markupsafe import Markup
 
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.runs.report.boards import draw_board
-from cast_ray.runs.report.line_chart import Line, line_chart
+from cast_ray.runs.report.line_chart import Figure, Line, line_figure
 from cast_ray.runs.report.page import page_templates
-from cast_ray.runs.report.step_charts import Figure
 from cast_ray.runs.report.wording import percent, signed, words_of
 from cast_ray.statistics import Estimate, Success
 from cast_ray.training.value_net.quality import (
@@ -25,7 +24,6 @@ from cast_ray.training.value_net.quality import (
     sign_agreement,
 )
 
-_SIZE = (420, 220)
 _SCALE = 2.0
 """Of the credit that the page shows (paper, tab:dqn_hp)."""
 _FEWEST = 10
@@ -34,10 +32,13 @@ _MOST_BOARDS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Headline:
+class Headline:
+    """One figure in words."""
+
     name: str
     figure: str
     interval: str
+    """Of 95%, over boards."""
     meaning: str
 
 
@@ -58,7 +59,7 @@ def write_value_net_page(
     tier: str,
     num_boards: int,
     quality: TeacherQuality,
-    play: dict[str, Success],
+    rows: Sequence[Headline],
     states: Sequence[JudgedState],
 ) -> None:
     """Write the page, one file that asks no other host for anything.
@@ -69,7 +70,7 @@ def write_value_net_page(
         tier: of the boards.
         num_boards: how many they are.
         quality: of all states together.
-        play: boards solved by the network itself, by the name of the way of playing.
+        rows: ``headlines`` of these states and of the network's own play.
         states: what the page draws.
 
     Raises:
@@ -84,7 +85,7 @@ def write_value_net_page(
             tier=tier,
             num_boards=num_boards,
             quality=quality,
-            headlines=[*_headlines(quality, words_of(game).letter), *_play(play)],
+            headlines=rows,
             figures=_figures(finite, game),
             wrong=_most_wrong(finite, game),
         )
@@ -95,7 +96,15 @@ def write_value_net_page(
         aside.write_text(text, encoding="utf-8")
 
 
-def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
+def headlines(game: str, quality: TeacherQuality, play: dict[str, Success]) -> list[Headline]:
+    """Return how good a teacher a network is, and how often it solves boards by itself.
+
+    Args:
+        game: name of the game.
+        quality: of all states together.
+        play: boards solved, by the name of the way of playing.
+    """
+    letter = words_of(game).letter
     rows: list[tuple[str, Estimate | None, Callable[[float], str], str]] = [
         (
             f"Spearman’s correlation of V with −{letter}",
@@ -122,8 +131,8 @@ def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
             "of states: whether the move with the largest value after it is one of the solver’s",
         ),
     ]
-    return [
-        _Headline(
+    of_states = [
+        Headline(
             name=name,
             figure=write(found.value),
             interval=f"{write(found.low)} to {write(found.high)}",
@@ -132,11 +141,8 @@ def _headlines(quality: TeacherQuality, letter: str) -> list[_Headline]:
         for name, found, write, meaning in rows
         if found is not None
     ]
-
-
-def _play(play: dict[str, Success]) -> list[_Headline]:
-    return [
-        _Headline(
+    return of_states + [
+        Headline(
             name=f"Boards solved, {name}",
             figure=percent(rate.success, digits=1),
             interval=f"{percent(rate.low, digits=1)} to {percent(rate.high, digits=1)}",
@@ -151,7 +157,7 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
     groups = {cost: of for cost, of in by_distance(states).items() if len(of) >= _FEWEST}
     distance = f"{words.letter}, in {words.unit}s"
     return [
-        _figure(
+        line_figure(
             "Value by distance",
             "The lines should fall, and differ from one distance to the next.",
             _quantiles({cost: [one.value for one in of] for cost, of in groups.items()}),
@@ -159,7 +165,7 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
             write=lambda value: f"{value:.2f}",
             from_zero=False,
         ),
-        _figure(
+        line_figure(
             "Credit by progress",
             f"What a move earns, {_SCALE:g}·(V after − V before), by how many {words.unit}s nearer "
             "it leads.",
@@ -167,14 +173,14 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
             x_name=f"drop of {words.letter}",
             write=lambda value: signed(value, digits=2),
         ),
-        _figure(
+        line_figure(
             "Signs that agree, by distance",
             "Of moves that change the distance.",
             [_shares("signs", "a", groups, sign_agreement)],
             x_name=distance,
             write=percent,
         ),
-        _figure(
+        line_figure(
             "Best moves that are optimal, by distance",
             "A wrong sign hurts most where one move matters; a wrong choice shows where.",
             [_shares("optimal", "a", groups, optimal_choice)],
@@ -182,21 +188,6 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
             write=percent,
         ),
     ]
-
-
-def _figure(
-    title: str,
-    caption: str,
-    lines: Sequence[Line],
-    *,
-    x_name: str,
-    write: Callable[[float], str],
-    from_zero: bool = True,
-) -> Figure:
-    chart = line_chart(
-        lines, title=title, x_name=x_name, write=write, from_zero=from_zero, size=_SIZE
-    )
-    return Figure(title=title, latest="", caption=caption, chart=chart)
 
 
 def _quantiles(values: dict[int, list[float]]) -> list[Line]:

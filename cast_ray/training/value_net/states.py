@@ -151,8 +151,9 @@ class StateCollector:
         return "dead" if is_dead(self._game.decode(self._rules.board(arrays))) else ""
 
 
-def q_values(network: QNetwork, cells: np.ndarray, *, device: str = "cpu") -> np.ndarray:
+def q_values(network: QNetwork, cells: np.ndarray) -> np.ndarray:
     """Return the ``[N, A]`` Q-values of ``[N, rows, cols]`` cells, without gradients."""
+    device = next(network.parameters()).device
     parts = [np.empty((0, len(network.shape.actions)), np.float32)]
     with torch.no_grad():
         for first in range(0, len(cells), BOARDS_AT_ONCE):
@@ -176,8 +177,7 @@ def check_values(network: QNetwork, start: StartSettings, *, step_penalty: float
     wide = widest_tier(start.game, start.tier)
     boards = [rules.load(game.decode(one), wide) for one in start.boards[:BOARDS_AT_ONCE]]
     cells, masks = _stacked(boards)
-    device = next(network.parameters()).device.type
-    values = q_values(network, cells, device=device)[masks != 0]
+    values = q_values(network, cells)[masks != 0]
     most = 10 * max(1.0, step_penalty * game.tiers[start.tier].turn_budget)
     largest = float(np.abs(values).max(initial=0.0))  # NaN if one is
     if not largest <= most:
@@ -189,8 +189,7 @@ def check_values(network: QNetwork, start: StartSettings, *, step_penalty: float
 
 def _best_actions(network: QNetwork, games: Sequence[Arrays]) -> list[int]:
     cells, masks = _stacked(games)
-    device = next(network.parameters()).device.type
-    q = torch.from_numpy(q_values(network, cells, device=device))
+    q = torch.from_numpy(q_values(network, cells))
     return masked_q(q, torch.from_numpy(masks)).argmax(dim=-1).tolist()
 
 
