@@ -21,7 +21,7 @@ from cast_ray.evaluation.experiments.arms import (
 )
 from cast_ray.evaluation.experiments.collect import run_values, swept_runs
 from cast_ray.evaluation.experiments.plots import comparison_tables, draw_comparison
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text, written_aside
 from cast_ray.runs.run_directory import RunDirectory
 
 CURVES_FILE, RUNS = "curves.parquet", "runs.parquet"
@@ -214,13 +214,10 @@ def compare(
         training=training,
         ceiling=reached,
     )
-    with refusals_named(out):
-        out.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         if not table.is_empty():
             with written_aside(out / name) as aside:
                 table.write_parquet(aside)
     draw_comparison(arms, runs, out / "comparison.svg", baseline=baseline, ceiling=reached)
-    with written_aside(out / "comparison.md") as aside:
-        aside.write_text(text)
+    write_text(out / "comparison.md", text)
     return text
