@@ -12,7 +12,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import TextIO
@@ -254,19 +254,15 @@ def document(product: Product) -> str:
     return words.encode(errors="replace").decode()
 
 
-@dataclass(slots=True)
 class _Sources:
     """The sources of goals, collected while products are read."""
 
-    files: DataFiles
-    human: list[HumanSource] = field(default_factory=list[HumanSource])
-    synthetic: list[SyntheticSource] = field(default_factory=list[SyntheticSource])
-    _attributes: JsonObject = field(init=False)
-    _instructions: JsonObject = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._attributes = read_by_asin(self.files.attributes)
-        self._instructions = read_by_asin(self.files.instructions)
+    def __init__(self, files: DataFiles) -> None:
+        self.files = files
+        self.human: list[HumanSource] = []
+        self.synthetic: list[SyntheticSource] = []
+        self._attributes = read_by_asin(files.attributes)
+        self._instructions = read_by_asin(files.instructions)
 
     def attributes(self, asin: str) -> tuple[str, ...]:
         """Return a product's own attributes; empty if the file has none."""
