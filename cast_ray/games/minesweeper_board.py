@@ -57,8 +57,8 @@ def check_mines(layout: MinesweeperLayout, revealed: int) -> None:
     hit = members(revealed & layout.mines)
     if len(hit) > 1:
         raise PuzzleError(
-            f"a second revealed mine at {place_of(hit[1], layout.cols)} (*): the first ends the game, "
-            "so keep one"
+            f"a second revealed mine at {place_of(hit[1], layout.cols)} (*): the first ends the "
+            "game, so keep one"
         )
 
 
