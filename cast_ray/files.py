@@ -19,7 +19,7 @@ def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
     A reader sees the old file or the complete new one; after an error the old one is still there.
 
     Args:
-        path: the final name.
+        path: the final name; its folder is made.
         durable: sync the file to disk before it gets its name, so that it survives a power loss.
 
     Raises:
@@ -27,6 +27,7 @@ def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with refusals_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield aside
             if durable:
@@ -36,6 +37,16 @@ def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
                 fsync(path.parent)
         finally:
             aside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a UTF-8 file as ``written_aside`` does.
+
+    Raises:
+        EnvironmentSetupError: the file system refused something.
+    """
+    with written_aside(path, durable=durable) as aside:
+        aside.write_text(text, encoding="utf-8")
 
 
 def hold_lock(path: Path, refusal: str) -> FileLock:

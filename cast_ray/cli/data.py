@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,20 +16,6 @@ data_app = typer.Typer(
     help="Puzzle files: build them from a seed, import existing boards, inspect them.",
     no_args_is_help=True,
 )
-
-
-class Order(StrEnum):
-    """Order of the training file."""
-
-    AS_DRAWN = "as-drawn"
-    BY_COST = "by-cost"
-
-
-class Sample(StrEnum):
-    """How training puzzles are drawn from the tier."""
-
-    AS_DRAWN = "as-drawn"
-    EVEN_COST = "even-cost"
 
 
 @data_app.command()
@@ -50,13 +35,16 @@ def build(
         bool,
         typer.Option("--ray", help="Use Ray tasks, on RAY_ADDRESS or a local Ray."),
     ] = False,
-    order: Annotated[Order, typer.Option(help="Order of the training file.")] = Order.AS_DRAWN,
+    order: Annotated[
+        Literal["as-drawn", "by-cost"], typer.Option(help="Order of the training file.")
+    ] = "as-drawn",
     cost_range: Annotated[
         str | None, typer.Option(help="Train only on puzzles of exact cost LOW:HIGH, e.g. 6:8.")
     ] = None,
     sample: Annotated[
-        Sample, typer.Option(help="even-cost: equally many training puzzles of each exact cost.")
-    ] = Sample.AS_DRAWN,
+        Literal["as-drawn", "even-cost"],
+        typer.Option(help="even-cost: equally many training puzzles of each exact cost."),
+    ] = "as-drawn",
 ) -> None:
     """Build test.parquet and train.parquet for games and tiers, from a seed.
 
@@ -83,12 +71,12 @@ def build(
     all_settings: list[BuildSettings] = []
     for game_name, tier_name in available_tiers(game, tier):
         source = PuzzleSource(game=game_name, tier=tier_name, seed=seed)
-        is_even = sample is Sample.EVEN_COST
+        is_even = sample == "even-cost"
         within = _cost_range(cost_range, source.level)
         if within is None and is_even:
             within = (source.level.min_cost, source.level.max_cost)
         rule = SplitRule(num_test=num_test, num_train=num_train, cost_range=within, is_even=is_even)
-        all_settings.append(BuildSettings(source=source, rule=rule, order=order.value))
+        all_settings.append(BuildSettings(source=source, rule=rule, order=order))
     num_workers = workers or len(os.sched_getaffinity(0))
     if on_ray:
         from cast_ray.datasets.chunks_on_ray import ray_tasks

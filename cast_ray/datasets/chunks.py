@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cast_ray.errors import CastRayError, EnvironmentSetupError, PuzzleError
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text
 from cast_ray.games.generators import PuzzleSource, draw_puzzle
 from cast_ray.games.puzzles import Puzzle, read_puzzle_metadata, read_puzzles, write_puzzles
 from serve.orphans import kill_with_parent
@@ -74,10 +74,7 @@ class ChunkStore:
         self._made_from = source_text(source)
         label = directory / "source.json"
         if not label.exists():
-            with refusals_named(directory):
-                directory.mkdir(parents=True, exist_ok=True)
-            with written_aside(label) as aside:
-                aside.write_text(self._made_from)
+            write_text(label, self._made_from)
         elif (found := label.read_text()) != self._made_from:
             raise PuzzleError(
                 f"{directory} has an unfinished build with other settings "

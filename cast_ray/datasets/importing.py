@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 from cast_ray.datasets.build import BuildProgress
 from cast_ray.datasets.text_formats import read_boards
 from cast_ray.errors import PuzzleError
-from cast_ray.files import refusals_named
 from cast_ray.games import get_game
 from cast_ray.games.costs import INFINITE, UNKNOWN, status_of
 from cast_ray.games.game import Game, Status, Tier
@@ -82,8 +82,6 @@ def import_puzzles(
         progress.show(number, number)
     is_written = bool(importer.puzzles) and (skip_broken or not importer.faults)
     if is_written:
-        with refusals_named(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
         metadata = {"cast_ray.imported_from": file.name, "cast_ray.version": version("cast-ray")}
         write_puzzles(out, importer.puzzles, metadata=metadata)
     return ImportReport(
@@ -103,13 +101,13 @@ def format_import(report: ImportReport) -> str:
         kinds = Counter(fault.kind for fault in report.faults)
         counts = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
         lines += [f"{len(report.faults):,} with a fault: {counts}"]
-        lines += _listed([f"{fault.place}: {fault.reason}" for fault in report.faults])
+        lines += listed([f"{fault.place}: {fault.reason}" for fault in report.faults])
     if report.num_compared:
         lines += [
             f"{report.num_compared:,} given costs compared with our solver's: "
             f"{len(report.differences):,} differ" + (", ours is used" if report.differences else "")
         ]
-        lines += _listed(
+        lines += listed(
             f"{d.place}: given {_cost(d.given)}, ours {_cost(d.ours)}" for d in report.differences
         )
     if report.num_written:
@@ -191,9 +189,9 @@ def _cost(cost: float) -> str:
     return status if status in (INFINITE, UNKNOWN) else f"{cost:g}"
 
 
-def _listed(entries: Any) -> list[str]:
-    """Return the first entries as indented lines."""
-    entries = list(entries)
+def listed(found: Iterable[str]) -> list[str]:
+    """Return the first entries as indented lines, and how many more there are."""
+    entries = list(found)
     lines = [f"  {entry}" for entry in entries[:_NUM_LISTED]]
     if len(entries) > _NUM_LISTED:
         lines += [f"  … and {len(entries) - _NUM_LISTED:,} more"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -121,18 +121,14 @@ def _given_puzzles(file: Path, *, game: str, tier: str) -> list[Puzzle]:
 
 def write_boards(boards: Boards, directory: Path) -> None:
     """Store the three sets in the run directory, ``HELD_OUT`` last."""
-    write_puzzles(directory / "train.parquet", boards.train)
-    write_puzzles(directory / "validation.parquet", boards.validation)
-    write_puzzles(directory / HELD_OUT, boards.held_out)
+    for part in fields(Boards):
+        write_puzzles(directory / f"{part.name}.parquet", getattr(boards, part.name))
 
 
 def read_boards(directory: Path) -> Boards:
     """Return what ``write_boards`` stored."""
-    return Boards(
-        train=read_puzzles(directory / "train.parquet"),
-        validation=read_puzzles(directory / "validation.parquet"),
-        held_out=read_puzzles(directory / HELD_OUT),
-    )
+    names = [part.name for part in fields(Boards)]
+    return Boards(**{name: read_puzzles(directory / f"{name}.parquet") for name in names})
 
 
 class PuzzleSampler:

@@ -21,14 +21,13 @@ from rich.table import Table
 from rich.text import Text
 
 from cast_ray.datasets.build import ROLE, SPLIT, UNFINISHED
+from cast_ray.datasets.importing import listed
 from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import written_aside
 from cast_ray.games import get_game
 from cast_ray.games.costs import INFINITE, UNKNOWN
 from cast_ray.games.game import Game
 from cast_ray.games.puzzles import Puzzle, read_puzzle_metadata, read_puzzles
-
-_NUM_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,12 +176,8 @@ def _verdict(test_file: Path, certificates: Sequence[Certificate]) -> list[Text]
         if each.overlaps:
             verdict = f"{test_file} and {each.train_file} share {len(each.overlaps):,}"
             lines.append(Text.assemble(("NOT DISJOINT ", "bold red"), f"up to symmetry: {verdict}"))
-        lines += [
-            Text(f"  test row {test_row} = training row {train_row}")
-            for train_row, test_row in each.overlaps[:_NUM_LISTED]
-        ]
-        if len(each.overlaps) > _NUM_LISTED:
-            lines.append(Text(f"  … and {len(each.overlaps) - _NUM_LISTED:,} more"))
+        rows = (f"test row {test} = training row {train}" for train, test in each.overlaps)
+        lines += map(Text, listed(rows))
     return lines
 
 
@@ -212,8 +207,6 @@ def plot_costs(files: Sequence[PuzzleFile], path: Path) -> None:
     in_order = sorted(panels, key=lambda key: (key[0], list(get_game(key[0]).tiers).index(key[1])))
     for number, key in enumerate(in_order, start=1):
         _draw_panel(figure.add_subplot(rows, columns, number), key, panels[key])
-    with refusals_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(path) as aside:
         figure.savefig(aside, format=path.suffix[1:].lower(), dpi=120)
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,7 +18,7 @@ from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.evaluation.case_study_view import ShownAttempt, show_attempt
 from cast_ray.evaluation.table_sections import title_of
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text
 from cast_ray.games import get_game
 from cast_ray.runs.report import wording
 from cast_ray.runs.report.boards import board_legend, draw_board
@@ -36,11 +36,6 @@ class Tally:
     mean_reward: float
     """In [0, 1]."""
 
-    @property
-    def standing(self) -> tuple[float, float]:
-        """Share solved, then mean reward; two models are compared by this."""
-        return self.num_solved / self.num_attempts, self.mean_reward
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -53,8 +48,10 @@ class Case:
 
     @property
     def difference(self) -> tuple[float, float]:
-        """The first model's ``standing`` minus the second's."""
-        return _difference(self.first_tally, self.second_tally)
+        """Share solved and mean reward of the first model minus the second's."""
+        ours, theirs = self.first_tally, self.second_tally
+        share = ours.num_solved / ours.num_attempts - theirs.num_solved / theirs.num_attempts
+        return share, ours.mean_reward - theirs.mean_reward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +60,7 @@ class Cases:
 
     shown: tuple[Case, ...]
     num_first_better: int
-    """Puzzles on which the first model is better by ``Tally.standing``."""
+    """Puzzles on which the first model is better by ``Case.difference``."""
     num_equal: int
     num_second_better: int
 
@@ -120,15 +117,15 @@ def _by_puzzle(attempts: Sequence[Attempt]) -> dict[_Puzzle, list[Attempt]]:
 
 
 def _case(ours: list[Attempt], theirs: list[Attempt]) -> Case:
-    first_tally, second_tally = _tally(ours), _tally(theirs)
-    difference = _difference(first_tally, second_tally)
-    first, second = ours[0], theirs[0]
-    if difference > (0, 0):
-        # max and min return the first of equals.
-        first, second = max(ours, key=_outcome), min(theirs, key=_outcome)
-    elif difference < (0, 0):
-        first, second = min(ours, key=_outcome), max(theirs, key=_outcome)
-    return Case(first=first, second=second, first_tally=first_tally, second_tally=second_tally)
+    case = Case(
+        first=ours[0], second=theirs[0], first_tally=_tally(ours), second_tally=_tally(theirs)
+    )
+    # max and min return the first of equals.
+    if case.difference > (0, 0):
+        return replace(case, first=max(ours, key=_outcome), second=min(theirs, key=_outcome))
+    if case.difference < (0, 0):
+        return replace(case, first=min(ours, key=_outcome), second=max(theirs, key=_outcome))
+    return case
 
 
 def _tally(attempts: list[Attempt]) -> Tally:
@@ -137,11 +134,6 @@ def _tally(attempts: list[Attempt]) -> Tally:
         num_attempts=len(attempts),
         mean_reward=fmean(attempt.reward for attempt in attempts),
     )
-
-
-def _difference(first: Tally, second: Tally) -> tuple[float, float]:
-    (share, reward), (other_share, other_reward) = first.standing, second.standing
-    return share - other_share, reward - other_reward
 
 
 def _outcome(attempt: Attempt) -> tuple[bool, float]:
@@ -189,11 +181,7 @@ def write_case_study(
         ConfigError: no puzzle was attempted by both.
         EnvironmentSetupError: the file system refused something.
     """
-    text = _render(choose_cases(first, second, limit=limit))
-    with refusals_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with written_aside(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    write_text(path, _render(choose_cases(first, second, limit=limit)))
 
 
 def _render(cases: Cases) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import hold_lock, refusals_named, written_aside
+from cast_ray.files import hold_lock, write_text
 
 
 class EvaluationDirectory:
@@ -47,21 +47,20 @@ class EvaluationDirectory:
                 f"{path} exists and holds no evaluation: give another --out; nothing was changed"
             )
         directory._lock = hold_lock(
-            _made(path) / ".lock",
+            path / ".lock",
             f"another process uses {path}: wait until it ends, or give another --out",
         )
         if not directory.description.is_file():
-            with written_aside(directory.description, durable=True) as aside:
-                aside.write_text(json.dumps(wanted, indent=2) + "\n")
+            write_text(directory.description, json.dumps(wanted, indent=2) + "\n", durable=True)
         return directory
 
     def groups(self, model: int, run: int, tier: str) -> Path:
         """Return the folder of the trajectories of a model's run on a tier."""
-        return _made(self.path / "trajectories" / f"model-{model}-run-{run}" / tier)
+        return self.path / "trajectories" / f"model-{model}-run-{run}" / tier
 
     def journal(self, model: int, tier: str) -> Path:
         """Return the folder of an endpoint's answers."""
-        return _made(self.path / "journal" / f"model-{model}" / tier)
+        return self.path / "journal" / f"model-{model}" / tier
 
     def _check_is_of(self, wanted: dict[str, Any]) -> None:
         try:
@@ -77,13 +76,6 @@ class EvaluationDirectory:
                 f"{self.path} holds another evaluation, with {key} {_brief(stored.get(key))} "
                 f"instead of {_brief(wanted[key])}; give another --out; nothing was changed"
             )
-
-
-def _made(folder: Path) -> Path:
-    """Create a folder and return it."""
-    with refusals_named(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _brief(value: Any) -> str:

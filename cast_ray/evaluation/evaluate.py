@@ -20,9 +20,10 @@ from cast_ray.evaluation.models import EvaluatedModel, Kind, model_directory
 from cast_ray.evaluation.tables import markdown_tables, results_document
 from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles, seen_in_training
 from cast_ray.evaluation.with_players import play_with_player
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text
 from cast_ray.games import get_game, hides_state
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.specs import episode_groups
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.uris import PathOrUri
 from solver_actors.oracle import Oracle
@@ -97,11 +98,8 @@ def write_results(plan: Evaluation, directory: EvaluationDirectory) -> str:
             f"in {game.title}, where it sees {game.wording.hidden}" for game in hiding.values()
         )
         text += f"\n\nPrivileged {where}: {', '.join(privileged)}."
-    with refusals_named(directory.path):
-        with written_aside(directory.results) as aside:
-            aside.write_text(json.dumps(document, indent=2) + "\n")
-        with written_aside(directory.tables) as aside:
-            aside.write_text(text + "\n")
+    write_text(directory.results, json.dumps(document, indent=2) + "\n")
+    write_text(directory.tables, text + "\n")
     if len(labels) > 1:
         first, second = (
             [attempt for attempt in attempts if attempt.model == label] for label in labels[:2]
@@ -164,11 +162,11 @@ def _play_with_engines(
     found: list[Attempt] = []
     for run, (location, config) in enumerate(zip(model.locations, model.configs, strict=True)):
         plays = [
-            Play.of(
-                which,
-                chosen,
-                attempts=plan.attempts,
-                seed=config.seed,
+            Play(
+                which=which,
+                groups=episode_groups(
+                    chosen, attempts=plan.attempts, step=0, seed=config.seed, purpose="evaluation"
+                ),
                 folder=directory.groups(number, run, which.file_name),
             )
             for which, chosen in puzzles.items()

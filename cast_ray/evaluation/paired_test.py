@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +51,11 @@ def paired_test(a: Sequence[Attempt], b: Sequence[Attempt], *, seed: int) -> Pai
     Raises:
         ConfigError: they are of several games or tiers, or not at the same puzzles.
     """
-    solved, played = zip(*(_counts(attempts) for attempts in (a, b)), strict=True)
+    check_runs(a)
+    check_runs(b)
     _check_pairs(a, b)
+    played = [Counter(map(puzzle_key, attempts)) for attempts in (a, b)]
+    solved = [Counter(puzzle_key(one) for one in each if one.is_success) for each in (a, b)]
     puzzles = sorted(played[0])
     # Integers, so that sums are exact, and patterns that tie with the observed one do tie.
     unit = math.lcm(*played[0].values(), *played[1].values())
@@ -113,20 +117,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = largest
     return corrected
-
-
-def _counts(
-    attempts: Sequence[Attempt],
-) -> tuple[dict[tuple[str, str, str], int], dict[tuple[str, str, str], int]]:
-    """Return the number of solved attempts and of all attempts by puzzle."""
-    check_runs(attempts)
-    solved: dict[tuple[str, str, str], int] = {}
-    played: dict[tuple[str, str, str], int] = {}
-    for attempt in attempts:
-        key = puzzle_key(attempt)
-        solved[key] = solved.get(key, 0) + attempt.is_success
-        played[key] = played.get(key, 0) + 1
-    return solved, played
 
 
 def _check_pairs(a: Sequence[Attempt], b: Sequence[Attempt]) -> None:

@@ -12,7 +12,7 @@ from cast_ray.evaluation.models import EvaluatedModel, parse_models
 from cast_ray.evaluation.scores import success_of
 from cast_ray.evaluation.tables import check_agents, transfer_table
 from cast_ray.evaluation.tasks import GameTier, parse_games
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text
 from cast_ray.games import check_game_name
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.statistics import Success
@@ -71,6 +71,5 @@ def evaluate_transfer(plan: Evaluation, *, out: Path, progress: TrainProgress) -
             for which in plan.games
         }
     table = transfer_table(found)
-    with refusals_named(out), written_aside(out / "transfer.md") as aside:
-        aside.write_text(table + "\n")
+    write_text(out / "transfer.md", table + "\n")
     return f"{table}\n\n{tables}"

@@ -16,9 +16,8 @@ from cast_ray.cluster.placement import reserved_cpus, wait_for_places
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.train import TrainConfig
 from cast_ray.evaluation.tasks import GameTier
-from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec
-from cast_ray.rollout.specs import episode_groups, evaluation_sampling
+from cast_ray.rollout.specs import evaluation_sampling
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import read_table
@@ -31,22 +30,8 @@ class Play:
     """The episodes of one game and tier, and the folder of their trajectories."""
 
     which: GameTier
-    groups: tuple[list[EpisodeSpec], ...]
+    groups: Sequence[list[EpisodeSpec]]
     folder: Path
-
-    @classmethod
-    def of(
-        cls,
-        which: GameTier,
-        puzzles: Sequence[Puzzle],
-        *,
-        attempts: int,
-        seed: int,
-        folder: Path,
-    ) -> Play:
-        """Return the episodes to play; equal seeds give equal episodes."""
-        groups = episode_groups(puzzles, attempts=attempts, step=0, seed=seed, purpose="evaluation")
-        return cls(which=which, groups=tuple(groups), folder=folder)
 
     def file(self, group: list[EpisodeSpec]) -> Path:
         """Return the file of a played group."""

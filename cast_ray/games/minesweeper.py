@@ -26,6 +26,7 @@ from cast_ray.games.game import (
 from cast_ray.games.minesweeper_board import (
     MinesweeperLayout,
     MinesweeperState,
+    check_mines,
     check_size,
     opened_by,
 )
@@ -134,10 +135,10 @@ class Minesweeper(Game[MinesweeperState]):
         rows, cols = len(lines), len(lines[0])
         check_size(rows, cols)
         layout = MinesweeperLayout(rows=rows, cols=cols, mines=cell_set(grid, "+F*"))
-        _check_cells(grid, layout)
-        return MinesweeperState(
-            layout=layout, revealed=cell_set(grid, "012345678*"), flags=cell_set(grid, "fF")
-        )
+        revealed = cell_set(grid, "012345678*")
+        check_mines(layout, revealed)
+        _check_counts(grid, layout)
+        return MinesweeperState(layout=layout, revealed=revealed, flags=cell_set(grid, "fF"))
 
     def encode(self, state: MinesweeperState) -> str:
         """Return the rows of the board, mines included, joined by newlines."""
@@ -277,26 +278,14 @@ def _on_every_cell(layout: MinesweeperLayout, verb: str) -> tuple[str, ...]:
     return tuple(action_on(layout, verb, cell) for cell in range(layout.rows * layout.cols))
 
 
-def _check_cells(grid: str, layout: MinesweeperLayout) -> None:
-    """Raise PuzzleError unless open cells show the truth, one mine at most, and a cell is safe."""
-    num_hit = 0
+def _check_counts(grid: str, layout: MinesweeperLayout) -> None:
+    """Raise PuzzleError unless open cells show how many mines are around them."""
     for cell, (symbol, truth) in enumerate(zip(grid, _open_symbols(layout), strict=True)):
-        num_hit += symbol == "*"
-        if num_hit > 1:
-            raise PuzzleError(
-                f"a second mine that was hit (*) at {place_of(cell, layout.cols)}: the first ends "
-                "the game, so keep one"
-            )
         if symbol.isdigit() and symbol != truth:
             raise PuzzleError(
                 f"the count {symbol} at {place_of(cell, layout.cols)} is wrong: {truth} mines "
                 "are around it"
             )
-    if layout.mines.bit_count() == len(grid):
-        raise PuzzleError(
-            f"the board has no safe cell in rows 0 to {layout.rows - 1}, columns 0 to "
-            f"{layout.cols - 1}: leave one without a mine"
-        )
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.text import members, neighbors
+from cast_ray.games.text import members, neighbors, place_of
 
 MAX_CELLS = 1024
 """A larger board is refused: sets of its cells would be numbers too long to work with."""
@@ -45,6 +45,26 @@ def check_size(rows: int, cols: int) -> None:
             f"a Minesweeper board of {rows} rows and {cols} columns has {rows * cols} cells, and "
             f"the game takes at most {MAX_CELLS}: use a smaller one"
         )
+
+
+def check_mines(layout: MinesweeperLayout, revealed: int) -> None:
+    """Raise PuzzleError unless a cell is safe, and at most one mine is in the set of open cells."""
+    if layout.mines.bit_count() == layout.rows * layout.cols:
+        raise PuzzleError(
+            f"the board has no safe cell in {extent(layout.rows, layout.cols)}: leave one without "
+            "a mine"
+        )
+    hit = members(revealed & layout.mines)
+    if len(hit) > 1:
+        raise PuzzleError(
+            f"a second revealed mine at {place_of(hit[1], layout.cols)} (*): the first ends the "
+            "game, so keep one"
+        )
+
+
+def extent(rows: int, cols: int) -> str:
+    """Return the rows and columns of a board for a message."""
+    return f"rows 0 to {rows - 1}, columns 0 to {cols - 1}"
 
 
 def mined_layout(rows: int, cols: int, mines: Iterable[tuple[int, int]]) -> MinesweeperLayout:

@@ -9,10 +9,12 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games.minesweeper_board import (
     MAX_CELLS,
     MinesweeperState,
+    check_mines,
+    extent,
     mined_layout,
     start_state,
 )
-from cast_ray.games.text import members, place_of, shown
+from cast_ray.games.text import check_grid, members, place_of, shown
 
 MINEFIELD_KEYS = ("rows", "cols", "mines", "revealed", "flags", "first_click")
 
@@ -43,16 +45,17 @@ def read_minefield(request: Mapping[str, Any]) -> MinesweeperState:
         place = _read_place(click, "first_click")
         return start_state(rows, cols, mines=mines, first_click=place)
     layout = mined_layout(rows, cols, mines)
-    if layout.mines.bit_count() == rows * cols:
-        raise PuzzleError(
-            f"the board has no safe cell in {_extent(rows, cols)}: leave one without a mine"
-        )
     state = MinesweeperState(
         layout=layout,
         revealed=_read_cells(revealed, "revealed", rows=rows, cols=cols),
         flags=0 if flags is None else _read_cells(flags, "flags", rows=rows, cols=cols),
     )
-    _check_cells(state)
+    check_mines(layout, state.revealed)
+    flagged = state.revealed & state.flags
+    if flagged:
+        raise PuzzleError(
+            f"the flag at {place_of(members(flagged)[0], cols)} is on a revealed cell: take it away"
+        )
     return state
 
 
@@ -71,7 +74,7 @@ def _read_mines(request: Mapping[str, Any], *, rows: int, cols: int) -> list[tup
     if len(mines) > rows * cols:
         raise PuzzleError(
             f"the board has {len(mines)} mines and only {rows * cols} cells, in "
-            f"{_extent(rows, cols)}: leave at least one cell without a mine"
+            f"{extent(rows, cols)}: leave at least one cell without a mine"
         )
     return [_read_place(mine, f"mine {number}") for number, mine in enumerate(mines)]
 
@@ -103,36 +106,6 @@ def _read_cells(value: object, name: str, *, rows: int, cols: int) -> int:
     for row, line in enumerate(value):
         if not isinstance(line, str):
             raise PuzzleError(f'row {row} of "{name}" is {shown(line)}: give a text of 0 and 1')
-        unknown = line.strip("01")
-        if unknown:
-            raise PuzzleError(
-                f'unknown symbol {unknown[0]!r} in "{name}" at row {row}, column '
-                f"{line.index(unknown[0])}: use only 0 and 1"
-            )
-        if len(line) != cols:
-            raise PuzzleError(
-                f'"{name}" is too short or too long at row {row}, column {min(len(line), cols)}: '
-                f"the row has {len(line)} cells; give {cols}"
-            )
+    check_grid(value, "01", name=f'"{name}"', cols=cols)
     # Cell 0 is the lowest bit.
     return int("".join(value)[::-1], 2)
-
-
-def _check_cells(state: MinesweeperState) -> None:
-    """Raise PuzzleError for a flag on an open cell, or a second mine that was hit."""
-    cols = state.layout.cols
-    flagged = state.revealed & state.flags
-    if flagged:
-        raise PuzzleError(
-            f"the flag at {place_of(members(flagged)[0], cols)} is on a revealed cell: take it away"
-        )
-    hit = state.revealed & state.layout.mines
-    if hit & (hit - 1):
-        raise PuzzleError(
-            f"a second revealed mine at {place_of(members(hit)[1], cols)}: the first ends the "
-            "game, so keep one"
-        )
-
-
-def _extent(rows: int, cols: int) -> str:
-    return f"rows 0 to {rows - 1}, columns 0 to {cols - 1}"

@@ -69,22 +69,20 @@ class Sokoban(Game[SokobanState]):
         "backticks, for example ```Up```."
     )
     tiers: Mapping[str, Tier] = {
-        tier.name: tier
-        for tier in (
-            Tier(name="id", rows=6, cols=6, num_pieces=2, turn_budget=30, min_cost=1, max_cost=30),
-            Tier(
-                name="unseen", rows=7, cols=7, num_pieces=3, turn_budget=40, min_cost=1, max_cost=40
-            ),
-            Tier(name="mini", rows=6, cols=6, num_pieces=1, turn_budget=8, min_cost=2, max_cost=6),
-            Tier(
-                name="mini-unseen",
-                rows=6,
-                cols=6,
-                num_pieces=2,
-                turn_budget=18,
-                min_cost=2,
-                max_cost=14,
-            ),
+        name: Tier(
+            name=name,
+            rows=side,
+            cols=side,
+            num_pieces=num_boxes,
+            turn_budget=turns,
+            min_cost=min_cost,
+            max_cost=max_cost,
+        )
+        for name, side, num_boxes, min_cost, max_cost, turns in (
+            ("id", 6, 2, 1, 30, 30),
+            ("unseen", 7, 3, 1, 40, 40),
+            ("mini", 6, 1, 2, 6, 8),
+            ("mini-unseen", 6, 2, 2, 14, 18),
         )
     }
 

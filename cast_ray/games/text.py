@@ -63,22 +63,32 @@ def place_of(cell: int, cols: int) -> str:
     return f"row {cell // cols}, column {cell % cols}"
 
 
-def check_grid(lines: list[str], symbols: str) -> None:
-    """Raise PuzzleError unless the lines are a filled rectangle of known symbols."""
-    cols = len(lines[0])
+def check_grid(
+    lines: list[str], symbols: str, *, name: str = "the board", cols: int | None = None
+) -> None:
+    """Raise PuzzleError unless the lines are a filled rectangle of known symbols.
+
+    Args:
+        lines: the rows, at least one.
+        symbols: what may be in them.
+        name: for messages.
+        cols: length of the rows; None = that of the first.
+    """
+    wanted = f"row 0 has {len(lines[0])}" if cols is None else f"must have {cols}"
+    cols = len(lines[0]) if cols is None else cols
     if cols == 0:
-        raise PuzzleError("the board is empty at row 0, column 0: give one line of symbols per row")
+        raise PuzzleError(f"{name} is empty at row 0, column 0: give one line of symbols per row")
     for row, line in enumerate(lines):
         if len(line) != cols:
             raise PuzzleError(
-                f"the board is ragged at row {row}, column {min(len(line), cols)}: the row has "
-                f"{len(line)} cells and row 0 has {cols}; make all rows equally long"
+                f"{name} is ragged at row {row}, column {min(len(line), cols)}: the row has "
+                f"{len(line)} cells and {wanted}; make all rows equally long"
             )
         unknown = line.strip(symbols)
         if unknown:
             raise PuzzleError(
-                f"unknown symbol {unknown[0]!r} at row {row}, column {line.index(unknown[0])}: "
-                f"use only {' '.join(symbols)}"
+                f"unknown symbol {unknown[0]!r} at row {row}, column {line.index(unknown[0])} of "
+                f"{name}: use only {' '.join(symbols)}"
             )
 
 

@@ -48,9 +48,9 @@ def demonstrate(
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
-    env = TextEnv(game, turn_budget=turn_budget, is_dead=is_dead)
     state = game.decode(puzzle.board)
-    talk = Conversation.start(tokenizer.opening(game.rules, env.reset(state)))
+    env = TextEnv(game, state, turn_budget=turn_budget, is_dead=is_dead)
+    talk = Conversation.start(tokenizer.opening(game.rules, env.start()))
     while True:
         choices = good_actions(state)
         if not choices or rng.random() < mistake_probability:
@@ -60,7 +60,7 @@ def demonstrate(
         ids = tokenizer.answer(answer)
         talk.append_answer(ids, [0.0] * len(ids), [NOT_THE_POLICY] * len(ids))
         turn = env.step(answer)
-        state = turn.state
+        state = env.position
         if turn.end_reason:
             return talk
         talk.append_observation(tokenizer.observation(turn.message))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import written_aside
+from cast_ray.files import write_text
 from cast_ray.runs.directories import MARKER
 from cast_ray.runs.object_store import StoredFile, list_files
 from cast_ray.runs.remote_directories import (
@@ -105,8 +105,7 @@ def new_copy(uri: Uri) -> Origin:
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
     origin = Origin(uri=str(uri), copy_id=uuid.uuid4().hex)
-    with written_aside(_origin_file(path)) as file:
-        file.write_text(json.dumps(asdict(origin)))
+    write_text(_origin_file(path), json.dumps(asdict(origin)))
     return origin
 
 

@@ -17,7 +17,7 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
-from cast_ray.files import hold_lock, refusals_named, written_aside
+from cast_ray.files import hold_lock, refusals_named, write_text, written_aside
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
 from cast_ray.runs.uris import PathOrUri
@@ -319,8 +319,7 @@ class RunDirectory:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""
-        with written_aside(self.summary) as aside:
-            aside.write_text(json.dumps(summary, indent=2) + "\n")
+        write_text(self.summary, json.dumps(summary, indent=2) + "\n")
 
 
 def _is_kept(path: Path) -> bool:

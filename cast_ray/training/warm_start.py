@@ -182,8 +182,8 @@ def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
     for puzzle in puzzles:
         state = rules.decode(puzzle.board)
         for answer in ("", *(f"```{action}```" for action in rules.actions(state))):
-            env = TextEnv(rules, turn_budget=turn_budget)
-            texts += [env.reset(state), answer, env.step(answer).message]
+            env = TextEnv(rules, state, turn_budget=turn_budget)
+            texts += [env.start(), answer, env.step(answer).message]
     return texts
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from cast_ray.errors import WeightSyncError
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import refusals_named, write_text, written_aside
 from cast_ray.weights.file import (
     PIECE_BYTES,
     TensorSpec,
@@ -172,8 +172,7 @@ def announce(manifest: WeightManifest, *, keep: int) -> None:
         EnvironmentSetupError: the directory is not writable.
     """
     path = Path(manifest.path)
-    with written_aside(path.with_suffix(".json")) as aside:
-        aside.write_text(manifest.to_json())
+    write_text(path.with_suffix(".json"), manifest.to_json())
     remove_old_versions(path.parent, keep)
 
 

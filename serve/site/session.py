@@ -61,10 +61,11 @@ class Session:
         self._is_hidden = self._game.has_hidden_state
         self._played: list[PlayedTurn] = []
         self._board = options.puzzle.board
+        start = self._game.decode(self._board)
+        self._env = TextEnv(self._game, start, turn_budget=options.turn_budget)
         self._analysis = self._analyse(self._board)
         self._last_reason = ""
         self._has_changed = asyncio.Condition()
-        self._env = TextEnv(self._game, turn_budget=options.turn_budget)
         self._turn_lock = asyncio.Lock()
         self._player: asyncio.Task[None] | None = None
 
@@ -79,7 +80,7 @@ class Session:
         Raises:
             PuzzleError: the board is decided already.
         """
-        self._env.reset(self._game.decode(self._board))
+        self._env.start()
         if self.options.player == "agent":
             assert agent is not None  # the routes check it
             self._player = asyncio.create_task(self._played_out(self._play_agent(agent)))
@@ -196,7 +197,7 @@ class Session:
         turn = self._env.step(f"```{action}```")
         return PlayedTurn(
             board=self._board,
-            board_after=self._game.encode(turn.state),
+            board_after=turn.state,
             answer="",
             action=turn.action,
             effect=turn.effect.value,

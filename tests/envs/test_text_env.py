@@ -29,28 +29,29 @@ class LostOnTheRight(Sokoban):
 
 
 def begun(turn_budget: int = 10, **settings: object) -> TextEnv[SokobanState]:
-    env = TextEnv(GAME, turn_budget=turn_budget, **settings)  # type: ignore[arg-type]
-    env.reset(START)
+    env = TextEnv(GAME, START, turn_budget=turn_budget, **settings)  # type: ignore[arg-type]
+    env.start()
     return env
 
 
 def test_first_message_is_the_observation_and_the_steps_left() -> None:
-    env = TextEnv(GAME, turn_budget=12)
-    assert env.reset(START) == GAME.observe(START) + "\nSteps left: 12"
+    env = TextEnv(GAME, START, turn_budget=12)
+    assert env.start() == GAME.observe(START) + "\nSteps left: 12"
 
 
 def test_message_after_a_move_has_no_feedback_line() -> None:
-    result = begun().step("```Right```")
-    assert result.action == "Right"
-    assert result.effect is Effect.CHANGED
-    assert result.state == GAME.decode("__PX_O")
-    assert result.message == GAME.observe(result.state) + "\nSteps left: 9"
-    assert result.end_reason == ""
+    env = begun()
+    result = env.step("```Right```")
+    assert (result.action, result.effect, result.feedback) == ("Right", Effect.CHANGED, "")
+    assert env.position == GAME.decode("__PX_O")
+    assert result.state == env.state() == "__PX_O"
+    assert result.message == GAME.observe(env.position) + "\nSteps left: 9"
+    assert (result.end_reason, result.reward) == ("", 0.0)
 
 
 def test_blocked_move_gives_feedback_first_and_uses_a_step() -> None:
     result = begun().step("```Up```")
-    assert (result.action, result.effect, result.state) == ("Up", Effect.INEFFECTIVE, START)
+    assert (result.action, result.effect, result.state) == ("Up", Effect.INEFFECTIVE, "_P_X_O")
     assert result.message == (
         "Up: a wall is in the way.\n" + GAME.observe(START) + "\nSteps left: 9"
     )
@@ -58,7 +59,7 @@ def test_blocked_move_gives_feedback_first_and_uses_a_step() -> None:
 
 def test_unreadable_answer_gives_feedback_first_and_uses_a_step() -> None:
     result = begun().step("Up")
-    assert (result.action, result.effect, result.state) == ("", Effect.INVALID, START)
+    assert (result.action, result.effect, result.state) == ("", Effect.INVALID, "_P_X_O")
     feedback, rest = result.message.split("\n", maxsplit=1)
     assert feedback.startswith("No action found.")
     assert rest == GAME.observe(START) + "\nSteps left: 9"
@@ -68,6 +69,7 @@ def test_episode_ends_solved_without_a_message() -> None:
     env = begun()
     results = [env.step("```Right```") for _ in range(3)]
     assert [result.end_reason for result in results] == ["", "", "solved"]
+    assert [result.reward for result in results] == [0.0, 0.0, 1.0]
     assert results[-1].message == ""
 
 
@@ -77,21 +79,20 @@ def test_solved_comes_before_deadlock_and_the_turn_budget() -> None:
 
 
 def test_deadlock_comes_before_the_turn_budget() -> None:
-    env = TextEnv(GAME, turn_budget=1, is_dead=lambda state: state.player == 2)
-    env.reset(START)
+    env = begun(turn_budget=1, is_dead=lambda state: state.player == 2)
     assert env.step("```Right```").end_reason == "deadlock"
 
 
 def test_lost_by_the_rules_comes_before_deadlock() -> None:
-    env = TextEnv(LostOnTheRight(), turn_budget=1, is_dead=lambda state: True)
-    env.reset(START)
+    env = TextEnv(LostOnTheRight(), START, turn_budget=1, is_dead=lambda state: True)
+    env.start()
     result = env.step("```Right```")
     assert (result.end_reason, result.message) == ("lost", "")
 
 
 def test_without_a_deadlock_function_a_dead_state_is_played_on() -> None:
-    env = TextEnv(GAME, turn_budget=2)
-    env.reset(GAME.decode("X_P_O"))
+    env = TextEnv(GAME, GAME.decode("X_P_O"), turn_budget=2)
+    env.start()
     assert [env.step("```Left```").end_reason for _ in range(2)] == ["", "turn_budget"]
 
 
@@ -106,30 +107,30 @@ def test_turn_of_any_kind_uses_the_budget(answer: str) -> None:
 def test_step_after_the_end_is_an_error() -> None:
     env = begun(turn_budget=1)
     env.step("")
-    with pytest.raises(RuntimeError, match="call reset first"):
+    with pytest.raises(RuntimeError, match="call start first"):
         env.step("")
 
 
-def test_step_before_reset_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="call reset first"):
-        TextEnv(GAME, turn_budget=1).step("")
+def test_step_before_start_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="call start first"):
+        TextEnv(GAME, START, turn_budget=1).step("")
 
 
-def test_reset_begins_anew_in_the_middle_of_an_episode() -> None:
+def test_start_begins_anew_in_the_middle_of_an_episode() -> None:
     env = begun(turn_budget=2)
     env.step("```Right```")
-    assert env.reset(START).endswith("Steps left: 2")
+    assert env.start().endswith("Steps left: 2")
     assert env.step("").end_reason == ""
 
 
 def test_solved_board_is_refused() -> None:
     with pytest.raises(PuzzleError, match="already won"):
-        TextEnv(GAME, turn_budget=1).reset(GAME.decode("P*"))
+        TextEnv(GAME, GAME.decode("P*"), turn_budget=1).start()
 
 
 def test_budget_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match=r"turn_budget.*1.*0"):
-        TextEnv(GAME, turn_budget=0)
+        TextEnv(GAME, START, turn_budget=0)
 
 
 @FIXED

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from fastapi import Response
 
-from cast_ray.envs.registry import GameEnvironment
+from cast_ray.envs.text_env import TextEnv
 from cast_ray.errors import CastRayError, ConfigError, EngineError, RunDirectoryError
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience
 from cast_ray.evaluation.endpoint.player import EndpointPlayer
@@ -324,14 +324,15 @@ def test_answer_that_was_given_before_the_end_is_not_asked_for_again(
     assert max(server.delivered.values()) == 1
 
 
-class Counted(GameEnvironment[SokobanState]):
+class Counted(TextEnv[SokobanState]):
     """Knows how many of its kind are open."""
 
     num_open = 0
     num_made = 0
 
     def __init__(self, spec: EpisodeSpec) -> None:
-        super().__init__(Sokoban(), spec.puzzle.board, turn_budget=TURN_BUDGET, is_dead=None)
+        game = Sokoban()
+        super().__init__(game, game.decode(spec.puzzle.board), turn_budget=TURN_BUDGET)
         Counted.num_open += 1
         Counted.num_made += 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cast_ray.errors import ConfigError
-from cast_ray.evaluation.endpoint.config import Endpoint, Patience, Prices
+from cast_ray.evaluation.endpoint.config import Endpoint, Prices
 from cast_ray.evaluation.endpoint.responses import RetryableError, asked_wait, read_answer
 from tests.support.scripted_endpoint import KEY, MODEL, UNREADABLE
 
@@ -107,9 +107,3 @@ def test_price_of_what_is_unknown_is_unknown(
 def test_price_that_is_none_is_refused(price: float) -> None:
     with pytest.raises(ConfigError, match="price_per_million_answer"):
         Prices(price_per_million_answer=price)
-
-
-@pytest.mark.parametrize("name", ["concurrency", "max_faults", "timeout_s", "longest_trouble_s"])
-def test_patience_of_none_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{name}\b"):
-        Patience(**{name: 0})

@@ -92,14 +92,13 @@ def playthrough(game_name: str, board: str, answers: list[str], *, turn_budget: 
     state = game.decode(board)
     entry = get_solver_entry(game_name)
     solver = entry.build(state)
-    env = TextEnv(
-        game, turn_budget=turn_budget, is_dead=solver.is_dead if entry.has_deadlocks else None
-    )
+    is_dead = solver.is_dead if entry.has_deadlocks else None
+    env = TextEnv(game, state, turn_budget=turn_budget, is_dead=is_dead)
     letter = "K" if game_name == "minesweeper" else "N"
-    lines = ["[user]", env.reset(state), f"[{letter} = {solver.cost_to_go([state])[0]:g}]"]
+    lines = ["[user]", env.start(), f"[{letter} = {solver.cost_to_go([state])[0]:g}]"]
     for answer in answers:
         turn = env.step(answer)
-        cost = solver.cost_to_go([turn.state])[0]
+        cost = solver.cost_to_go([env.position])[0]
         lines += ["[policy]", answer]
         lines += [f"[action = {turn.action!r}, effect = {turn.effect}, {letter} = {cost:g}]"]
         lines += ["[user]", turn.message] if turn.message else [f"[end = {turn.end_reason}]"]

@@ -47,14 +47,14 @@ def play(
     state = game.decode(board)
     solver = oracle.solver(game_name, board)
     ends_dead = get_solver_entry(game_name).has_deadlocks
-    env = TextEnv(game, turn_budget=turn_budget, is_dead=solver.is_dead if ends_dead else None)
-    env.reset(state)
+    is_dead = solver.is_dead if ends_dead else None
+    env = TextEnv(game, state, turn_budget=turn_budget, is_dead=is_dead)
+    env.start()
     states, answers, turns = [board], [], []
     while not turns or not turns[-1].end_reason:
-        answers.append(policy(state))
+        answers.append(policy(env.position))
         turns.append(env.step(answers[-1]))
-        state = turns[-1].state
-        states.append(game.encode(state))
+        states.append(turns[-1].state)
     count = len(turns)
     return Trajectory(
         step=step,

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from cast_ray.envs.alfworld.game_files import data_folder, game_files, read_game
 from cast_ray.envs.alfworld.households import Scene, TextGame, require_package
-from cast_ray.envs.environment import BenchmarkTier, Environment, EnvironmentTurn
-from cast_ray.envs.text_env import SOLVED, TURN_BUDGET
+from cast_ray.envs.environment import BenchmarkTier, Environment
+from cast_ray.envs.text_env import SOLVED, BudgetedEpisode
 from cast_ray.errors import ConfigError
 from cast_ray.games.costs import UNKNOWN
 from cast_ray.games.game import Effect
@@ -79,8 +79,8 @@ class Alfworld:
         return HouseholdTask(TextGame(read_game(data_folder(), board)), turn_budget=turn_budget)
 
 
-class HouseholdTask:
-    """An episode of one game."""
+class HouseholdTask(BudgetedEpisode):
+    """An episode of one game. ``start`` takes seconds for a game that was not played lately."""
 
     rules = RULES
     is_slow = True
@@ -92,54 +92,13 @@ class HouseholdTask:
             game: closed with this episode.
             turn_budget: turns an episode, >= 1.
         """
-        if turn_budget < 1:
-            raise ValueError(f"turn_budget must be >= 1, got {turn_budget}")
+        super().__init__(turn_budget=turn_budget)
         self._game = game
-        self._turn_budget = turn_budget
-        self._steps_left = 0
         self._scene = Scene(text="The game has not begun.", commands=("look",), is_won=False)
-
-    def start(self) -> str:
-        """See ``Environment``; takes seconds for a game that was not played lately.
-
-        Raises:
-            PuzzleError: the game's own logic cannot be read.
-            RuntimeError: the episode is closed.
-        """
-        self._scene = self._game.start()
-        self._steps_left = self._turn_budget
-        return self._message("")
 
     def state(self) -> str:
         """Return what the game said last."""
         return self._scene.text
-
-    def step(self, answer: str) -> EnvironmentTurn:
-        """See ``Environment``.
-
-        Raises:
-            RuntimeError: the episode has ended, is closed or never began.
-        """
-        if self._steps_left == 0:
-            raise RuntimeError("the episode has ended or never began: call start first")
-        command, effect, feedback = self._carry_out(answer)
-        self._steps_left -= 1
-        end_reason = ""
-        if self._scene.is_won:
-            end_reason = SOLVED
-        elif self._steps_left == 0:
-            end_reason = TURN_BUDGET
-        if end_reason:
-            self._steps_left = 0
-        return EnvironmentTurn(
-            action=command,
-            effect=effect,
-            state=self._scene.text,
-            feedback=feedback,
-            message="" if end_reason else self._message(feedback),
-            end_reason=end_reason,
-            reward=1.0 if end_reason == SOLVED else 0.0,
-        )
 
     def choices(self) -> tuple[str, ...]:
         """Return the admissible commands, sorted."""
@@ -149,8 +108,16 @@ class HouseholdTask:
         """See ``Environment``."""
         self._game.close()
 
+    def _begin(self) -> None:
+        """Read the game.
+
+        Raises:
+            PuzzleError: the game's own logic cannot be read.
+            RuntimeError: the episode is closed.
+        """
+        self._scene = self._game.start()
+
     def _carry_out(self, answer: str) -> tuple[str, Effect, str]:
-        """Return the command of an answer, what it did, and one sentence if it did nothing."""
         content = last_fenced_block(answer)
         if content is None:
             return "", Effect.INVALID, f"No action found. {_EXPECTED}"
@@ -165,12 +132,11 @@ class HouseholdTask:
         self._scene = scene
         return command, Effect.CHANGED, ""
 
-    def _message(self, feedback: str) -> str:
-        """Return the feedback line, if any, what the game said, the commands and the steps left."""
-        lines = [feedback] if feedback else []
-        commands = ", ".join(self._scene.commands)
-        lines += [self._scene.text, f"Admissible commands: {commands}"]
-        return "\n".join([*lines, f"Steps left: {self._steps_left}"])
+    def _ending(self) -> tuple[str, float]:
+        return (SOLVED, 1.0) if self._scene.is_won else ("", 0.0)
+
+    def _shown(self) -> list[str]:
+        return [self._scene.text, f"Admissible commands: {', '.join(self._scene.commands)}"]
 
 
 def _collapsed(command: str) -> str:

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from cast_ray.envs.text_env import SOLVED, TURN_BUDGET, TextEnv, refuse_decided
+from cast_ray.envs.text_env import TURN_BUDGET, TextEnv, refuse_decided
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games.game import Game, StateT, Status, Tier
 from cast_ray.games.generators import get_generator
@@ -141,8 +141,8 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
         """
         self._game = game
         self._starts = Starts(game, tier=tier, puzzles=puzzles, size=size, prepare=_state_as_it_is)
-        budget = self._starts.tier.turn_budget
-        self._episode = TextEnv(game, turn_budget=budget, is_dead=is_dead)
+        self._is_dead = is_dead
+        self._episode: TextEnv[StateT] | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -155,7 +155,9 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
         """
         super().reset(seed=seed)
         state = self._starts.draw(self.np_random, (options or {}).get("board"))
-        return self._episode.reset(state), {"board": self._game.encode(state)}
+        budget = self._starts.tier.turn_budget
+        self._episode = TextEnv(self._game, state, turn_budget=budget, is_dead=self._is_dead)
+        return self._episode.start(), {"board": self._episode.state()}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one turn with an answer, which may be any text.
@@ -167,16 +169,19 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
         Raises:
             RuntimeError: there is no episode, or it has ended.
         """
+        if self._episode is None:
+            raise RuntimeError("the episode has ended or never began: call reset first")
         turn = self._episode.step(action)
+        if turn.end_reason:
+            self._episode = None
         truncated = turn.end_reason == TURN_BUDGET
         info = {
             "action": turn.action,
             "effect": turn.effect.value,
             "end_reason": turn.end_reason,
-            "board": self._game.encode(turn.state),
+            "board": turn.state,
         }
-        reward = 1.0 if turn.end_reason == SOLVED else 0.0
-        return turn.message, reward, bool(turn.end_reason) and not truncated, truncated, info
+        return turn.message, turn.reward, bool(turn.end_reason) and not truncated, truncated, info
 
 
 def _state_as_it_is(state: StateT, tier: Tier) -> StateT:

@@ -13,6 +13,7 @@ import json
 import re
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from cast_ray.envs.webshop.goals import Goal
 from cast_ray.envs.webshop.products import Product
@@ -21,43 +22,11 @@ from cast_ray.errors import EnvironmentSetupError, PuzzleError
 NUM_RESULTS = 50
 MOST_QUERY_WORDS = 64
 """Further words are not looked for: a query is as long as a policy likes."""
-STOP_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "by",
-        "for",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "such",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "to",
-        "was",
-        "will",
-        "with",
-    ]
-)
+_STOP_WORDS = """
+a an and are as at be but by for if in into is it no not of on or such that the their then there
+these they this to was will with
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Those of Lucene's English analyzer."""
 
 _SEARCH = """
@@ -100,7 +69,7 @@ class Catalogue:
         rows = self._rows("SELECT record FROM products WHERE asin = ?", asin)
         if not rows:
             raise KeyError(asin)
-        return product_from_json(str(rows[0][0]))
+        return Product(**_stored(str(rows[0][0])))
 
     def search(self, words: str) -> tuple[str, ...]:
         """Return the products that a query finds, at most 50, the best first."""
@@ -118,7 +87,7 @@ class Catalogue:
             places.start,
             2**62 if places.stop is None else places.stop,
         )
-        return [(int(str(place)), goal_from_json(str(record))) for place, record in rows]
+        return [(int(str(place)), Goal(**_stored(str(record)))) for place, record in rows]
 
     def goal(self, kind: str, place: int) -> Goal:
         """Return one goal.
@@ -154,26 +123,10 @@ def match_expression(words: str) -> str:
     return " OR ".join(f'"{word}"' for word in distinct[:MOST_QUERY_WORDS])
 
 
-def product_from_json(record: str) -> Product:
-    """Return a product as ``catalogue_file`` stored it."""
-    fields = json.loads(record)
-    return Product(
-        **fields
-        | {
-            "bullets": tuple(fields["bullets"]),
-            "attributes": tuple(fields["attributes"]),
-            "options": tuple((name, tuple(values)) for name, values in fields["options"]),
-        }
-    )
+def _stored(record: str) -> dict[str, Any]:
+    """Return the fields of a product or goal as ``catalogue_file`` stored them."""
+    return {name: _as_tuples(value) for name, value in json.loads(record).items()}
 
 
-def goal_from_json(record: str) -> Goal:
-    """Return a goal as ``catalogue_file`` stored it."""
-    fields = json.loads(record)
-    return Goal(
-        **fields
-        | {
-            "attributes": tuple(fields["attributes"]),
-            "options": tuple((name, value) for name, value in fields["options"]),
-        }
-    )
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

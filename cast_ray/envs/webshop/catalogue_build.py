@@ -5,17 +5,19 @@ The products are one JSON array of gigabytes, which is read element by element.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import TextIO
+
+from filelock import FileLock
 
 from cast_ray.envs.webshop.goals import (
     HUMAN,
@@ -45,6 +47,9 @@ _LEAST_READ = 1 << 20
 _LONGEST_ELEMENT = 1 << 24
 """Characters. Longer text that is still no JSON counts as broken, instead of reading the rest of a
 file of gigabytes into memory."""
+_FIRST, _NEXT = re.compile(r"\s*\[\s*"), re.compile(r"\s*,\s*")
+"""What stands before the first element of an array, and before each other one."""
+_DECODER = json.JSONDecoder()
 
 
 def elements_of(path: Path) -> Iterator[object]:
@@ -55,74 +60,42 @@ def elements_of(path: Path) -> Iterator[object]:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            yield from _elements(_Window(file), path)
+            yield from _elements(file, path)
     except (OSError, UnicodeDecodeError) as error:
         raise PuzzleError(f"{path} cannot be read ({error}): download it again") from error
 
 
-class _Window:
-    """The part of a file that is in memory, and how far it has been parsed."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self.text = ""
-        self.place = 0
-        """Where in the text the next token begins."""
-
-    def skip_space(self) -> str:
-        """Go to the next character that is no white space and return it; empty at the end."""
-        while True:
-            while self.place < len(self.text):
-                if self.text[self.place] not in " \t\r\n":
-                    return self.text[self.place]
-                self.place += 1
-            if not self.grow():
-                return ""
-
-    def grow(self) -> bool:
-        """Drop what is parsed and read on; return whether there was more.
-
-        The text about doubles, so that a long element is parsed only a few times.
-        """
-        rest = self.text[self.place :]
-        more = self._file.read(max(_LEAST_READ, len(rest)))
-        self.text, self.place = rest + more, 0
-        return bool(more)
-
-
-def _elements(window: _Window, path: Path) -> Iterator[object]:
-    if window.skip_space() != "[":
-        raise PuzzleError(f"{path}: a JSON array is expected, which begins with [")
-    window.place += 1
-    separator = window.skip_space()
-    decoder = json.JSONDecoder()
-    number = 0
-    while separator != "]":
-        window.skip_space()
-        yield _next_element(decoder, window, f"{path}, element {number}")
-        separator = window.skip_space()
-        if separator not in ("]", ","):
-            raise PuzzleError(f"{path}, after element {number}: a comma or ] is expected")
-        number += 1
-        window.place += separator == ","
-    window.place += 1
-    if window.skip_space():
-        raise PuzzleError(f"{path}: there is text after the array's ]")
-
-
-def _next_element(decoder: json.JSONDecoder, window: _Window, where: str) -> object:
-    """Return the next element, reading on as needed."""
+def _elements(file: TextIO, path: Path) -> Iterator[object]:
+    text, place, number = "", 0, 0
     while True:
-        try:
-            element, end = decoder.raw_decode(window.text, window.place)
-        except json.JSONDecodeError as error:
-            if len(window.text) - window.place > _LONGEST_ELEMENT or not window.grow():
-                raise PuzzleError(f"{where}: no JSON ({error.msg})") from error
-        else:
-            # A number at the end of the window may continue after it.
-            if end < len(window.text) or not window.grow():
-                window.place = end
-                return element
+        found = _element_at(text, place, _NEXT if number else _FIRST)
+        # A number at the end of the text may continue after it.
+        if found is None or found[1] == len(text):
+            rest = text[place:]
+            # The text about doubles, so that a long element is parsed only a few times.
+            wanted = max(_LEAST_READ, len(rest)) if len(rest) <= _LONGEST_ELEMENT else 0
+            if more := file.read(wanted):
+                text, place = rest + more, 0
+                continue
+            if found is None:
+                break
+        element, place = found
+        yield element
+        number += 1
+    if text[place:].split() not in ([["]"]] if number else [["[", "]"], ["[]"]]):
+        raise PuzzleError(
+            f"{path}, element {number}: this is no JSON array, with JSON after [ and every comma, "
+            "and nothing after its ]: download it again"
+        )
+
+
+def _element_at(text: str, place: int, before: re.Pattern[str]) -> tuple[object, int] | None:
+    """Return the element at a place and where it ends; None if there is no complete one."""
+    opening = before.match(text, place)
+    try:
+        return _DECODER.raw_decode(text, opening.end()) if opening else None
+    except json.JSONDecodeError:
+        return None
 
 
 DATA_VARIABLE = "WEBSHOP_DATA"
@@ -232,7 +205,10 @@ def catalogue_file(files: DataFiles) -> Path:
     folder = user_cache() / "cast_ray"
     path = folder / f"webshop-{FORMAT}-{files.key()}.sqlite"
     if not path.exists():
-        with _locked(path):
+        with refusals_named(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path.with_suffix(".lock")).acquire()
+        with lock:
             if not path.exists():
                 with written_aside(path) as aside, _database_refusals_named(path):
                     write_catalogue(aside, files)
@@ -278,19 +254,15 @@ def document(product: Product) -> str:
     return words.encode(errors="replace").decode()
 
 
-@dataclass(slots=True)
 class _Sources:
     """The sources of goals, collected while products are read."""
 
-    files: DataFiles
-    human: list[HumanSource] = field(default_factory=list[HumanSource])
-    synthetic: list[SyntheticSource] = field(default_factory=list[SyntheticSource])
-    _attributes: JsonObject = field(init=False)
-    _instructions: JsonObject = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._attributes = read_by_asin(self.files.attributes)
-        self._instructions = read_by_asin(self.files.instructions)
+    def __init__(self, files: DataFiles) -> None:
+        self.files = files
+        self.human: list[HumanSource] = []
+        self.synthetic: list[SyntheticSource] = []
+        self._attributes = read_by_asin(files.attributes)
+        self._instructions = read_by_asin(files.instructions)
 
     def attributes(self, asin: str) -> tuple[str, ...]:
         """Return a product's own attributes; empty if the file has none."""
@@ -365,14 +337,3 @@ def _database_refusals_named(path: Path) -> Iterator[None]:
             f"{path} cannot be written ({error}): free some space, or set XDG_CACHE_HOME to "
             "another folder"
         ) from error
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Make other processes and threads of this host wait until the file is built."""
-    with refusals_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = open(path.with_suffix(".lock"), "w")  # noqa: SIM115  closed below
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cast_ray.envs.environment import EnvironmentTurn
-from cast_ray.envs.text_env import LOST, SOLVED, TURN_BUDGET
+from cast_ray.envs.text_env import LOST, SOLVED, BudgetedEpisode
 from cast_ray.envs.webshop.catalogue import Catalogue
 from cast_ray.envs.webshop.goals import Goal
 from cast_ray.envs.webshop.reward import reward
@@ -32,7 +31,7 @@ _MOST_QUERY_WORDS = 24
 _LONGEST_NAME = 80
 
 
-class ShoppingTrip:
+class ShoppingTrip(BudgetedEpisode):
     """An episode: one instruction, one purchase."""
 
     rules = RULES
@@ -45,48 +44,16 @@ class ShoppingTrip:
             goal: what to buy.
             turn_budget: turns, >= 1.
         """
-        if turn_budget < 1:
-            raise ValueError(f"turn_budget must be >= 1, got {turn_budget}")
+        super().__init__(turn_budget=turn_budget)
         self.is_slow = catalogue.num_products > FEW_PRODUCTS
         self._catalogue = catalogue
         self._shop = Shop(catalogue)
         self._goal = goal
-        self._turn_budget = turn_budget
-        self._steps_left = 0
         self._visit = Visit()
-
-    def start(self) -> str:
-        """See ``Environment``."""
-        self._steps_left = self._turn_budget
-        self._visit = Visit()
-        return self._message("")
 
     def state(self) -> str:
         """See ``Environment``."""
         return page_text(self._shop, self._visit)
-
-    def step(self, answer: str) -> EnvironmentTurn:
-        """See ``Environment``.
-
-        Raises:
-            RuntimeError: there is no episode, or it has ended.
-        """
-        if not self._steps_left or self._visit.is_bought:
-            raise RuntimeError("the episode has ended or never began: call start first")
-        self._steps_left -= 1
-        parsed = parse(answer)
-        if isinstance(parsed, ParseFailure):
-            return self._turn("", Effect.INVALID, parsed.feedback)
-        verb, argument = parsed
-        action = f"{verb}[{argument}]"
-        after = self._after(verb, argument)
-        if after is None:
-            shown = argument if len(argument) <= _LONGEST_NAME else f"{argument[:_LONGEST_NAME]}…"
-            return self._turn(action, Effect.ILLEGAL, f"There is no [{shown}] to click here.")
-        if after == self._visit:
-            return self._turn(action, Effect.INEFFECTIVE, f"{action}: nothing has changed.")
-        self._visit = after
-        return self._turn(action, Effect.CHANGED, "")
 
     def choices(self) -> tuple[str, ...]:
         """Return the possible clicks; on the search page a search for the instruction's words."""
@@ -100,42 +67,40 @@ class ShoppingTrip:
         """See ``Environment``."""
         self._catalogue.close()
 
-    def _after(self, verb: str, argument: str) -> Visit | None:
-        """Return where an action leads; None if the page does not have it."""
+    def _begin(self) -> None:
+        self._visit = Visit()
+
+    def _carry_out(self, answer: str) -> tuple[str, Effect, str]:
+        parsed = parse(answer)
+        if isinstance(parsed, ParseFailure):
+            return "", Effect.INVALID, parsed.feedback
+        verb, argument = parsed
+        action = f"{verb}[{argument}]"
         if verb == "search":
-            return self._shop.search(argument)
-        return self._shop.click(self._visit, argument)
+            after = self._shop.search(argument)
+        else:
+            after = self._shop.click(self._visit, argument)
+        if after is None:
+            shown = argument if len(argument) <= _LONGEST_NAME else f"{argument[:_LONGEST_NAME]}…"
+            return action, Effect.ILLEGAL, f"There is no [{shown}] to click here."
+        if after == self._visit:
+            return action, Effect.INEFFECTIVE, f"{action}: nothing has changed."
+        self._visit = after
+        return action, Effect.CHANGED, ""
 
-    def _turn(self, action: str, effect: Effect, feedback: str) -> EnvironmentTurn:
-        """Return the turn that led to the present visit."""
-        earned = self._earned() if self._visit.is_bought else 0.0
-        end_reason = "" if self._steps_left else TURN_BUDGET
-        if self._visit.is_bought:
-            end_reason = SOLVED if earned == 1 else LOST
-        return EnvironmentTurn(
-            action=action,
-            effect=effect,
-            state=self.state(),
-            feedback=feedback,
-            message="" if end_reason else self._message(feedback),
-            end_reason=end_reason,
-            reward=earned,
-        )
-
-    def _earned(self) -> float:
-        """Return the reward of the purchase."""
-        return reward(
+    def _ending(self) -> tuple[str, float]:
+        if not self._visit.is_bought:
+            return "", 0.0
+        earned = reward(
             self._shop.product(self._visit),
             [value for _, value in self._visit.chosen],
             goal=self._goal,
             wanted=self._catalogue.product(self._goal.asin),
         )
+        return SOLVED if earned == 1 else LOST, earned
 
-    def _message(self, feedback: str) -> str:
-        """Return the feedback line, if any, the instruction, the page and the steps left."""
-        lines = [feedback] if feedback else []
-        lines += [f"Instruction: {spaced(self._goal.instruction)}", self.state()]
-        return "\n".join([*lines, f"Steps left: {self._steps_left}"])
+    def _shown(self) -> list[str]:
+        return [f"Instruction: {spaced(self._goal.instruction)}", self.state()]
 
 
 def parse(answer: str) -> tuple[str, str] | ParseFailure:

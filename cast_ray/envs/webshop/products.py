@@ -14,6 +14,7 @@ from random import Random
 from typing import cast
 
 from cast_ray.errors import PuzzleError
+from cast_ray.games.text import shown
 
 JsonObject = dict[str, object]
 
@@ -25,7 +26,7 @@ def json_object(value: object, where: str) -> JsonObject:
         PuzzleError: it is something else.
     """
     if not isinstance(value, dict):
-        raise PuzzleError(f"{where}: an object is expected, got {_shown(value)}")
+        raise PuzzleError(f"{where}: an object is expected, got {shown(value)}")
     return cast(JsonObject, value)
 
 
@@ -48,7 +49,7 @@ def text(record: JsonObject, key: str, where: str) -> str:
     """
     value = member(record, key, where)
     if not isinstance(value, str):
-        raise PuzzleError(f"{where}: {key!r} must be a text, got {_shown(value)}")
+        raise PuzzleError(f"{where}: {key!r} must be a text, got {shown(value)}")
     return value
 
 
@@ -60,7 +61,7 @@ def texts(record: JsonObject, key: str, where: str) -> tuple[str, ...]:
     """
     values = items(record, key, where)
     if not all(isinstance(value, str) for value in values):
-        raise PuzzleError(f"{where}: {key!r} must hold only texts, got {_shown(values)}")
+        raise PuzzleError(f"{where}: {key!r} must hold only texts, got {shown(values)}")
     return tuple(cast(list[str], values))
 
 
@@ -72,14 +73,8 @@ def items(record: JsonObject, key: str, where: str) -> list[object]:
     """
     value = member(record, key, where)
     if not isinstance(value, list):
-        raise PuzzleError(f"{where}: {key!r} must be a list, got {_shown(value)}")
+        raise PuzzleError(f"{where}: {key!r} must be a list, got {shown(value)}")
     return cast(list[object], value)
-
-
-def _shown(value: object) -> str:
-    """Return a value for a message, at most one line long."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
 LONGEST_ASIN = 10

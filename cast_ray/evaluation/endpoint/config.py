@@ -93,14 +93,6 @@ class Patience:
     longest_trouble_s: float = 1800.0
     """Longest time of failures for one answer, rate limits included; then the evaluation ends."""
 
-    def __post_init__(self) -> None:
-        for name in ("concurrency", "max_faults"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("timeout_s", "first_wait_s", "longest_wait_s", "longest_trouble_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:

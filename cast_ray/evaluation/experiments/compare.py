@@ -5,10 +5,8 @@ The tables can be kept, as docs/evidence does; they give the same plot and Markd
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +14,6 @@ import polars as pl
 from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.evaluation.experiments.arms import (
     TIERS,
-    TRAINING,
     arms_of,
     climbs,
     played_tiers,
@@ -24,7 +21,7 @@ from cast_ray.evaluation.experiments.arms import (
 )
 from cast_ray.evaluation.experiments.collect import run_values, swept_runs
 from cast_ray.evaluation.experiments.plots import comparison_tables, draw_comparison
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text, written_aside
 from cast_ray.runs.run_directory import RunDirectory
 
 CURVES_FILE, RUNS = "curves.parquet", "runs.parquet"
@@ -35,30 +32,11 @@ CEILING_SCHEMA = pl.Schema(
 """Held-out result of the start model of a run without steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
-    """The tables of a comparison."""
-
-    curves: pl.DataFrame
-    """``CURVES``."""
-    runs: pl.DataFrame
-    """``RUN_SCHEMA``."""
-    training: pl.DataFrame
-    """``TRAINING`` of the runs whose steps are recorded."""
-    tiers: pl.DataFrame | None
-    """``TIERS``, if the arms' models were evaluated."""
-    ceiling: pl.DataFrame | None
-    """One row: the result of a policy that was taught by good play alone."""
-
-    def by_file(self) -> dict[str, pl.DataFrame]:
-        """Return the existing tables by file name."""
-        files = {CURVES_FILE: self.curves, RUNS: self.runs}
-        others = {
-            TRAINING_FILE: None if self.training.is_empty() else self.training,
-            TIERS_FILE: self.tiers,
-            CEILING_FILE: self.ceiling,
-        }
-        return files | {name: table for name, table in others.items() if table is not None}
+Tables = Mapping[str, pl.DataFrame]
+"""The tables of a comparison by file name. Always there: ``CURVES_FILE`` (``CURVES``) and ``RUNS``
+(``RUN_SCHEMA``). Where they are known: ``TRAINING_FILE`` (``TRAINING`` of the runs whose steps are
+recorded), ``TIERS_FILE`` (``TIERS`` of the arms' models) and ``CEILING_FILE`` (``CEILING_SCHEMA``,
+one row: the result of a policy that was taught by good play alone)."""
 
 
 def read_tables(
@@ -84,7 +62,7 @@ def read_tables(
     parts = [_recorded(one) if (one / CURVES_FILE).is_file() else _swept(one) for one in folders]
     owners: dict[tuple[str, int], Path] = {}
     for folder, part in zip(folders, parts, strict=True):
-        for arm, seed in part.runs.select("arm", "seed").iter_rows():
+        for arm, seed in part[RUNS].select("arm", "seed").iter_rows():
             if (arm, seed) in owners:
                 raise ConfigError(
                     f"{arm}, seed {seed} is in both {owners[arm, seed]} and {folder}: leave one out"
@@ -92,35 +70,36 @@ def read_tables(
             owners[arm, seed] = folder
     if not owners:
         raise RunDirectoryError(f"{folders[0]} holds no finished run of a sweep")
-    tiers = [part.tiers for part in parts] if evaluation is None else [_tiers(evaluation)]
-    ceilings = [part.ceiling for part in parts] if ceiling is None else [_ceiling(ceiling)]
-    whole = Tables(
-        curves=pl.concat([part.curves for part in parts]),
-        runs=pl.concat([part.runs for part in parts]),
-        training=pl.concat([part.training for part in parts]),
-        tiers=_sole(tiers, "evaluation"),
-        ceiling=_sole(ceilings, "ceiling"),
-    )
+    whole = {
+        name: pl.concat([part[name] for part in parts if name in part])
+        for name in (CURVES_FILE, RUNS, TRAINING_FILE)
+        if any(name in part for part in parts)
+    }
+    if evaluation is not None:
+        whole[TIERS_FILE] = _tiers(evaluation)
+    else:
+        whole |= _sole(parts, TIERS_FILE, "evaluation")
+    if ceiling is not None:
+        whole[CEILING_FILE] = _ceiling(ceiling)
+    else:
+        whole |= _sole(parts, CEILING_FILE, "ceiling")
     return _of_arms(whole, only) if only else whole
 
 
 def _of_arms(tables: Tables, only: Sequence[str]) -> Tables:
     """Keep these arms in this order, and models that are no arm, such as the start model."""
-    known = tables.runs["arm"].unique(maintain_order=True).to_list()
+    known = tables[RUNS]["arm"].unique(maintain_order=True).to_list()
     for arm in only:
         require_arm(arm, known)
-
-    def ordered(table: pl.DataFrame) -> pl.DataFrame:
-        return pl.concat([table.filter(pl.col("arm") == arm) for arm in dict.fromkeys(only)])
-
-    left_out = set(known) - set(only)
-    return dataclasses.replace(
-        tables,
-        curves=ordered(tables.curves),
-        runs=ordered(tables.runs),
-        training=ordered(tables.training),
-        tiers=None if tables.tiers is None else tables.tiers.filter(~pl.col("arm").is_in(left_out)),
-    )
+    chosen = dict(tables)
+    for name in (CURVES_FILE, RUNS, TRAINING_FILE):
+        if name in tables:
+            of_arms = [tables[name].filter(pl.col("arm") == arm) for arm in dict.fromkeys(only)]
+            chosen[name] = pl.concat(of_arms)
+    if TIERS_FILE in tables:
+        left_out = set(known) - set(only)
+        chosen[TIERS_FILE] = tables[TIERS_FILE].filter(~pl.col("arm").is_in(left_out))
+    return chosen
 
 
 def require_arm(arm: str, known: Iterable[str]) -> None:
@@ -130,32 +109,23 @@ def require_arm(arm: str, known: Iterable[str]) -> None:
         raise ConfigError(f"there is no arm {arm!r}; the arms are {', '.join(known)}")
 
 
-def _sole(tables: Sequence[pl.DataFrame | None], what: str) -> pl.DataFrame | None:
-    known = [table for table in tables if table is not None]
+def _sole(parts: Sequence[Tables], name: str, what: str) -> Tables:
+    """Return the one recorded table of this name, if there is one."""
+    known = [part[name] for part in parts if name in part]
     if len(known) > 1:
         raise ConfigError(f"several folders hold a recorded {what}: give one for all with --{what}")
-    return known[0] if known else None
+    return {name: known[0]} if known else {}
 
 
 def _recorded(folder: Path) -> Tables:
-    def table(name: str) -> pl.DataFrame | None:
-        return pl.read_parquet(folder / name) if (folder / name).is_file() else None
-
-    runs, steps = table(RUNS), table(TRAINING_FILE)
-    if runs is None:
+    if not (folder / RUNS).is_file():
         raise RunDirectoryError(f"{folder} holds {CURVES_FILE} but no {RUNS}")
-    return Tables(
-        curves=pl.read_parquet(folder / CURVES_FILE),
-        runs=runs,
-        training=pl.DataFrame(schema=TRAINING) if steps is None else steps,
-        tiers=table(TIERS_FILE),
-        ceiling=table(CEILING_FILE),
-    )
+    names = (CURVES_FILE, RUNS, TRAINING_FILE, TIERS_FILE, CEILING_FILE)
+    return {name: pl.read_parquet(folder / name) for name in names if (folder / name).is_file()}
 
 
 def _swept(folder: Path) -> Tables:
-    curves, runs, training = swept_runs(folder)
-    return Tables(curves=curves, runs=runs, training=training, tiers=None, ceiling=None)
+    return dict(zip((CURVES_FILE, RUNS, TRAINING_FILE), swept_runs(folder), strict=True))
 
 
 def _ceiling(path: Path) -> pl.DataFrame:
@@ -223,7 +193,8 @@ def compare(
         EnvironmentSetupError: a file cannot be written.
     """
     tables = read_tables(folders, only=only, evaluation=evaluation, ceiling=ceiling)
-    arms = arms_of(tables.curves)
+    runs, training = tables[RUNS], tables.get(TRAINING_FILE)
+    arms = arms_of(tables[CURVES_FILE])
     by_name = {arm.name: arm for arm in arms}
     require_arm(baseline, by_name)
     races = [
@@ -232,23 +203,21 @@ def compare(
         if arm.name != baseline
         for pair in ((arm, by_name[baseline]), (by_name[baseline], arm))
     ]
-    played = [] if tables.tiers is None else played_tiers(tables.tiers)
-    reached = None if tables.ceiling is None else float(tables.ceiling["success"][0])
+    played = played_tiers(tables[TIERS_FILE]) if TIERS_FILE in tables else []
+    reached = float(tables[CEILING_FILE]["success"][0]) if CEILING_FILE in tables else None
     text = comparison_tables(
         arms,
-        tables.runs,
+        runs,
         races,
         played,
         ways=climbs(arms, by_name[baseline]),
-        training=tables.training,
+        training=training,
         ceiling=reached,
     )
-    with refusals_named(out):
-        out.mkdir(parents=True, exist_ok=True)
-    for name, table in tables.by_file().items():
-        with written_aside(out / name) as aside:
-            table.write_parquet(aside)
-    draw_comparison(arms, tables.runs, out / "comparison.svg", baseline=baseline, ceiling=reached)
-    with written_aside(out / "comparison.md") as aside:
-        aside.write_text(text)
+    for name, table in tables.items():
+        if not table.is_empty():
+            with written_aside(out / name) as aside:
+                table.write_parquet(aside)
+    draw_comparison(arms, runs, out / "comparison.svg", baseline=baseline, ceiling=reached)
+    write_text(out / "comparison.md", text)
     return text

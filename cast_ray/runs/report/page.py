@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cast_ray.files import written_aside
+from cast_ray.files import write_text
 from cast_ray.runs.report import (
     held_out,
     rollout_charts,
@@ -48,8 +48,7 @@ def write_report(run: RunDirectory) -> Path:
         TrajectoryError: a table is of another stage.
     """
     contents = read_run(run)
-    with written_aside(run.report) as aside:
-        aside.write_text(_render(contents), encoding="utf-8")
+    write_text(run.report, _render(contents))
     return run.report
 
 

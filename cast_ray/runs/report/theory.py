@@ -9,7 +9,7 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from cast_ray.algorithms.theory.measurements import TheoryNumbers
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text
 from cast_ray.games import get_game
 from cast_ray.runs.report import wording
 from cast_ray.runs.report.boards import draw_board
@@ -207,10 +207,7 @@ def write_theory_page(numbers: TheoryNumbers, path: Path) -> None:
     Raises:
         EnvironmentSetupError: it cannot be written.
     """
-    with refusals_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with written_aside(path) as aside:
-        aside.write_text(_render(numbers), encoding="utf-8")
+    write_text(path, _render(numbers))
 
 
 def _render(numbers: TheoryNumbers) -> str:

@@ -121,8 +121,9 @@ def replay_episode(
         PuzzleError: the stored puzzle is not an unfinished board of its game.
     """
     game = get_game(row.game)
-    env = TextEnv(game, turn_budget=row.turn_budget, is_dead=is_dead)
-    messages = [env.reset(game.decode(row.puzzle))]
+    start = game.decode(row.puzzle)
+    env = TextEnv(game, start, turn_budget=row.turn_budget, is_dead=is_dead)
+    messages = [env.start()]
     states, actions, effects, end_reason = [row.puzzle], [], [], ""
     for turn, answer in enumerate(row.answers):
         if end_reason:
@@ -135,7 +136,7 @@ def replay_episode(
         else:
             result = env.step(answer)
             action, effect, end_reason = result.action, result.effect.value, result.end_reason
-            states.append(game.encode(result.state))
+            states.append(result.state)
             messages.append(result.message)
             is_spent = is_cut_off or _is_budget_spent(
                 row, turn, result.message, tokenizer, response_tokens

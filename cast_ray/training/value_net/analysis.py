@@ -21,7 +21,7 @@ from cast_ray.config.load import load_value_net_config
 from cast_ray.config.train import PuzzleConfig
 from cast_ray.datasets.splits import make_boards, read_boards
 from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text, written_aside
 from cast_ray.games import get_game
 from cast_ray.games.game import Status
 from cast_ray.games.puzzles import Puzzle, read_puzzles
@@ -169,12 +169,9 @@ def write_analysis(
     Raises:
         EnvironmentSetupError: they cannot be written.
     """
-    with refusals_named(out):
-        out.mkdir(parents=True, exist_ok=True)
     figures = {"game": game, "tier": tier, "boards": num_boards, **asdict(analysis.quality)}
     figures["solved"] = {way: asdict(rate) for way, rate in analysis.play.items()}
-    with written_aside(out / "analysis.json") as aside:
-        aside.write_text(json.dumps(figures, indent=1) + "\n")
+    write_text(out / "analysis.json", json.dumps(figures, indent=1) + "\n")
     with written_aside(out / "analysis.parquet") as aside:
         pq.write_table(pa.Table.from_pylist([asdict(one) for one in analysis.states]), aside)
     write_value_net_page(

@@ -15,7 +15,7 @@ from cast_ray.config.load import load_value_net_config, save_config
 from cast_ray.config.reference import differing_values
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import hold_lock, refusals_named, written_aside
+from cast_ray.files import hold_lock, refusals_named, write_text
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 from solver_actors.value_net.network import SHAPE_FILE
 
@@ -90,13 +90,11 @@ class ValueNetDirectory:
             for row in self.rows()
             if row["stage"] != stage or row.get("steps", row.get("epoch", beyond + 1)) <= beyond
         ]
-        with written_aside(self.metrics) as aside:
-            aside.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        write_text(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json``."""
-        with written_aside(self.summary) as aside:
-            aside.write_text(json.dumps(summary, indent=1) + "\n")
+        write_text(self.summary, json.dumps(summary, indent=1) + "\n")
 
     def _check_same(self, config: ValueNetConfig) -> None:
         if not self.config.is_file():

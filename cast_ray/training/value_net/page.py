@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import write_text
 from cast_ray.runs.report.boards import draw_board
 from cast_ray.runs.report.line_chart import Figure, Line, line_figure
 from cast_ray.runs.report.page import page_templates
@@ -90,10 +90,7 @@ def write_value_net_page(
             wrong=_most_wrong(finite, game),
         )
     )
-    with refusals_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with written_aside(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def headlines(game: str, quality: TeacherQuality, play: dict[str, Success]) -> list[Headline]:
