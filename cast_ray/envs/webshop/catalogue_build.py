@@ -5,17 +5,18 @@ The products are one JSON array of gigabytes, which is read element by element.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TextIO
+
+from filelock import FileLock
 
 from cast_ray.envs.webshop.goals import (
     HUMAN,
@@ -367,12 +368,8 @@ def _database_refusals_named(path: Path) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> AbstractContextManager[object]:
     """Make other processes and threads of this host wait until the file is built."""
     with refusals_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = open(path.with_suffix(".lock"), "w")  # noqa: SIM115  closed below
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        return FileLock(path.with_suffix(".lock")).acquire()
