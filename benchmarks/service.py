@@ -23,20 +23,15 @@ from ray import serve as ray_serve
 from benchmarks.simulated import MAX_TOKENS, cpu_ms_per_turn, cpu_seconds, puzzles_and_tokenizer
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
-from cast_ray.config.resources import ResourcesConfig
-from cast_ray.config.train import EngineConfig
+from cast_ray.config.train import EngineConfig, RolloutConfig, TrainConfig
 from cast_ray.errors import EngineError
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.training.warm_start import demonstrations, warm_start
 from cast_ray.training.workers import start_learner
-from serve.service.access import games_with_deadlocks
-from serve.service.app_handles import QUICK_PROXY
-from serve.service.plan import MODEL_APP, SITE_APP, cluster_analyst
-from serve.service.site_deployment import AgentOptions, site_application
-from serve.site.agent import AnswerLimits
-from serve.site.app import SiteSettings
+from serve.service.app_handles import MODEL_APP, QUICK_PROXY, SITE_APP
+from serve.service.plan import ServicePlan
 from serve.site.guard import GuardSettings
 from tests.support.simulated_engine import SimulatedDeployment
 
@@ -51,7 +46,14 @@ _WARM_UP_S = 10.0
 _LESSONS = 60
 """Updates of the warm start: enough to end answers, not enough to play well."""
 _OWN = ("site", "proxy", "analyst")
-_LIMITS = AnswerLimits(max_answer_tokens=8, prompt_tokens=1024, response_tokens=MAX_TOKENS - 1024)
+_CONFIG = TrainConfig(
+    rollout=RolloutConfig(
+        max_answer_tokens=8, prompt_tokens=1024, response_tokens=MAX_TOKENS - 1024
+    ),
+    engine=EngineConfig(
+        dtype="float32", max_num_seqs=NUM_EPISODES, request_timeout_s=60.0, start_timeout_s=60.0
+    ),
+)
 _UNLIMITED = GuardSettings(requests_per_minute=10**7, burst=10**6)
 
 
@@ -91,7 +93,7 @@ def _measured(
     name: str,
     puzzles: list[Puzzle],
     model_dir: Path,
-    deploy: Callable[[Path, ChatPieces], None],
+    deploy: Callable[[ServicePlan], None],
     *,
     seconds: float,
 ) -> dict[str, float]:
@@ -155,25 +157,13 @@ def _taught(model_dir: Path, puzzles: list[Puzzle], place: Path) -> Path:
 
 
 @contextmanager
-def _service(model_dir: Path, deploy: Callable[[Path, ChatPieces], None]) -> Iterator[None]:
-    pieces = read_chat_pieces(model_dir)
-    settings = SiteSettings(guard=_UNLIMITED, games_with_deadlocks=games_with_deadlocks())
-    agent = AgentOptions(
-        app_name=MODEL_APP,
-        model="bench",
-        model_dir=str(model_dir),
-        pieces=pieces,
-        limits=_LIMITS,
-        slots=NUM_EPISODES,
-        timeout_s=60.0,
-        recovery_timeout_s=60.0,
-    )
+def _service(model_dir: Path, deploy: Callable[[ServicePlan], None]) -> Iterator[None]:
+    plan = ServicePlan.of(model_dir, _CONFIG, guard=_UNLIMITED, name="bench")
     os.environ.update(QUICK_PROXY)
     with ray_session(num_cpus=4):
         ray_serve.start(http_options={"host": "127.0.0.1", "port": _PORT})
-        deploy(model_dir, pieces)
-        site = site_application(settings, agent=agent, analyst=cluster_analyst)
-        ray_serve.run(site, name=SITE_APP, route_prefix="/")
+        deploy(plan)
+        ray_serve.run(plan.site_application(), name=SITE_APP, route_prefix="/")
         try:
             yield
         finally:
@@ -181,8 +171,8 @@ def _service(model_dir: Path, deploy: Callable[[Path, ChatPieces], None]) -> Ite
             ray_serve.delete(MODEL_APP)
 
 
-def _simulated_engine(model_dir: Path, pieces: ChatPieces) -> None:
-    tokenizer = ChatTokenizer(model_dir, pieces)
+def _simulated_engine(plan: ServicePlan) -> None:
+    tokenizer = ChatTokenizer(plan.model_dir, plan.pieces)
     moves = ("Up", "Down", "Left", "Right")
     engine = SimulatedDeployment.options(ray_actor_options={"num_cpus": 0}).bind(
         num_slots=NUM_EPISODES,
@@ -194,19 +184,8 @@ def _simulated_engine(model_dir: Path, pieces: ChatPieces) -> None:
     ray_serve.run(engine, name=MODEL_APP, route_prefix=None)
 
 
-def _real_engine(model_dir: Path, pieces: ChatPieces) -> None:
-    from serve.service.model_server import ModelOptions, model_application  # ten seconds: vLLM
-
-    options = ModelOptions(
-        model_dir=str(model_dir),
-        name="bench",
-        engine=EngineConfig(dtype="float32", max_num_seqs=NUM_EPISODES),
-        resources=ResourcesConfig(),
-        max_model_len=_LIMITS.prompt_tokens + _LIMITS.response_tokens,
-        min_replicas=1,
-        max_replicas=1,
-    )
-    ray_serve.run(model_application(options), name=MODEL_APP, route_prefix=None)
+def _real_engine(plan: ServicePlan) -> None:
+    ray_serve.run(plan.model_application(), name=MODEL_APP, route_prefix=None)
 
 
 async def _loaded(puzzles: list[Puzzle], seconds: float) -> tuple[Load, dict[str, float]]:

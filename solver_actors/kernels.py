@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterable
 
 import numpy as np
+from filelock import FileLock
 from numba.core import event
 
 from cast_ray.files import refusals_named
@@ -44,9 +44,8 @@ def compile_kernels(games: Iterable[str]) -> None:
     folder = kernel_cache_dir()
     with refusals_named(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "lock").touch()
-    with open(folder / "lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # goes with the process, however that ends
+        lock = FileLock(folder / "lock").acquire()  # goes with the process, however that ends
+    with lock:
         oracle = Oracle(max_bytes=_CACHE_BYTES)
         for name in filter(has_solver, games):
             game = get_game(name)

@@ -25,12 +25,12 @@ from rich.text import Text
 from safetensors import SafetensorError, safe_open
 
 from cast_ray.cluster import code_version, node_probe
+from cast_ray.cluster.machine import gib
 from cast_ray.cluster.placement import Node, cluster_nodes
 from cast_ray.cluster.problems import (
     Needs,
     NodeReport,
     clock_ahead_s,
-    gib,
     labels,
     notes_of,
     problems_of,

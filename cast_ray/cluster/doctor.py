@@ -18,9 +18,12 @@ from importlib import metadata
 from pathlib import Path
 
 from cast_ray.cluster.machine import (
+    DISK_MOST_USED,
+    GIB,
     TRAINING_INSTALL,
     available_memory,
     dead_folders,
+    gib,
     has_cpu_torch,
     installed_versions,
     is_compiled,
@@ -34,11 +37,8 @@ from cast_ray.cluster.machine import (
 )
 from cast_ray.errors import EnvironmentSetupError
 
-GIB = 2**30
 SHARED_MEMORY_NEEDED = 1 * GIB
 DISK_NEEDED = 5 * GIB
-DISK_MOST_USED = 0.95
-"""Ray stops spilling objects above this share."""
 MEMORY_NEEDED = 8 * GIB
 """The main job takes 7.2 GiB; this leaves some room."""
 
@@ -206,7 +206,7 @@ def check_shared_memory(folder: Path, *, needed: int = SHARED_MEMORY_NEEDED) -> 
     if not folder.is_dir():
         return _finding("shared memory", False, f"{folder} does not exist", remedy)
     free = shutil.disk_usage(folder).free
-    return _finding("shared memory", free >= needed, f"{_gib(free)} free in {folder}", remedy)
+    return _finding("shared memory", free >= needed, f"{gib(free)} free in {folder}", remedy)
 
 
 def check_disk(
@@ -218,15 +218,15 @@ def check_disk(
     return _finding(
         f"disk of {folder}",
         usage.free >= needed and share <= most_used,
-        f"{_gib(usage.free)} free, {share:.0%} used",
-        f"free some space: {_gib(needed)} must be free, and at most {most_used:.0%} used",
+        f"{gib(usage.free)} free, {share:.0%} used",
+        f"free some space: {gib(needed)} must be free, and at most {most_used:.0%} used",
     )
 
 
 def check_memory(available: int, *, needed: int = MEMORY_NEEDED) -> Finding:
     """Check the memory that is available now."""
-    remedy = f"end other programs or use a larger machine: the main job needs {_gib(needed)}"
-    return _finding("memory", available >= needed, f"{_gib(available)} available", remedy)
+    remedy = f"end other programs or use a larger machine: the main job needs {gib(needed)}"
+    return _finding("memory", available >= needed, f"{gib(available)} available", remedy)
 
 
 def check_tool(tool: str) -> Finding:
@@ -313,7 +313,3 @@ def _run(*arguments: str) -> None:
         raise EnvironmentSetupError(
             f"python {command} failed: {last[0]}; run it for the complete output"
         )
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB"

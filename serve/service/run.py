@@ -15,8 +15,8 @@ from cast_ray.errors import EngineError
 from serve.client.applications import start_serve
 from serve.engine.first_error import first_error
 from serve.service.access import base_url, check_port
-from serve.service.app_handles import QUICK_PROXY
-from serve.service.plan import MODEL_APP, OPENAI_APP, OPENAI_ROUTE, SITE_APP, ServicePlan
+from serve.service.app_handles import MODEL_APP, OPENAI_APP, QUICK_PROXY, SITE_APP
+from serve.service.plan import OPENAI_ROUTE, ServicePlan
 
 
 def serve_model(

@@ -4,60 +4,43 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from ray import serve as ray_serve
 from ray.serve.deployment import Application
 
 from cast_ray.games.analysis import Analyst
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, tokenizer_digest
+from cast_ray.rollout.chat import ChatTokenizer, tokenizer_digest
 from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
 from serve.client.client import connect_policy
-from serve.service.app_handles import ONE_LOOP, wait_for_app
-from serve.site.agent import Agent, AnswerLimits
+from serve.service.access import games_with_deadlocks
+from serve.service.app_handles import MODEL_APP, ONE_LOOP, wait_for_app
+from serve.site.agent import Agent
 from serve.site.app import Players, SiteSettings, build_site
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentOptions:
-    """The model that plays, and how to reach it."""
-
-    app_name: str
-    """Of the application with the model servers."""
-    model: str
-    """Its name for users."""
-    model_dir: str
-    """Holds ``tokenizer.json``."""
-    pieces: ChatPieces
-    limits: AnswerLimits
-    slots: int
-    """Answers that the servers write in parallel."""
-    timeout_s: float
-    """A server that writes nothing for this long has stalled."""
-    recovery_timeout_s: float
-    """How long a turn waits for a server that is restarted."""
+if TYPE_CHECKING:
+    from serve.service.plan import ServicePlan
 
 
 def site_application(
-    settings: SiteSettings,
-    *,
-    agent: AgentOptions | None,
-    analyst: Callable[[], AbstractAsyncContextManager[Analyst]],
+    plan: ServicePlan, *, analyst: Callable[[], AbstractAsyncContextManager[Analyst]]
 ) -> Application:
     """Return the application for ``/``.
 
     Args:
-        settings: limits, keys, runs.
-        agent: who plays; None = only humans and the solver.
+        plan: of the service; its model plays.
         analyst: called once in the replica, for as long as it lives.
     """
+    settings = SiteSettings(
+        guard=plan.guard, runs=plan.runs, games_with_deadlocks=games_with_deadlocks()
+    )
 
     @asynccontextmanager
     async def players() -> AsyncIterator[Players]:
         async with analyst() as found:
-            yield Players(analyst=found, agent=await _connected(agent) if agent else None)
+            yield Players(analyst=found, agent=await _connected(plan))
 
     class Site:
         """Everything is in the ASGI application."""
@@ -77,29 +60,29 @@ def site_application(
     return deployment(hosted).bind()
 
 
-async def _connected(options: AgentOptions) -> Agent:
+async def _connected(plan: ServicePlan) -> Agent:
     """Return the agent once Serve knows its servers.
 
     Raises:
         RemoteTimeout: they are not deployed in time.
     """
-    await wait_for_app(options.app_name, timeout_s=options.recovery_timeout_s)
+    engine = plan.config.engine
+    await wait_for_app(MODEL_APP, timeout_s=engine.start_timeout_s)
     generate = connect_policy(
-        [options.app_name],
-        slots_per_engine=options.slots,
-        timeout_s=options.timeout_s,
-        recovery_timeout_s=options.recovery_timeout_s,
+        [MODEL_APP],
+        slots_per_engine=engine.max_num_seqs * plan.max_replicas,
+        timeout_s=engine.request_timeout_s,
+        recovery_timeout_s=engine.start_timeout_s,
     )
-    model_dir = Path(options.model_dir)
-    tokenizer = tokenizer_digest(model_dir)
+    tokenizer = tokenizer_digest(plan.model_dir)
 
     async def ask(request: GenerateRequest, lane: Lane) -> Completion:
         # While the model is being replaced, the old or the new one may get the request.
         return await generate(replace(request, tokenizer=tokenizer), lane)
 
     return Agent(
-        model=options.model,
-        tokenizer=ChatTokenizer(model_dir, options.pieces),
+        model=plan.name,
+        tokenizer=ChatTokenizer(plan.model_dir, plan.pieces),
         generate=ask,
-        limits=options.limits,
+        limits=plan.config.rollout,
     )

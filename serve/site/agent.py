@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cast_ray.config.train import RolloutConfig
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.episode import EpisodeSpec, Sampling, Watch, play_episode
 from cast_ray.rollout.generate import Generate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerLimits:
-    """Limits of answers and conversations, in tokens; as in training."""
-
-    max_answer_tokens: int
-    prompt_tokens: int
-    response_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +19,8 @@ class Agent:
     """Name for users."""
     tokenizer: ChatTokenizer
     generate: Generate
-    limits: AnswerLimits
+    limits: RolloutConfig
+    """Of answers and conversations, as in training; nothing else of the section is used."""
 
     async def play(
         self, puzzle: Puzzle, *, turn_budget: int, temperature: float, seed: int, watch: Watch

@@ -20,7 +20,7 @@ from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import add_problem_handlers
 from serve.site.routes import Site, router
 from serve.site.runs.routes import router_of
-from serve.site.schemas import ProblemBody
+from serve.site.schemas import About, ProblemBody
 from serve.site.sessions import SessionLimits, Sessions
 
 _WEB = Path(__file__).parent.parent / "web"
@@ -67,18 +67,11 @@ def build_site(
         async with players() as found:
             sessions = Sessions(settings.sessions, found.analyst, found.agent)
             app.state.site = Site(
-                version=version("cast-ray"),
                 analyst=found.analyst,
                 agent=found.agent,
                 sessions=sessions,
                 games_with_deadlocks=settings.games_with_deadlocks,
-                has_runs=settings.runs is not None,
-                limits={
-                    "max_body_bytes": settings.guard.max_body_bytes,
-                    "requests_per_minute": settings.guard.requests_per_minute,
-                    "max_playing": settings.sessions.max_playing,
-                    "request_timeout_s": settings.guard.request_timeout_s,
-                },
+                about=_about(settings, found.agent),
             )
             try:
                 yield
@@ -103,6 +96,22 @@ def build_site(
     add_problem_handlers(app)
     app.add_middleware(Guard, settings=settings.guard)
     return app
+
+
+def _about(settings: SiteSettings, agent: Agent | None) -> About:
+    return About(
+        name="cast_ray",
+        version=version("cast-ray"),
+        model=agent.model if agent else None,
+        players=["human", "solver", "agent"] if agent else ["human", "solver"],
+        runs=settings.runs is not None,
+        limits={
+            "max_body_bytes": settings.guard.max_body_bytes,
+            "requests_per_minute": settings.guard.requests_per_minute,
+            "max_playing": settings.sessions.max_playing,
+            "request_timeout_s": settings.guard.request_timeout_s,
+        },
+    )
 
 
 def _add_pages(app: FastAPI) -> None:

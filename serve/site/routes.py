@@ -36,14 +36,12 @@ PING_S = 15.0
 class Site:
     """What the routes work with."""
 
-    version: str
     analyst: Analyst
     agent: Agent | None
     sessions: Sessions
     games_with_deadlocks: frozenset[str]
     """Those whose infinite costs are proofs that end a game."""
-    has_runs: bool
-    limits: dict[str, float]
+    about: schemas.About
 
 
 router = APIRouter(prefix="/api")
@@ -56,16 +54,7 @@ def _site(request: Request) -> Site:
 @router.get("/about", tags=["games"])
 async def about(request: Request) -> schemas.About:
     """What this service offers."""
-    site = _site(request)
-    players: list[schemas.Player] = ["human", "solver"]
-    return schemas.About(
-        name="cast_ray",
-        version=site.version,
-        model=site.agent.model if site.agent else None,
-        players=[*players, "agent"] if site.agent else players,
-        runs=site.has_runs,
-        limits=site.limits,
-    )
+    return _site(request).about
 
 
 @router.get("/games", tags=["games"])

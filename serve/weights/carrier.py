@@ -11,13 +11,12 @@ on its host, and publishes again.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import ray
 from blake3 import blake3
+from filelock import FileLock, Timeout
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -258,22 +258,13 @@ def _is_here(local: WeightManifest) -> bool:
         return False
 
 
-@contextmanager
-def _locked(path: Path, deadline: float) -> Iterator[None]:
-    """Hold a lock among this host's processes; it ends with the process that holds it."""
+def _locked(path: Path, deadline: float) -> AbstractContextManager[object]:
+    """Take a lock among this host's processes, held in the block; it ends with its process."""
     with refusals_named(path):
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise RemoteTimeout(
-                        f"another engine of this host holds {path} and did not finish its transfer"
-                    ) from None
-                time.sleep(_POLL_S)
-        yield
-    finally:
-        os.close(file)
+        lock = FileLock(path, timeout=max(deadline - time.monotonic(), 0.0), mode=0o600)
+        try:
+            return lock.acquire(poll_interval=_POLL_S)
+        except Timeout:
+            raise RemoteTimeout(
+                f"another engine of this host holds {path} and did not finish its transfer"
+            ) from None

@@ -31,6 +31,7 @@ from ray.exceptions import (
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat import ChatPieces
@@ -101,20 +102,6 @@ class _Event:
     """The group; None = a ping was answered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSize:
-    """How many actors a pool has, and what Ray reserves for each."""
-
-    env_runners: int = 1
-    env_runners_at_start: int = 1
-    """Placed together, spread over the nodes; the others join when there is room."""
-    cpus_per_env_runner: float = 0.5
-    groups_per_env_runner: int = 64
-    oracle_actors: int = 1
-    cpus_per_oracle_actor: float = 0.5
-    gpus_per_oracle_actor: float = 0.0
-
-
 class RolloutPool:
     """Env runners and oracle actors, and how a group passes through them."""
 
@@ -122,7 +109,7 @@ class RolloutPool:
         self,
         *,
         run_id: str,
-        size: PoolSize,
+        resources: ResourcesConfig,
         oracle_max_bytes: int,
         game: str,
         model_dir: str,
@@ -136,7 +123,9 @@ class RolloutPool:
 
         Args:
             run_id: prefix of all actor names.
-            size: how many there are.
+            resources: how many actors there are, and what Ray reserves for each. The env runners of
+                the start are placed together, spread over the nodes; the others join when there is
+                room.
             oracle_max_bytes: bound of one oracle's solvers.
             game: its kernels are compiled before an oracle is ready.
             model_dir: holds the tokenizer.
@@ -150,11 +139,11 @@ class RolloutPool:
         """
         self._deadlock_ends_episode = deadlock_ends_episode
         self._value_net = [] if value_net is None else [ray.put(value_net)]
-        self._run_id, self._size = run_id, size
+        self._run_id, self._resources = run_id, resources
         self._make_environment = functools.partial(
             EnvRunner.options,
-            num_cpus=size.cpus_per_env_runner,
-            max_concurrency=size.groups_per_env_runner + _OTHER_CALLS,
+            num_cpus=resources.cpus_per_env_runner,
+            max_concurrency=resources.groups_per_env_runner + _OTHER_CALLS,
             max_restarts=_MAX_RESTARTS,
         )
         self._environment_arguments = {
@@ -164,16 +153,16 @@ class RolloutPool:
         }
         places = Reservation.reserve(
             f"{run_id}-oracles",
-            count=size.oracle_actors,
-            num_cpus=size.cpus_per_oracle_actor,
-            num_gpus=size.gpus_per_oracle_actor,
+            count=resources.oracle_actors,
+            num_cpus=resources.cpus_per_oracle_actor,
+            num_gpus=resources.gpus_per_oracle_actor,
         )
         self._places = [places]
         self._oracles: list[Any] = [  # Any: as above
             OracleActor.options(
                 name=f"{run_id}-oracle-{index}",
-                num_cpus=size.cpus_per_oracle_actor,
-                num_gpus=size.gpus_per_oracle_actor,
+                num_cpus=resources.cpus_per_oracle_actor,
+                num_gpus=resources.gpus_per_oracle_actor,
                 scheduling_strategy=place,
                 max_restarts=_MAX_RESTARTS,
                 max_task_retries=-1,  # asking twice gives the same answer; restarts are bounded
@@ -193,10 +182,10 @@ class RolloutPool:
         self._lock = threading.Lock()  # of the two below
         self._waiting: deque[_Pending] = deque()
         self._members = Membership(
-            groups_per_actor=size.groups_per_env_runner,
+            groups_per_actor=resources.groups_per_env_runner,
             on_answer=lambda member, answer: self._events.put(_Event(member, answer)),
         )
-        self._add_environments(size.env_runners_at_start, together=True)
+        self._add_environments(resources.env_runners_at_start, together=True)
         self.actors = ActorCounters(self._members, self._oracles)
         self.num_lost_groups = 0
 
@@ -205,8 +194,8 @@ class RolloutPool:
 
         Call it after the other parts of the run have their places, or it would take them.
         """
-        size = self._size
-        for _ in range(size.env_runners - size.env_runners_at_start):
+        missing = self._resources.env_runners - self._resources.env_runners_at_start
+        for _ in range(missing):
             self._add_environments(1, together=False)
 
     def wait_until_there(self, count: int, *, timeout_s: float) -> None:
@@ -291,7 +280,9 @@ class RolloutPool:
         """Start actors that join when they have a place."""
         first = self._members.num_members
         name = f"{self._run_id}-environment" + ("s" if together else f"-{first}")
-        places = Reservation.reserve(name, count=count, num_cpus=self._size.cpus_per_env_runner)
+        places = Reservation.reserve(
+            name, count=count, num_cpus=self._resources.cpus_per_env_runner
+        )
         self._places.append(places)
         for index, place in enumerate(places.strategies, start=first):
             actor = self._make_environment(

@@ -11,8 +11,9 @@ import asyncio
 import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Unpack
 
-from cast_ray.games.analysis import Analysis
+from cast_ray.games.analysis import Analysis, AnalysisOptions
 from solver_actors.analyst.analyst import analyse, analyse_visible, new_board
 from solver_actors.oracle import Oracle
 
@@ -30,24 +31,10 @@ class LocalAnalyst:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analyst")
 
     async def analyse(
-        self,
-        game: str,
-        boards: Sequence[str],
-        *,
-        privileged: bool = True,
-        temperature: float | None = None,
-        with_line: bool = False,
+        self, game: str, boards: Sequence[str], **options: Unpack[AnalysisOptions]
     ) -> Sequence[Analysis]:
         """Return one analysis per board; see ``Analyst``."""
-        question = functools.partial(
-            analyse,
-            self._oracle,
-            game,
-            boards,
-            privileged=privileged,
-            temperature=temperature,
-            with_line=with_line,
-        )
+        question = functools.partial(analyse, self._oracle, game, boards, **options)
         return await asyncio.get_running_loop().run_in_executor(self._worker, question)
 
     async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:

@@ -17,14 +17,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
 from cast_ray.games import game_names, get_game
-from cast_ray.games.analysis import Analysis, Analyst
+from cast_ray.games.analysis import Analysis, AnalysisOptions, Analyst
 from solver_actors.actors.actors import process_figures
 from solver_actors.analyst.analyst import analyse, analyse_visible, new_board
 from solver_actors.kernels import CompilationCounter, compile_kernels
@@ -115,24 +115,11 @@ class RemoteAnalyst:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def analyse(
-        self,
-        game: str,
-        boards: Sequence[str],
-        *,
-        privileged: bool = True,
-        temperature: float | None = None,
-        with_line: bool = False,
+        self, game: str, boards: Sequence[str], **options: Unpack[AnalysisOptions]
     ) -> Sequence[Analysis]:
         """Return one analysis per board; see ``Analyst``."""
         key = get_solver_entry(game).layout_key(get_game(game).decode(boards[0]))
-        question = partial(
-            analyse,
-            game=game,
-            boards=tuple(boards),
-            privileged=privileged,
-            temperature=temperature,
-            with_line=with_line,
-        )
+        question = partial(analyse, game=game, boards=tuple(boards), **options)
         return await self._ask(f"{game} {key!r}", question)
 
     async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
@@ -233,30 +220,20 @@ class NearAnalyst:
         self._quick: OrderedDict[tuple[str, Hashable], None] = OrderedDict()
 
     async def analyse(
-        self,
-        game: str,
-        boards: Sequence[str],
-        *,
-        privileged: bool = True,
-        temperature: float | None = None,
-        with_line: bool = False,
+        self, game: str, boards: Sequence[str], **options: Unpack[AnalysisOptions]
     ) -> Sequence[Analysis]:
         """Return one analysis per board; see ``Analyst``."""
         entry = get_solver_entry(game)
-        is_small = entry.has_tables and not with_line and len(boards) <= _MAX_BOARDS
+        is_small = entry.has_tables and len(boards) <= _MAX_BOARDS and not options.get("with_line")
         key = (game, entry.layout_key(get_game(game).decode(boards[0])))
         started = time.perf_counter()
         if is_small and key in self._quick:
             self._quick.move_to_end(key)
-            found = analyse(
-                self._oracle, game, boards, privileged=privileged, temperature=temperature
-            )
+            found = analyse(self._oracle, game, boards, **options)
             if time.perf_counter() - started > QUICK_S:
                 del self._quick[key]
             return found
-        found = await self._far.analyse(
-            game, boards, privileged=privileged, temperature=temperature, with_line=with_line
-        )
+        found = await self._far.analyse(game, boards, **options)
         if is_small and time.perf_counter() - started <= QUICK_S:
             self._quick[key] = None
             if len(self._quick) > _MAX_LAYOUTS:

@@ -529,13 +529,19 @@ def test_files_are_read_once_and_the_least_recent_is_dropped(tmp_path: Path) -> 
     paths = [tmp_path / name for name in "abc"]
     for path in paths:
         path.write_text(path.name)
-    cache = ReadCache(Path.read_text, max_entries=2)
+    read: list[str] = []
+
+    def read_text(path: Path) -> str:
+        read.append(path.name)
+        return path.read_text()
+
+    cache = ReadCache(read_text, max_entries=2)
     a, b, c = paths
     assert [cache.get(path) for path in (a, b, a, a, b)] == ["a", "b", "a", "a", "b"]
-    assert cache.num_reads == 2
+    assert read == ["a", "b"]
     cache.get(a)
     cache.get(c)  # drops b
     cache.get(a)
-    assert cache.num_reads == 3
+    assert read == ["a", "b", "c"]
     cache.get(b)
-    assert cache.num_reads == 4
+    assert read == ["a", "b", "c", "b"]

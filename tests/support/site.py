@@ -12,10 +12,11 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from cast_ray.config.train import RolloutConfig
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.generate import Generate, GenerateRequest
 from serve.service.access import games_with_deadlocks
-from serve.site.agent import Agent, AnswerLimits
+from serve.site.agent import Agent
 from serve.site.app import Players, SiteSettings, build_site
 from serve.site.guard import GuardSettings
 from solver_actors.analyst.local import LocalAnalyst
@@ -58,7 +59,7 @@ def site_app(
                 model="scripted",
                 tokenizer=tokenizer,
                 generate=policy,
-                limits=AnswerLimits(
+                limits=RolloutConfig(
                     max_answer_tokens=max_answer_tokens, prompt_tokens=2048, response_tokens=8192
                 ),
             )

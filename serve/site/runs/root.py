@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
 
@@ -122,10 +121,7 @@ class ReadCache(Generic[T]):
             read: returns the value of a file, which is not changed afterwards.
             max_entries: most values to keep.
         """
-        self._read, self._max_entries = read, max_entries
-        self._kept: OrderedDict[Path, tuple[tuple[int, ...], T]] = OrderedDict()
-        self._lock = threading.Lock()
-        self.num_reads = 0
+        self._read = lru_cache(max_entries)(lambda path, *version: read(path))
 
     def get(self, path: Path) -> T:
         """Return the value of a file, read again if its time, size or inode has changed.
@@ -134,17 +130,4 @@ class ReadCache(Generic[T]):
             OSError: there is no such file.
         """
         stat = path.stat()  # before reading: a file that changes meanwhile is read again
-        version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        with self._lock:
-            kept = self._kept.get(path)
-            if kept is not None and kept[0] == version:
-                self._kept.move_to_end(path)
-                return kept[1]
-        value = self._read(path)
-        with self._lock:
-            self.num_reads += 1
-            self._kept[path] = (version, value)
-            self._kept.move_to_end(path)
-            while len(self._kept) > self._max_entries:
-                self._kept.popitem(last=False)
-        return value
+        return self._read(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from cast_ray.games import get_game
@@ -14,14 +14,10 @@ from cast_ray.games.analysis import Analyst
 from serve.site import schemas
 from serve.site.runs.browser import RunBrowser
 from serve.site.runs.episode import StoredEpisode
-from serve.site.runs.steps import StepFilter
+from serve.site.runs.steps import Number, StepFilter
 from serve.site.turn_values import excess_risk, shown_analysis
 
 _Run = Annotated[str, Query(max_length=500, description="As the list of runs names it.")]
-_Number = Annotated[int, Query(ge=0, le=2**31 - 1)]
-_END_REASONS = Literal[
-    "solved", "lost", "deadlock", "turn_budget", "token_budget", "truncated", "cancelled"
-]
 
 
 def router_of(root: Path) -> APIRouter:
@@ -50,35 +46,18 @@ def router_of(root: Path) -> APIRouter:
         return asdict(browser.metrics(run, [name for name in columns.split(",") if name]))
 
     @router.get("/run/step")
-    def step(
-        run: _Run,
-        step: _Number,
-        outcome: _END_REASONS | None = None,
-        invalid: bool = False,
-        min_regret: _Number | None = None,
-        sort: Literal["regret", "turns", "advantage"] | None = None,
-        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        offset: _Number = 0,
-    ) -> dict[str, Any]:
+    def step(run: _Run, step: Number, wanted: Annotated[StepFilter, Depends()]) -> dict[str, Any]:
         """A step's groups, and a page of its trajectories."""
-        wanted = StepFilter(
-            outcome=outcome,
-            invalid=invalid,
-            min_regret=min_regret,
-            sort=sort,
-            limit=limit,
-            offset=offset,
-        )
         return asdict(browser.step(run, step, wanted))
 
     @router.get("/run/trajectory")
     async def trajectory(
         request: Request,
         run: _Run,
-        step: _Number,
-        group: _Number,
-        episode: _Number,
-        attempt: _Number | None = None,
+        step: Number,
+        group: Number,
+        episode: Number,
+        attempt: Number | None = None,
     ) -> schemas.Episode:
         """One trajectory, with what the solver says of every board."""
         found = await run_in_threadpool(

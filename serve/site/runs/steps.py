@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fastapi import Query
 
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.costs import JsonCost, json_cost
@@ -124,6 +125,11 @@ _COLUMNS = (
     "group", "episode", "attempt", "puzzle_id", "game", "tier", "reward", "end_reason", "effects",
     "cost_to_go", "cost_status", "outcome_advantage",
 )  # fmt: skip
+Number = Annotated[int, Query(ge=0, le=2**31 - 1)]
+"""Of a step, a group, an episode, as Arrow stores it."""
+_EndReason = Literal[
+    "solved", "lost", "deadlock", "turn_budget", "token_budget", "truncated", "cancelled"
+]
 _NO_ACTION = (Effect.INVALID, Effect.ILLEGAL, Effect.TRUNCATED)
 
 
@@ -161,18 +167,18 @@ class TrajectoryRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFilter:
-    """Which trajectories, in which order, and which part of the list."""
+    """Which trajectories, in which order, and which part of the list: the query of a request."""
 
-    outcome: str | None = None
+    outcome: _EndReason | None = None
     """Their ``end_reason``."""
     invalid: bool = False
     """Only those with an invalid turn."""
-    min_regret: int | None = None
+    min_regret: Number | None = None
     """Only those that wasted at least this many moves in one turn."""
     sort: Literal["regret", "turns", "advantage"] | None = None
     """Largest first, those without a value last; None = by group and episode."""
-    limit: int = 100
-    offset: int = 0
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    offset: Number = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,12 +235,11 @@ def page_of(step: int, rows: StepRows, which: StepFilter) -> StepPage:
     if which.sort is not None:
         figure = _FIGURES[which.sort]
         found.sort(key=lambda row: _descending(figure(row)))
-    start = max(which.offset, 0)
     return StepPage(
         step=step,
         groups=rows.groups,
         total=len(found),
-        trajectories=tuple(found[start : start + max(which.limit, 0)]),
+        trajectories=tuple(found[which.offset : which.offset + which.limit]),
     )
 
 

@@ -16,7 +16,8 @@ from cast_ray.config.load import load_config
 from cast_ray.rollout.chat import tokenizer_digest
 from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from serve.service.access import guard_settings
-from serve.service.plan import MODEL_APP, OPENAI_APP, OPENAI_ROUTE, ServicePlan
+from serve.service.app_handles import MODEL_APP, OPENAI_APP
+from serve.service.plan import OPENAI_ROUTE, ServicePlan
 from tests.ray.serve.test_model_service import MESSAGES, SETTINGS
 from tests.support.ports import free_port
 from tests.support.scripted import build_test_policy

@@ -17,13 +17,14 @@ import pytest
 import ray
 import torch
 
+from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import ActorLostError
 from cast_ray.games.generators import build_puzzles
 from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
-from solver_actors.actors.pool import PoolSize, RolloutPool
+from solver_actors.actors.pool import RolloutPool
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
 from solver_actors.teacher import SoftTeacher
@@ -66,11 +67,7 @@ def make_pool(model_dir: Path) -> Iterator:
             RolloutPool(
                 run_id=f"pool-{time.monotonic_ns()}",
                 game="sokoban",
-                size=PoolSize(
-                    env_runners=2,
-                    env_runners_at_start=2,
-                    oracle_actors=2,
-                ),
+                resources=ResourcesConfig(env_runners=2, oracle_actors=2),
                 oracle_max_bytes=2**24,
                 model_dir=str(model_dir),
                 pieces=pieces,

@@ -24,13 +24,14 @@ from ray.experimental.internal_kv import _internal_kv_get
 
 from cast_ray.cluster.placement import wait_for_places
 from cast_ray.config.load import load_config
+from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.games.generators import build_puzzles
 from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups
 from serve.client.client import connect_policy
-from solver_actors.actors.pool import PoolSize, RolloutPool
+from solver_actors.actors.pool import RolloutPool
 from solver_actors.registry import get_solver_entry
 from tests.support.scripted import build_test_policy, scripted_engine
 from tests.support.simulated_engine import deploy_simulated_engines
@@ -87,9 +88,9 @@ def start_pool(
     return RolloutPool(
         run_id=f"elastic-{time.monotonic_ns()}",
         game="sokoban",
-        size=PoolSize(
+        resources=ResourcesConfig(
             env_runners=actors,
-            env_runners_at_start=1,
+            min_env_runners=1,
             cpus_per_env_runner=num_cpus,
             groups_per_env_runner=2,
             cpus_per_oracle_actor=num_cpus,
