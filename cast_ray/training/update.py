@@ -40,11 +40,7 @@ def update(
         reference = ray.put(learner.reference_logprobs(batch))
     return [
         learner.update(batch, rows, objective, start, reference)
-        for rows in split_into_mini_batches(
-            groups,
-            num_mini_batches=config.learner.mini_batches,
-            seed=derive_seed(config.seed, "mini-batches", step),
-        )
+        for rows in _mini_batches(groups, config, step)
     ]
 
 
@@ -93,12 +89,17 @@ def distill(
     reference = ray.put(table)
     return [
         learner.supervised_update(reference, rows, lr=config.learner.lr)
-        for rows in split_into_mini_batches(
-            table["group"].to_numpy(),
-            num_mini_batches=config.learner.mini_batches,
-            seed=derive_seed(config.seed, "mini-batches", step),
-        )
+        for rows in _mini_batches(table["group"].to_numpy(), config, step)
     ]
+
+
+def _mini_batches(groups: np.ndarray, config: TrainConfig, step: int) -> list[np.ndarray]:
+    """Return the rows of each of a step's mini-batches, from the group of each row."""
+    return split_into_mini_batches(
+        groups,
+        num_mini_batches=config.learner.mini_batches,
+        seed=derive_seed(config.seed, "mini-batches", step),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
