@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from abc import ABCMeta
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -95,15 +95,7 @@ class BaseRound:
 
 def network_shape(config: ValueNetConfig) -> QNetworkShape:
     """Return the shape of the network that a configuration trains."""
-    net = config.network
-    return shape_for(
-        config.game,
-        config.tier,
-        d_model=net.d_model,
-        num_heads=net.num_heads,
-        num_layers=net.num_layers,
-        output_size=net.output_size,
-    )
+    return shape_for(config.game, config.tier, **asdict(config.network))
 
 
 def build_config(
