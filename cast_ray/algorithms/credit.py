@@ -32,17 +32,16 @@ Array = advantages.Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditSummary:
-    """What the solver said about one step, for the metrics."""
+    """What the solver said about one step; fields are columns of the metrics."""
 
-    num_turns: int
-    num_unknown: int
+    unknown_costs: int
     """Turns of unknown cost, which have their outcome advantage only. In reverse distillation:
     turns that the teacher does not know, of advantage 0."""
-    shifted_mean: float
+    shifted_advantage_mean: float
     """Mean shifted advantage, in moves."""
-    share_progress: float
+    progress_fraction: float
     """Share of turns that lowered the cost-to-go."""
-    share_harmful: float
+    harmful_fraction: float
     """Share of turns that raised it or made it infinite."""
 
 
@@ -119,7 +118,7 @@ def add_advantages(
     ]
     batch = pa.Table.from_arrays([*scored.columns, *columns], schema=BATCH_SCHEMA)
     is_unknown = np.isnan(teacher if is_distilled else shifted)
-    return batch, _summarise(shifted, num_unknown=int(is_unknown.sum()))
+    return batch, _summarise(shifted, unknown_costs=int(is_unknown.sum()))
 
 
 def combined_advantages(
@@ -275,12 +274,11 @@ def _refuse_non_finite(per_turn: Array, num_turns: np.ndarray, scored: pa.Table)
     raise TrajectoryError(f"the advantage of a turn is {per_turn[bad[0]]} in trajectory {name}")
 
 
-def _summarise(shifted: Array, *, num_unknown: int) -> CreditSummary:
+def _summarise(shifted: Array, *, unknown_costs: int) -> CreditSummary:
     known = shifted[~np.isnan(shifted)]
     return CreditSummary(
-        num_turns=len(shifted),
-        num_unknown=num_unknown,
-        shifted_mean=float(known.mean()) if known.size else 0.0,
-        share_progress=float((known > 0).mean()) if known.size else 0.0,
-        share_harmful=float((known < 0).mean()) if known.size else 0.0,
+        unknown_costs=unknown_costs,
+        shifted_advantage_mean=float(known.mean()) if known.size else 0.0,
+        progress_fraction=float((known > 0).mean()) if known.size else 0.0,
+        harmful_fraction=float((known < 0).mean()) if known.size else 0.0,
     )

@@ -26,11 +26,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFigures:
-    """What the engines did between two looks; NaN = unknown."""
+    """What the engines did between two looks; fields are columns of the metrics, NaN = unknown."""
 
-    seconds_running: float
+    seconds_generation: float
     """Of the busiest."""
-    busy_fractions: tuple[float, ...]
+    engine_busy_fractions: tuple[float, ...]
+    engine_queue_mean: float
+    """Requests that wait in an engine, over engines and looks."""
+    engine_queue_max: float
     seconds_queueing: float
     prefix_hit_fraction: float
 
@@ -50,9 +53,12 @@ def engine_figures(looks: Sequence[Look]) -> EngineFigures:
     running = [math.nan if engine.latest is None else engine.seconds_running for engine in engines]
     requests = sum(engine.num_requests for engine in engines)
     queries = sum(engine.prefix_query_tokens for engine in engines)
+    waiting = [stats.num_waiting for look in looks for stats in look.engines if stats is not None]
     return EngineFigures(
-        seconds_running=max((s for s in running if not math.isnan(s)), default=math.nan),
-        busy_fractions=tuple(seconds / wall for seconds in running),
+        seconds_generation=max((s for s in running if not math.isnan(s)), default=math.nan),
+        engine_busy_fractions=tuple(seconds / wall for seconds in running),
+        engine_queue_mean=sum(waiting) / len(waiting) if waiting else math.nan,
+        engine_queue_max=float(max(waiting, default=math.nan)),
         seconds_queueing=(
             sum(engine.seconds_queued for engine in engines) / requests if requests else math.nan
         ),
@@ -99,13 +105,3 @@ def largest_mib(look: Look, role: str) -> float:
     """Return the memory of the largest process of a role; NaN where none is known."""
     sizes = [size for name, size in look.memory_bytes.items() if name.startswith(role)]
     return max(sizes, default=math.nan) / 2**20
-
-
-def queue_figures(looks: Sequence[Look]) -> tuple[float, float]:
-    """Return mean and largest number of requests that wait in an engine; NaN without a look."""
-    waiting = [
-        engine.num_waiting for look in looks for engine in look.engines if engine is not None
-    ]
-    if not waiting:
-        return math.nan, math.nan
-    return sum(waiting) / len(waiting), float(max(waiting))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from cast_ray.learner.batching import flat_column
 from cast_ray.rollout.trajectory import NOT_THE_POLICY
 from cast_ray.runs.metrics import METRIC_TYPES, METRICS, StepMetrics
 from cast_ray.runs.recoveries import KINDS, Kind
-from cast_ray.training.snapshot import Look, engine_figures, largest_mib, queue_figures
+from cast_ray.training.snapshot import Look, engine_figures, largest_mib
 from cast_ray.training.update import Learned
 
 
@@ -87,10 +87,6 @@ def step_metrics(
         invalid_fraction=float(np.isin(effects, no_action).mean()),
         ineffective_fraction=float((effects == Effect.INEFFECTIVE.value).mean()),
         lost_fraction=float(np.isin(end_reasons, [DEADLOCK, LOST]).mean()),
-        progress_fraction=played.credit.share_progress,
-        harmful_fraction=played.credit.share_harmful,
-        shifted_advantage_mean=played.credit.shifted_mean,
-        unknown_costs=played.credit.num_unknown,
         loss=float(np.mean([stats.loss for stats in updates])),
         grad_norm=float(np.mean([stats.grad_norm for stats in updates])),
         clip_fraction=float(np.mean([stats.clip_fraction for stats in updates])),
@@ -115,6 +111,7 @@ def step_metrics(
         seconds_checkpoint=0.0,
         seconds_validation=0.0,
         validation_success=None,
+        **asdict(played.credit),
         **figures,
     )
 
@@ -127,19 +124,12 @@ def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str
         recoveries: since the last row, by kind.
     """
     before, after = looks[0], looks[-1]
-    engines = engine_figures(looks)
-    queue_mean, queue_max = queue_figures(looks)
     # Empty until an oracle has answered for the first time.
     pool = Counter(after.pool)
     pool.subtract(before.pool)
     look_ups = pool["num_hits"] + pool["num_misses"]
     return {
-        "seconds_generation": engines.seconds_running,
-        "engine_busy_fractions": engines.busy_fractions,
-        "engine_queue_mean": queue_mean,
-        "engine_queue_max": queue_max,
-        "seconds_queueing": engines.seconds_queueing,
-        "prefix_hit_fraction": engines.prefix_hit_fraction,
+        **asdict(engine_figures(looks)),
         "oracle_hit_fraction": pool["num_hits"] / look_ups if look_ups else 0.0,
         "oracle_misses": pool["num_misses"],
         "oracle_bytes": after.pool.get("memory_bytes", math.nan),

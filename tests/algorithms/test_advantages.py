@@ -135,7 +135,7 @@ def test_turns_without_effect_are_read_from_the_effects_column() -> None:
     # Costs that would earn 1 each, if the effect did not say otherwise.
     batch, summary = add_advantages(scored((row, [9, 8, 7, 6, 5, 4])), AdvantageConfig(alpha=1.0))
     assert batch["shifted_advantages"].to_pylist() == [[1, 0, 0, 0, 0]]
-    assert (summary.num_turns, summary.num_unknown, summary.share_progress) == (5, 0, 0.2)
+    assert (summary.unknown_costs, summary.progress_fraction) == (0, 0.2)
 
 
 @FIXED
@@ -282,7 +282,7 @@ def test_unknown_costs_are_counted_and_null_in_the_table() -> None:
     batch, summary = add_advantages(scored((row, [4, nan, 2, 1])), AdvantageConfig(alpha=1.0))
     assert batch["shifted_advantages"].to_pylist() == [[None, None, 1.0]]
     assert batch["turn_advantages"].to_pylist()[0][:2] == [0.0, 0.0]
-    assert (summary.num_turns, summary.num_unknown, summary.shifted_mean) == (3, 2, 1.0)
+    assert (summary.unknown_costs, summary.shifted_advantage_mean) == (2, 1.0)
 
 
 def test_group_that_all_solve_keeps_its_solver_term() -> None:

@@ -60,7 +60,7 @@ def test_turn_that_the_teacher_does_not_know_is_left_as_it_is_and_counted() -> N
     table = taught((row, [3.0, 2.0, 1.0, 0.0], [-0.5, math.nan, -1.0]))
     batch, summary = add_advantages(table, AdvantageConfig(alpha=0.0), distillation="reverse")
     assert batch["turn_advantages"].to_pylist() == [[-0.5, 0.0, -1.0]]
-    assert (summary.num_turns, summary.num_unknown) == (3, 1)
+    assert summary.unknown_costs == 1
 
 
 @pytest.mark.parametrize("mode", ["none", "forward"])
@@ -68,7 +68,7 @@ def test_other_modes_leave_the_advantages_to_outcome_and_solver(mode: str) -> No
     table = taught((changed(1, group=0, episode=0, reward=0.0), [2.0, 1.0], [math.nan]))
     batch, summary = add_advantages(table, AdvantageConfig(alpha=0.5), distillation=mode)
     np.testing.assert_allclose(batch["turn_advantages"].to_pylist(), [[0.5]], rtol=1e-7)
-    assert summary.num_unknown == 0
+    assert summary.unknown_costs == 0
 
 
 def test_algorithm_distill_reverse_uses_the_teacher() -> None:

@@ -207,7 +207,7 @@ def test_credit_is_twice_the_gain_in_value() -> None:
     expected = 2 * np.diff(values) * [0, 1, 0, 1, 1]
     assert shifted == pytest.approx(expected.tolist())
     assert shifted[-1] > 0
-    assert summary.num_unknown == 0
+    assert summary.unknown_costs == 0
 
 
 def test_scale_stretches_the_credit_and_nothing_else() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cast_ray.training.snapshot import Look, engine_figures, largest_mib, queue_figures
+from cast_ray.training.snapshot import Look, engine_figures, largest_mib
 from serve.messages import EngineStats
 
 FRESH = EngineStats(
@@ -51,8 +51,8 @@ def stats(name: str, seconds: float, requests: int = 0, waiting: int = 0) -> Eng
 
 def test_totals_are_differences_and_shares_are_of_the_time_between() -> None:
     figures = engine_figures([look(100, stats("a", 7.0, 10)), look(110, stats("a", 9.5, 14))])
-    assert figures.seconds_running == pytest.approx(2.5)
-    assert figures.busy_fractions == pytest.approx((0.25,))
+    assert figures.seconds_generation == pytest.approx(2.5)
+    assert figures.engine_busy_fractions == pytest.approx((0.25,))
     assert figures.seconds_queueing == pytest.approx(0.5)
     assert figures.prefix_hit_fraction == pytest.approx(0.75)
 
@@ -66,25 +66,25 @@ def test_replaced_engine_keeps_what_it_said_before_its_end() -> None:
         look(32, stats("b", 2.0, 3)),
     ]
     figures = engine_figures(looks)
-    assert figures.seconds_running == pytest.approx(1.5 + 0.5 + 1.5)
-    assert figures.busy_fractions == pytest.approx((3.5 / 32,))
+    assert figures.seconds_generation == pytest.approx(1.5 + 0.5 + 1.5)
+    assert figures.engine_busy_fractions == pytest.approx((3.5 / 32,))
 
 
 def test_engine_that_missed_a_look_is_not_counted_twice() -> None:
     looks = [look(0, stats("a", 50.0)), look(2, None), look(4, stats("a", 53.0))]
-    assert engine_figures(looks).seconds_running == pytest.approx(3.0)
+    assert engine_figures(looks).seconds_generation == pytest.approx(3.0)
 
 
 def test_engine_that_was_away_at_first_counts_from_its_first_answer() -> None:
     looks = [look(0, None), look(2, stats("a", 50.0)), look(4, stats("a", 51.0))]
-    assert engine_figures(looks).seconds_running == pytest.approx(1.0)
+    assert engine_figures(looks).seconds_generation == pytest.approx(1.0)
 
 
 def test_engine_that_was_never_there_is_unknown_and_not_idle() -> None:
     figures = engine_figures([look(0, None, stats("b", 1.0)), look(2, None, stats("b", 2.0))])
-    assert math.isnan(figures.busy_fractions[0])
-    assert figures.busy_fractions[1] == pytest.approx(0.5)
-    assert figures.seconds_running == pytest.approx(1.0)
+    assert math.isnan(figures.engine_busy_fractions[0])
+    assert figures.engine_busy_fractions[1] == pytest.approx(0.5)
+    assert figures.seconds_generation == pytest.approx(1.0)
 
 
 def test_nothing_asked_is_not_measured() -> None:
@@ -98,8 +98,11 @@ def test_queues_and_memory_are_those_of_the_looks() -> None:
         look(0, stats("a", 0, waiting=3), stats("b", 0, waiting=1)),
         look(2, None, stats("b", 0, waiting=5)),
     ]
-    assert queue_figures(looks) == (3.0, 5.0)
-    assert queue_figures([look(0, None)]) == pytest.approx((math.nan, math.nan), nan_ok=True)
+    figures = engine_figures(looks)
+    assert (figures.engine_queue_mean, figures.engine_queue_max) == (3.0, 5.0)
+    unseen = engine_figures([look(0, None)])
+    assert math.isnan(unseen.engine_queue_mean)
+    assert math.isnan(unseen.engine_queue_max)
     last = look(2, **{"oracle-0": 2.0**20, "oracle-1": 2.0**21})
     assert largest_mib(last, "oracle") == 2
     assert math.isnan(largest_mib(last, "engine"))
