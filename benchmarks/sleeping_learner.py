@@ -46,6 +46,7 @@ class SleepingLearner:
             entropy=0.0,
             kl=0.0,
             ratio_max=1.0,
+            seconds=self.seconds_per_update,
         )
 
     def publish_weights(self, directory: Path, *, version: int, dtype: str) -> WeightManifest:

@@ -8,6 +8,7 @@ arguments at the same time, and each computes its own share. Tables hold columns
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -259,6 +260,7 @@ class Learner:
         num_tokens: int,
         lr: float,
     ) -> UpdateStats:
+        started = time.perf_counter()
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         totals = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
@@ -290,6 +292,7 @@ class Learner:
             entropy=entropy / num_tokens,
             kl=kl / num_tokens,
             ratio_max=float(ratio_max),
+            seconds=time.perf_counter() - started,
         )
 
     def _apply_gradient(self) -> float:

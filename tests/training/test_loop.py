@@ -54,6 +54,7 @@ def learned(*, is_applied: bool = True) -> Learned:
         entropy=1.0,
         kl=0.0,
         ratio_max=1.0,
+        seconds=0.1,
     )
     difference = LogprobDifference(
         mean=0.001, largest=0.01, num_tokens=2, kl=0.0, share_beyond_cap=0.0

@@ -164,6 +164,7 @@ def test_updates_that_were_skipped_before_a_resume_are_counted(tmp_path: Path) -
         entropy=0,
         kl=0,
         ratio_max=1,
+        seconds=0,
     )
 
     skipped.judge([stats], tmp_path / "batch")

@@ -22,6 +22,7 @@ def stats(*, is_applied: bool) -> UpdateStats:
         entropy=1.0,
         kl=0.0,
         ratio_max=1.0,
+        seconds=0.1,
     )
 
 
