@@ -6,8 +6,9 @@ the same ``add_credit``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,119 @@ class CreditSummary:
     """Share of turns that raised it or made it infinite."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """A step's credit on its way from costs to tokens: what it is computed from, and what is known.
+
+    ``R`` trajectories have ``B`` turns, in row order. What no step has computed yet is empty.
+    """
+
+    scored: pa.Table
+    """``SCORED_SCHEMA``, every trajectory of the step: the RMS needs them all."""
+    config: AdvantageConfig
+    response_tokens: int = 0
+    """The bound below which ``config.overlong_buffer`` lies."""
+    distillation: str = "none"
+    """``distillation.mode``."""
+    rng: np.random.Generator | None = None
+    """Draws the permutation of ``config.permute_credit``."""
+    shifted: Array = field(default_factory=lambda: np.zeros(0))
+    """``[B]`` in moves; NaN = unknown."""
+    solver: Array = field(default_factory=lambda: np.zeros(0))
+    """``[B]`` the solver's signal h."""
+    outcome: Array = field(default_factory=lambda: np.zeros(0))
+    """``[R]`` each reward against its group's."""
+    step: Array = field(default_factory=lambda: np.zeros(0))
+    """``[B]`` GiGPO's step advantage."""
+    turn: Array = field(default_factory=lambda: np.zeros(0))
+    """``[B]`` the advantage that each turn is trained with."""
+    tokens: pa.ListArray | None = None
+    """``[L]`` per row, on the tokens."""
+
+
+CreditStep: TypeAlias = Callable[[Credit], Credit]
+
+
+def shift(credit: Credit) -> Credit:
+    """Set ``shifted``: the drop in cost by each turn (eq:shifted_solver_advantage)."""
+    return replace(credit, shifted=_shifted_advantages(credit.scored, rescue=credit.config.rescue))
+
+
+def transform(credit: Credit) -> Credit:
+    """Set ``solver`` to the compressed drop (eq:asinh), by ``config.transform``."""
+    return replace(credit, solver=advantages.get_transform(credit.config.transform)(credit.shifted))
+
+
+def normalise(credit: Credit) -> Credit:
+    """Divide ``solver`` by its RMS over the step (eq:rms_norm), by ``config.normalisation``."""
+    if credit.config.normalisation == "none":
+        return credit
+    epsilon = credit.config.epsilon
+    return replace(credit, solver=advantages.rms_normalised(credit.solver, epsilon=epsilon))
+
+
+def permute(credit: Credit) -> Credit:
+    """Shuffle ``solver`` among the turns: the control ``config.permute_credit``."""
+    if not credit.config.permute_credit:
+        return credit
+    if credit.rng is None:
+        raise ValueError("advantage.permute_credit needs an rng that draws the permutation")
+    return replace(credit, solver=credit.rng.permutation(credit.solver))
+
+
+def compare(credit: Credit) -> Credit:
+    """Set ``outcome`` (eq:outcome_advantage) and ``step``: comparisons within each group."""
+    scored, config = credit.scored, credit.config
+    num_turns = turn_counts(scored)
+    return replace(
+        credit,
+        outcome=_outcome_advantages(scored, config, response_tokens=credit.response_tokens),
+        step=_step_advantages(scored, num_turns, config)
+        if config.step_weight
+        else np.zeros(num_turns.sum()),
+    )
+
+
+def weigh(credit: Credit) -> Credit:
+    """Set ``turn``: the outcome plus alpha times the solver's signal (eq:final_advantage).
+
+    With ``distillation`` ``reverse`` it is the teacher's log-probability of the action alone.
+
+    Raises:
+        TrajectoryError: an advantage is not finite.
+    """
+    scored = credit.scored
+    num_turns = turn_counts(scored)
+    is_distilled = credit.distillation == "reverse"
+    turn = combined_advantages(
+        np.repeat(credit.outcome, num_turns),
+        credit.solver,
+        credit.step,
+        flat_turns(scored, "teacher_logprobs") if is_distilled else None,
+        credit.config,
+    )
+    _refuse_non_finite(turn, num_turns, scored)
+    return replace(credit, turn=turn)
+
+
+def spread(credit: Credit) -> Credit:
+    """Set ``tokens``: each turn's advantage on every token of its answer."""
+    return replace(credit, tokens=token_advantages(credit.scored, credit.turn))
+
+
+CREDIT_STEPS: tuple[CreditStep, ...] = (
+    shift,
+    transform,
+    normalise,
+    permute,
+    compare,
+    weigh,
+    spread,
+)
+"""From costs to tokens, in order. To inspect a step, apply those up to it; to change one, pass a
+list with another function in its place to ``add_advantages``."""
+
+
 def add_credit(
     scored: pa.Table, config: TrainConfig, *, step: int
 ) -> tuple[pa.Table, CreditSummary]:
@@ -68,57 +182,40 @@ def add_advantages(
     scored: pa.Table,
     config: AdvantageConfig,
     *,
-    response_tokens: int = 0,
-    distillation: str = "none",
-    rng: np.random.Generator | None = None,
+    steps: Sequence[CreditStep] = CREDIT_STEPS,
+    **given: Any,
 ) -> tuple[pa.Table, CreditSummary]:
     """Return a whole step's table widened by its advantages, and a summary of the solver's signal.
 
     Args:
-        scored: ``SCORED_SCHEMA``, every trajectory of the step: the RMS needs them all.
+        scored: ``SCORED_SCHEMA``, every trajectory of the step.
         config: the section ``advantage``. ``overlong_buffer`` counts in the outcome advantage
             alone: the column ``reward`` and the returns of step advantages stay the game's.
-        response_tokens: the bound below which ``overlong_buffer`` lies.
-        distillation: ``distillation.mode``. ``reverse`` makes the teacher's log-probability the
-            turn's advantage and leaves the other columns as they are; ``none`` and ``forward``
-            change nothing here.
-        rng: draws the permutation of ``permute_credit``.
+        steps: compute the advantages.
+        **given: further fields of ``Credit``.
 
     Raises:
         TrajectoryError: a table of another stage, or an advantage that is not finite.
         ConfigError: there is no transform of that name.
     """
     check_schema(scored, SCORED_SCHEMA)
+    credit = Credit(scored=scored, config=config, **given)
+    for one in steps:
+        credit = one(credit)
     num_turns = turn_counts(scored)
-    shifted = _shifted_advantages(scored, rescue=config.rescue)
-    solver = advantages.get_transform(config.transform)(shifted)
-    if config.normalisation == "rms":
-        solver = advantages.rms_normalised(solver, epsilon=config.epsilon)
-    if config.permute_credit:
-        if rng is None:
-            raise ValueError("advantage.permute_credit needs an rng that draws the permutation")
-        solver = rng.permutation(solver)
-    outcome = _outcome_advantages(scored, config, response_tokens=response_tokens)
-    step = np.zeros(len(solver))
-    if config.step_weight:
-        step = _step_advantages(scored, num_turns, config)
-    teacher = flat_turns(scored, "teacher_logprobs")
-    is_distilled = distillation == "reverse"
-    per_turn = combined_advantages(
-        np.repeat(outcome, num_turns), solver, step, teacher if is_distilled else None, config
-    )
-    _refuse_non_finite(per_turn, num_turns, scored)
     columns = [
-        pa.array(outcome),
-        _as_lists(shifted, num_turns),
-        _as_lists(solver, num_turns),
-        _as_lists(step, num_turns),
-        _as_lists(per_turn, num_turns),
-        token_advantages(scored, per_turn),
+        pa.array(credit.outcome),
+        _as_lists(credit.shifted, num_turns),
+        _as_lists(credit.solver, num_turns),
+        _as_lists(credit.step, num_turns),
+        _as_lists(credit.turn, num_turns),
+        credit.tokens,
     ]
     batch = pa.Table.from_arrays([*scored.columns, *columns], schema=BATCH_SCHEMA)
-    is_unknown = np.isnan(teacher if is_distilled else shifted)
-    return batch, _summarise(shifted, unknown_costs=int(is_unknown.sum()))
+    is_distilled = credit.distillation == "reverse"
+    teacher = flat_turns(scored, "teacher_logprobs")
+    num_unknown = int(np.isnan(teacher if is_distilled else credit.shifted).sum())
+    return batch, _summarise(credit.shifted, unknown_costs=num_unknown)
 
 
 def combined_advantages(
