@@ -23,6 +23,7 @@ all problems of input or environment, and no bug of ours.
     ├── EngineError            vLLM failed, or gave an impossible answer
     ├── WeightSyncError        an engine does not hold the weights that were sent
     │   └── TransferBroken     a member of a broadcast is gone; the old weights stay in use
+    ├── CallbackError          the user's own callback raised
     └── LearnerError           DeepSpeed failed, or an update is not finite
         └── LearnerLost        a rank died or hangs; a new group can resume from a checkpoint
 """
@@ -87,6 +88,10 @@ class StorageError(CastRayError):
 
 class EnvironmentSetupError(CastRayError):
     """This machine lacks something that the job needs."""
+
+
+class CallbackError(CastRayError):
+    """A callback of the user raised; the message names its file and line."""
 
 
 class RunInterrupted(CastRayError):

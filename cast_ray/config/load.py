@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -26,6 +26,8 @@ _VALUES_OF: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
 }
 """From a key whose value stands for other values to the function that returns these."""
 PRESET_KEYS = tuple(_VALUES_OF)
+Layer: TypeAlias = tuple[DictConfig, str]
+"""Values that win over earlier ones, and where they come from, for messages."""
 
 
 def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
@@ -39,9 +41,44 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
         ConfigError: an unreadable file, an unknown key or a bad value; the message names the key,
             the value and what is allowed.
     """
-    config = _load(TrainConfig, file, overrides, _VALUES_OF)
+    return resolve(_layers(file, overrides), has_file=file is not None)
+
+
+def resolve(layers: Sequence[Layer], *, has_file: bool) -> TrainConfig:
+    """Return defaults, then layers, checked; ``has_file``: the first one is a whole file's.
+
+    Raises:
+        ConfigError: as for ``load_config``.
+    """
+    config = _checked(_merged(OmegaConf.structured(TrainConfig), layers, has_file=has_file))
     assert isinstance(config, TrainConfig)
     return config
+
+
+def merged_layers(layers: Sequence[Layer], *, has_file: bool) -> dict[str, Any]:
+    """Return what layers set, nested and unchecked, so that ``resolve`` of it alone is the same.
+
+    What a preset in a later layer stands for is written out: in one layer a file's values would
+    win over it.
+    """
+    base = OmegaConf.create({}, flags={"allow_objects": True})
+    found = OmegaConf.to_container(_merged(base, layers, has_file=has_file))
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items()}
+
+
+def mapping_layer(values: Mapping[str, Any], origin: str) -> Layer:
+    """Return nested values as a layer; they may hold objects, such as search spaces."""
+    return OmegaConf.create(dict(values), flags={"allow_objects": True}), origin
+
+
+def yaml_layer(file: Path) -> Layer:
+    """Return a YAML file as a layer.
+
+    Raises:
+        ConfigError: it is missing, or is not YAML of sections.
+    """
+    return _read(file), str(file)
 
 
 def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueNetConfig:
@@ -50,24 +87,31 @@ def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueN
     Raises:
         ConfigError: as for ``load_config``.
     """
-    config = _load(ValueNetConfig, file, overrides, ())
+    base, layers = OmegaConf.structured(ValueNetConfig), _layers(file, overrides)
+    for layer, origin in layers:
+        base = _merge(base, layer, origin=origin, kind=ValueNetConfig)
+    config = _checked(base)
     assert isinstance(config, ValueNetConfig)
     return config
 
 
-def _load(
-    kind: type, file: Path | None, overrides: Sequence[str], preset_keys: Iterable[str]
-) -> object:
-    layers = [] if file is None else [(_read(file), str(file))]
-    layers += [(_parse(override), override) for override in overrides]
-    merged: object = OmegaConf.structured(kind)
-    naming = {key: _naming_layer(key, layers) for key in preset_keys}
+def _layers(file: Path | None, overrides: Sequence[str]) -> list[Layer]:
+    given = [] if file is None else [yaml_layer(file)]
+    return given + [(_parse(override), override) for override in overrides]
+
+
+def _merged(base: object, layers: Sequence[Layer], *, has_file: bool) -> object:
+    naming = {key: _naming_layer(key, layers) for key in PRESET_KEYS}
     for i, (layer, origin) in enumerate(layers):
         for key, named in naming.items():
             # A file's values win over those that it names, but not over those named by an override.
-            if named is not None and i == min(named, int(file is not None)):
-                merged = _with_values_of(key, merged, *layers[named])
-        merged = _merge(merged, layer, origin=origin, kind=kind)
+            if named is not None and i == min(named, int(has_file)):
+                base = _with_values_of(key, base, *layers[named])
+        base = _merge(base, layer, origin=origin)
+    return base
+
+
+def _checked(merged: object) -> object:
     try:
         return OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
@@ -99,7 +143,8 @@ def _parse(override: str) -> DictConfig:
 def _naming_layer(key: str, layers: Sequence[tuple[DictConfig, str]]) -> int | None:
     """Return the last layer that sets a key of ``PRESET_KEYS``."""
     naming = [i for i, (layer, _) in enumerate(layers) if _value(layer, key) is not None]
-    return naming[-1] if naming else None
+    # Ray Tune chooses a search space's value later, and the trial then names it in its only layer.
+    return naming[-1] if naming and isinstance(_value(layers[naming[-1]][0], key), str) else None
 
 
 def _value(layer: DictConfig, key: str) -> object | None:

@@ -247,6 +247,18 @@ class RunDirectory:
         """Return the directory of one step's checkpoint."""
         return self.checkpoints / _CHECKPOINT.format(step)
 
+    def config_until(self, step: int) -> Path:
+        """Return the file of the configuration that the steps up to this one were made with."""
+        return self.path / f"config-until-{_CHECKPOINT.format(step)}.yaml"
+
+    def earlier_configs(self) -> dict[int, TrainConfig]:
+        """Return the configurations before ``config.yaml`` by their last steps, in order.
+
+        A run has them if it began from a checkpoint of a run with other values.
+        """
+        files = sorted(self.path.glob("config-until-step-*.yaml"))
+        return {int(file.stem.rpartition("-")[2]): load_config(file, []) for file in files}
+
     def resume_point(self) -> ResumePoint:
         """Return the newest undamaged checkpoint; the start of a run that has none yet.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -55,8 +55,11 @@ class TrainingLoop:
         monitor: RunMonitor,
         recoveries: RecoveryLog,
         exporter: MetricsExporter,
+        on_played: Callable[[PlayedStep], None] = lambda played: None,
     ) -> None:
         """Bring the learner to the newest checkpoint; play nothing yet.
+
+        ``on_played`` is called with what a step played, once that is on disk.
 
         Raises:
             RunDirectoryError: files that the checkpoint depends on are missing.
@@ -64,10 +67,11 @@ class TrainingLoop:
         config, directory = run.config, run.directory
         self._run, self._workers, self._learner = run, workers, learner
         self._monitor, self._recoveries, self._exporter = monitor, recoveries, exporter
+        self._on_played = on_played
         self._counted: Counter[Kind] = Counter()
         directory.tidy_trajectories()
         state = learner.call(lambda group: restore(run, group))
-        self.steps_done = state.step
+        self.steps_done = self._last_saved = state.step
         learner.set_restore(self._catch_up_ranks)
         self._alarm = LogprobAlarm(config.sync, healthy=state.healthy_logprob_abs_diff)
         self._skipped = SkippedUpdates(
@@ -131,6 +135,7 @@ class TrainingLoop:
         # The number of dropped groups follows from no column, and a row made again needs it.
         note = {_DROPPED_GROUPS: str(dropped)}
         self._run.directory.write_trajectories(step, played.batch.replace_schema_metadata(note))
+        self._on_played(played)
         learned = self._learn(played)
         layer_error, seconds_sync = self._layer_error, self._sync(step + 1)
         if self._run.config.max_staleness:
@@ -157,7 +162,9 @@ class TrainingLoop:
         self._validation.settle(self._validated, wait=self._run.config.max_staleness == 0)
 
     def save_checkpoint(self) -> None:
-        """Save all that training needs to resume after the last step taken."""
+        """Save all that training needs to resume after the last step taken, if that is not done."""
+        if self.steps_done == self._last_saved:
+            return
         started = time.perf_counter()
         self._run.send_all()  # a checkpoint is of no use without the trajectories that led to it
         directory, step = self._run.directory, self.steps_done
@@ -170,12 +177,12 @@ class TrainingLoop:
         location = directory.location(directory.checkpoint(step))
         self._learner.call(lambda group: group.save_checkpoint(location, state))
         directory.drop_old_checkpoints(step, kept=self._run.config.checkpoints_kept)
+        self._last_saved = step
         self._amend(step, seconds_checkpoint=time.perf_counter() - started)
 
-    def close(self) -> None:
-        """Wait for a running validation, then close the files."""
+    def settle(self) -> None:
+        """Wait for a validation that is under way."""
         self._validation.settle(self._validated, wait=True)
-        self.metrics.close()
 
     def _credited(self, scored: pa.Table, step: int, dropped_groups: int) -> PlayedStep:
         batch, summary = add_credit(scored, self._run.config, step=step)

@@ -277,6 +277,8 @@ def _sparkline(shares: list[float], *, most: int = 30) -> str:
 
 def _result(summary: Mapping[str, Any]) -> str:
     before, after = summary["before"], summary["after"]
+    if before is None:
+        return f"held-out boards solved: {percent(after['success'], digits=1)} after training"
     gain = points(after["success"] - before["success"])
     return (
         f"held-out boards solved: {percent(before['success'], digits=1)} before, "

@@ -6,7 +6,7 @@ the stored answers and that no row is missing. It cannot show that a policy gave
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def replay_run(run_dir: Path) -> ReplayReport:
     get_game(config.game)  # one that is not installed is named as such, not as a broken puzzle
     model_dir = _model_dir(run)
     estimator = estimator_of(config, run.value_net)
-    replay = _Replay(config, model_dir, IssuedGroups(run, config), estimator)
+    replay = _Replay(config, model_dir, IssuedGroups(run, config), estimator, run.earlier_configs())
     num_files, num_trajectories, num_turns = 0, 0, 0
     differences: list[Difference] = []
     for file in trajectory_files(run, config):
@@ -157,8 +157,10 @@ class _Replay:
         model_dir: Path | None,
         issued: IssuedGroups,
         estimator: SolverEntry | None,
+        earlier: Mapping[int, TrainConfig],
     ) -> None:
         self._config = config
+        self._earlier = earlier
         self._issued = issued
         self._oracle = Oracle(
             max_bytes=config.rollout.oracle_cache_mib * 2**20, estimator=estimator
@@ -190,13 +192,16 @@ class _Replay:
         for position, found in credit_mismatches(
             table.take(pa.array(keys, pa.int64())),
             list(replayed.values()),
-            self._config,
+            self._config_at(file.step),
             step=file.step,
             group_size=file.group_size,
             is_complete=not counts and len(keys) == len(rows),
         ):
             place = file.place if position is None else place_of(rows[keys[position]])
             yield _difference(file, place, found)
+
+    def _config_at(self, step: int) -> TrainConfig:
+        return next((c for last, c in self._earlier.items() if step <= last), self._config)
 
     def _replay_row(
         self, file: TrajectoryFile, columns: Columns

@@ -43,6 +43,11 @@ def replay_updates(run_dir: Path) -> UpdatesReplay:
     """
     run = RunDirectory.existing(run_dir)
     config = load_config(run.config, [])
+    if earlier := run.earlier_configs():
+        raise RunDirectoryError(
+            f"{run_dir} began from a checkpoint with other values after step {max(earlier)}: "
+            "--updates repeats the updates of one configuration only; leave it out"
+        )
     last = run.last_logged_step
     checkpoints = [step for step in range(1, last + 1) if run.checkpoint(step).is_dir()]
     if not checkpoints:
