@@ -13,11 +13,11 @@ from typing import IO, Any
 
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
-from cast_ray.games import get_game
 from cast_ray.games.costs import json_cost
 from cast_ray.games.json_state import MAX_LINE_BYTES, SolveRequest, parse_request
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
+from solver_actors.solve import solution_of
 
 _CACHE_BYTES = 256 << 20
 _BATCH_LINES = 1 << 14
@@ -117,17 +117,8 @@ def _answer(request: SolveRequest, oracle: Oracle, *, with_q: bool) -> dict[str,
     Raises:
         PuzzleError: the board is too large for the game's solver.
     """
-    state = request.state
-    solver = oracle.solver_of(request.game, state)
-    answer: dict[str, Any] = {
-        "cost": json_cost(float(solver.cost_to_go([state])[0])),
-        "best": solver.best_action(state),
-    }
+    found = solution_of(request.game, request.state, oracle, with_costs_after=with_q)
+    answer: dict[str, Any] = {"cost": json_cost(found.cost), "best": found.best_action}
     if with_q:
-        is_mark = get_game(request.game).is_mark
-        answer["q"] = {
-            action: json_cost(cost)
-            for action, cost in solver.action_costs(state).items()
-            if not is_mark(action)
-        }
+        answer["q"] = {action: json_cost(cost) for action, cost in found.costs_after.items()}
     return answer

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError
@@ -16,9 +18,14 @@ from cast_ray.evaluation.build_attempts import attempts_of_trajectories
 from cast_ray.evaluation.case_study import write_case_study
 from cast_ray.evaluation.directory import EvaluationDirectory
 from cast_ray.evaluation.endpoint.config import Patience, Prices
-from cast_ray.evaluation.models import EvaluatedModel, Kind, model_directory
+from cast_ray.evaluation.models import EvaluatedModel, Kind, model_directory, parse_models
 from cast_ray.evaluation.tables import markdown_tables, results_document
-from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles, seen_in_training
+from cast_ray.evaluation.tasks import (
+    GameTier,
+    evaluation_puzzles,
+    parse_games,
+    seen_in_training,
+)
 from cast_ray.evaluation.with_players import play_with_player
 from cast_ray.files import write_text
 from cast_ray.games import get_game, hides_state
@@ -71,6 +78,44 @@ def evaluate(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
         ]
         write_attempts(directory.attempts, attempts)
     return write_results(plan, directory)
+
+
+def evaluate_models(
+    models: str | Sequence[str],
+    games: str,
+    *,
+    out: str | Path,
+    attempts: int = 4,
+    limit: int | None = None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Evaluate models on held-out puzzles, as ``cast-ray eval`` does.
+
+    Args:
+        models: run or model directories or URIs, ``openai:NAME``, or built-in players.
+        games: ``GAME[:TIER],...``.
+        out: directory of the results; an evaluation that was interrupted there is resumed.
+        attempts: at each puzzle (Avg@k).
+        limit: puzzles per game; None = 200.
+        overrides: configuration values as ``key=value``.
+
+    Returns:
+        What ``results.json`` holds: by model and game the share solved, its 95% interval, and more.
+
+    Raises:
+        CastRayError: invalid input, or a failure while playing; the same call then resumes.
+    """
+    named = [models] if isinstance(models, str) else list(models)
+    plan = Evaluation(
+        models=tuple(parse_models(named, overrides, labels=[])),
+        games=tuple(parse_games(games)),
+        attempts=attempts,
+        limit=limit,
+        patience=Patience(),
+        prices=Prices(),
+    )
+    evaluate(plan, out=Path(out), progress=TrainProgress(Console(quiet=True)))
+    return json.loads(EvaluationDirectory(Path(out)).results.read_text())
 
 
 def write_results(plan: Evaluation, directory: EvaluationDirectory) -> str:
