@@ -178,7 +178,7 @@ def credit_turns(scored: pa.Table, config: AdvantageConfig) -> pa.Table:
         lines.append(f"{step.__name__:>10}: {np.round(values, 2).tolist()}")
     say("4. Credit", "\n".join(lines))
     batch, summary = add_advantages(scored, config)
-    print(f"{summary.share_progress:.0%} of {summary.num_turns} turns came closer to the goal")
+    print(f"{summary.progress_fraction:.0%} of the turns came closer to the goal")
     return batch
 
 
