@@ -113,7 +113,8 @@ def _loop(config: TrainConfig, *, learner_s: float) -> Iterator[TrainingLoop]:
             run, workers, learner, monitor=monitor, recoveries=recoveries, exporter=exporter
         )
         yield loop
-        loop.close()
+        loop.settle()
+        loop.metrics.close()
 
 
 def _simulated_workers(run: Run) -> Workers:

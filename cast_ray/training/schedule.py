@@ -151,7 +151,7 @@ class RolloutSchedule:
 
     def issue_through(self, version: int) -> None:
         """Issue the first draw of every step that weights of ``version`` may play."""
-        last = max(version, min(version + self._config.max_staleness, self._config.steps))
+        last = min(version + self._config.max_staleness, self._config.steps)
         while self._next_step <= last:
             step = self._next_step
             self._issued[step] = self._issue(step, self._sampler.draw(step), first_group=0)

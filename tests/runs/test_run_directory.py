@@ -172,8 +172,9 @@ def test_what_a_killed_run_left_half_written_is_dropped_and_nothing_else(tmp_pat
 
 
 def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentSetupError, match="cannot be written"):
-        write_table(tmp_path / "absent" / "step.parquet", ROLLOUT_SCHEMA.empty_table())
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentSetupError, match="file"):
+        write_table(tmp_path / "file" / "step.parquet", ROLLOUT_SCHEMA.empty_table())
 
 
 def test_groups_are_kept_until_their_step_is_written(tmp_path: Path) -> None:

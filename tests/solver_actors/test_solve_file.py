@@ -273,11 +273,11 @@ def test_missing_input_is_named_and_leaves_the_output_alone(tmp_path: Path) -> N
     assert target.read_text() == "kept"
 
 
-def test_output_in_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_output_below_a_file_is_named(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(line(["PXO"]))
-    with pytest.raises(EnvironmentSetupError, match=r"out\.jsonl"):
-        solve_file(source, tmp_path / "nowhere" / "out.jsonl", with_q=False)
+    with pytest.raises(EnvironmentSetupError, match=r"in\.jsonl"):
+        solve_file(source, source / "out.jsonl", with_q=False)
 
 
 def test_full_disk_is_named_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -154,7 +154,8 @@ def test_step_writes_its_trajectories_and_its_row(run: Run, workers: ScriptedWor
     loop.catch_up()
 
     row = loop.take_step(1)
-    loop.close()
+    loop.settle()
+    loop.metrics.close()
 
     assert loop.steps_done == 1
     assert run.directory.read_trajectories(1).num_rows == row.num_trajectories == 8
@@ -170,12 +171,14 @@ def test_resumed_run_learns_from_the_log_and_writes_the_missing_row(
     first = loop_of(run, workers, learned())
     first.catch_up()
     played = first.take_step(1)
-    first.close()
+    first.settle()
+    first.metrics.close()
     run.directory.metrics.unlink()  # as if the driver was lost before it wrote the row
 
     again = loop_of(replace(run, goes_on=run.directory.resume_point()), workers, learned())
     again.catch_up()
-    again.close()
+    again.settle()
+    again.metrics.close()
 
     assert again.steps_done == 1
     (row,) = read_metrics(run.directory.metrics)
@@ -195,7 +198,8 @@ def test_step_that_stops_the_run_is_taken_out_of_the_log(
 
     with pytest.raises(LearnerError, match="step-00001"):
         loop.take_step(1)
-    loop.close()
+    loop.settle()
+    loop.metrics.close()
 
     assert not run.directory.trajectory_file(1).exists()
     assert run.directory.inspection(1).is_file()
@@ -210,4 +214,5 @@ def test_token_that_is_too_old_is_never_trained_on(run: Run, workers: ScriptedWo
 
     with pytest.raises(TrajectoryError, match=r"\b1 step.*max_staleness.* 0"):
         loop.take_step(2)
-    loop.close()
+    loop.settle()
+    loop.metrics.close()
