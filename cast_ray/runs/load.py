@@ -22,7 +22,7 @@ from cast_ray.runs.uris import path_or_uri
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """What a run has left so far; every access reads its files anew."""
+    """The files of a run as tables; nothing is cached, so a running one can be watched."""
 
     directory: RunDirectory
 

@@ -2,8 +2,8 @@
 
 A trial is an ``Algorithm`` that does the whole job of ``cast-ray train`` in a run directory of its
 own. It reserves nothing itself: the run's parts do. All trials have the same start model. Tune
-starts a trial again that dies, and the same command resumes an interrupted sweep; either way a run
-goes on where its directory ends, and finished ones are not repeated.
+restarts a trial that dies, and the same command resumes an interrupted sweep. Either way a run
+resumes from its directory, and finished runs are not repeated.
 """
 
 from __future__ import annotations
