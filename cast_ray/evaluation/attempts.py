@@ -6,10 +6,10 @@ holds all of them. Letter: ``T`` turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,87 +19,75 @@ from cast_ray.files import written_aside
 from cast_ray.games.costs import status_of, stored_cost
 from cast_ray.rollout.trajectory import check_schema, costs_of
 
-
-def _column(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field:
-    return pa.field(name, kind, nullable=nullable)
-
-
-ATTEMPT_SCHEMA = pa.schema(
-    [
-        _column("model", pa.string()),
-        _column("run", pa.int32()),
-        _column("game", pa.string()),
-        _column("tier", pa.string()),
-        _column("puzzle_id", pa.string()),
-        _column("puzzle", pa.string()),
-        _column("group", pa.int32()),
-        _column("attempt", pa.int32()),
-        _column("seed", pa.int64()),
-        _column("turn_budget", pa.int32()),
-        _column("answers", pa.list_(pa.string())),
-        _column("actions", pa.list_(pa.string())),
-        _column("effects", pa.list_(pa.string())),
-        _column("states", pa.list_(pa.string())),
-        _column("reward", pa.float64()),
-        _column("is_success", pa.bool_()),
-        _column("end_reason", pa.string()),
-        _column("cost_to_go", pa.list_(pa.int32())),
-        _column("cost_status", pa.list_(pa.string())),
-        _column("excess_risks", pa.list_(pa.float64())),
-        _column("safe_reveals", pa.list_(pa.bool_())),
-        _column("answer_tokens", pa.list_(pa.int32())),
-        _column("prompt_tokens", pa.int64(), nullable=True),
-        _column("price_usd", pa.float64(), nullable=True),
-        _column("num_retries", pa.int32()),
-        _column("seconds", pa.float64()),
-    ]
+_Int32: TypeAlias = Annotated[int, pa.int32()]
+_Int64: TypeAlias = Annotated[int, pa.int64()]
+_Float64: TypeAlias = Annotated[float, pa.float64()]
+_Text: TypeAlias = Annotated[str, pa.string()]
+_Texts: TypeAlias = Annotated[tuple[str, ...], pa.list_(pa.string())]
+_COST_COLUMNS = (
+    pa.field("cost_to_go", pa.list_(pa.int32()), nullable=False),
+    pa.field("cost_status", pa.list_(pa.string()), nullable=False),
 )
-"""``run``: number of the model's run directory, from 0, if several are averaged. ``group``: number
-of the puzzle in its set. ``states``, ``cost_to_go``, ``cost_status``: ``[T + 1]``, the cost is null
-unless the status is ``exact``. ``excess_risks``, ``safe_reveals``: ``[T]``, Minesweeper only, null
-for actions other than reveals. ``answer_tokens``: ``[T]``, null if not counted; ``prompt_tokens``:
-of all requests together, null if not counted; ``price_usd``: null without prices."""
+"""How ``costs`` is stored: ``[T + 1]`` each, the cost null unless the status is ``exact``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt at a puzzle; fields are the columns of ``ATTEMPT_SCHEMA``."""
+    """One attempt at a puzzle; a field is a column, and its annotation the column's type."""
 
-    model: str
-    run: int
-    game: str
-    tier: str
-    puzzle_id: str
-    puzzle: str
-    group: int
-    attempt: int
-    seed: int
-    turn_budget: int
-    answers: tuple[str, ...]
+    model: _Text
+    run: _Int32
+    """Number of the model's run directory, from 0, if several are averaged."""
+    game: _Text
+    tier: _Text
+    puzzle_id: _Text
+    puzzle: _Text
+    group: _Int32
+    """Number of the puzzle in its set."""
+    attempt: _Int32
+    seed: _Int64
+    turn_budget: _Int32
+    answers: _Texts
     """``[T]``."""
-    actions: tuple[str, ...]
+    actions: _Texts
     """``[T]`` canonical spelling, empty if the answer has no action."""
-    effects: tuple[str, ...]
+    effects: _Texts
     """``[T]`` values of ``Effect``."""
-    states: tuple[str, ...]
+    states: _Texts
     """``[T + 1]``."""
-    reward: float
+    reward: _Float64
     """In [0, 1]."""
-    is_success: bool
-    end_reason: str
+    is_success: Annotated[bool, pa.bool_()]
+    end_reason: _Text
     costs: tuple[float, ...]
-    """``[T + 1]`` N (Minesweeper: K); inf = infinite, NaN = unknown."""
-    excess_risks: tuple[float | None, ...]
-    """``[T]`` probability of a mine in the revealed cell minus that of the safest cell."""
-    safe_reveals: tuple[bool | None, ...]
-    """``[T]`` whether the revealed cell was provably safe."""
-    answer_tokens: tuple[int | None, ...]
+    """``[T + 1]`` N (Minesweeper: K); inf = infinite, NaN = unknown. Stored as two columns."""
+    excess_risks: Annotated[tuple[float | None, ...], pa.list_(pa.float64())]
+    """``[T]`` probability of a mine in the revealed cell minus that of the safest cell; None for
+    actions other than reveals, and in other games than Minesweeper."""
+    safe_reveals: Annotated[tuple[bool | None, ...], pa.list_(pa.bool_())]
+    """``[T]`` whether the revealed cell was provably safe; None likewise."""
+    answer_tokens: Annotated[tuple[int | None, ...], pa.list_(pa.int32())]
     """``[T]``; None if not counted."""
-    prompt_tokens: int | None
-    price_usd: float | None
-    num_retries: int
+    prompt_tokens: Annotated[int | None, pa.int64()]
+    """Of all requests together; None if not counted."""
+    price_usd: Annotated[float | None, pa.float64()]
+    """None without prices."""
+    num_retries: _Int32
     """Number of repeated requests."""
-    seconds: float
+    seconds: _Float64
+
+
+def _columns() -> Iterator[pa.Field]:
+    """Yield the columns that the fields of ``Attempt`` are stored in."""
+    for name, hint in get_type_hints(Attempt, include_extras=True).items():
+        if name == "costs":
+            yield from _COST_COLUMNS
+        else:
+            value, kind = get_args(hint)
+            yield pa.field(name, kind, nullable=type(None) in get_args(value))
+
+
+ATTEMPT_SCHEMA = pa.schema(_columns())
 
 
 def to_attempt_table(attempts: Iterable[Attempt]) -> pa.Table:
