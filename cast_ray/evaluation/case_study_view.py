@@ -31,13 +31,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTurn:
-    """One answer and its effect."""
+    """What the page says of one turn besides what the attempt holds."""
 
-    state: str
-    """State before the turn."""
-    cost_before: float
-    """inf = infinite, NaN = unknown."""
-    cost_after: float
     text_before: str
     """The answer up to the chosen action; all of it if there is none."""
     chosen: str
@@ -45,13 +40,9 @@ class ShownTurn:
     text_after: str
     is_long: bool
     """Whether the answer needs a scroll bar."""
-    action: str
-    """Canonical spelling; empty if the answer has no action."""
-    effect: str
     feedback: str
     """The feedback for an action without effect; empty if unknown."""
     verdict: Verdict | None
-    num_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +53,6 @@ class ShownAttempt:
     turns: tuple[ShownTurn, ...]
     facts: tuple[str, ...]
     """Short texts on the quality of play and on effort."""
-
-    @property
-    def last_state(self) -> str:
-        """The state after the last turn."""
-        return self.attempt.states[-1]
 
     @property
     def has_costs(self) -> bool:
@@ -82,23 +68,17 @@ def show_attempt(attempt: Attempt) -> ShownAttempt:
 
 
 def _turn(attempt: Attempt, turn: int, verdict: Verdict | None) -> ShownTurn:
-    answer, effect = attempt.answers[turn], attempt.effects[turn]
+    answer = attempt.answers[turn]
     # An answer that was cut off was not parsed.
-    parts = None if effect == Effect.TRUNCATED else split_at_last_block(answer)
+    parts = None if attempt.effects[turn] == Effect.TRUNCATED else split_at_last_block(answer)
     before, chosen, after = parts or (answer, "", "")
     return ShownTurn(
-        state=attempt.states[turn],
-        cost_before=attempt.costs[turn],
-        cost_after=attempt.costs[turn + 1],
         text_before=before,
         chosen=chosen,
         text_after=after,
         is_long=sum(1 + len(line) // _LINE for line in answer.split("\n")) > _MANY_LINES,
-        action=attempt.actions[turn],
-        effect=effect,
         feedback=_feedback(attempt, turn),
         verdict=verdict,
-        num_tokens=attempt.answer_tokens[turn],
     )
 
 
