@@ -5,9 +5,10 @@ A solver knows the distance to the goal from each state of one layout, and refus
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -129,26 +130,35 @@ def action_costs(
     return dict(zip(actions, cost_to_go(after).tolist(), strict=True))
 
 
-def best_action(
-    cost_to_go: Callable[[Sequence[StateT]], np.ndarray],
-    costs_after: Callable[[StateT], dict[str, float]],
-    state: StateT,
-) -> str | None:
-    """Return the first action that leaves one move less; None at cost 0, infinite or unknown.
+class UnitMoveSolver(ABC, Generic[StateT]):
+    """What the solvers of a game share in which each action costs one move."""
 
-    One move lowers the cost by one at most, so this is the first of least cost.
-    An action of unknown cost is never chosen, even where it might come first; without any action
-    that is known to lower the cost the answer is None.
+    game: ClassVar[Game[Any]]
 
-    Args:
-        cost_to_go: from states to ``[n]`` costs; inf = infinite, NaN = unknown.
-        costs_after: from a state to the cost after each action; every action is one move.
-        state: the state before the action.
-    """
-    cost = float(cost_to_go([state])[0])
-    if cost == 0 or not np.isfinite(cost):
-        return None
-    return next((action for action, after in costs_after(state).items() if after == cost - 1), None)
+    @abstractmethod
+    def cost_to_go(self, states: Sequence[StateT]) -> np.ndarray:
+        """Return ``[n]`` costs; inf = infinite, NaN = unknown."""
+
+    def action_costs(self, state: StateT) -> dict[str, float]:
+        """Return the cost after each scored action, in the game's canonical order."""
+        return action_costs(self.game, self.cost_to_go, state)
+
+    def best_action(self, state: StateT) -> str | None:
+        """Return the first action that leaves one move less; None at cost 0, infinite or unknown.
+
+        One move lowers the cost by one at most, so this is the first of least cost.
+        An action of unknown cost is never chosen, even where it might come first; without any
+        action that is known to lower the cost the answer is None.
+        """
+        cost = float(self.cost_to_go([state])[0])
+        if cost == 0 or not np.isfinite(cost):
+            return None
+        after = self.action_costs(state)
+        return next((action for action in after if after[action] == cost - 1), None)
+
+    def is_dead(self, state: StateT) -> bool:
+        """Return whether it is proven that no sequence of actions reaches the goal from here."""
+        return bool(np.isinf(self.cost_to_go([state])[0]))
 
 
 def check_layout(game: Game[Any], layout: Hashable, states: Sequence[Any]) -> None:

@@ -30,7 +30,7 @@ from cast_ray.games.rush_hour_keys import (
     write_slides,
 )
 from solver_actors.rush_hour.search import MAX_LENGTH, Outcome, shortest_length
-from solver_actors.solver import action_costs, best_action, check_layout
+from solver_actors.solver import UnitMoveSolver, check_layout
 
 DEFAULT_STATE_CAP = 1_000_000
 DEFAULT_NODE_BUDGET = 200_000
@@ -87,12 +87,14 @@ def build_table(state: RushHourState, *, state_cap: int = DEFAULT_STATE_CAP) -> 
     return RushHourTable(slots=slots, costs=costs)
 
 
-class RushHourSolver:
+class RushHourSolver(UnitMoveSolver[RushHourState]):
     """Looks up costs and actions in the tables of one layout, and makes those that are missing.
 
     Where a component is above the cap it searches each state separately; then N may come out
     unknown.
     """
+
+    game = _RUSH_HOUR
 
     def __init__(
         self,
@@ -137,17 +139,9 @@ class RushHourSolver:
         self._look_up([state])  # makes the table that is missing
         found = self._look_up_slides(state)
         if (found == TOO_LARGE).any() or (found == ABSENT).any():
-            return action_costs(_RUSH_HOUR, self.cost_to_go, state)
+            return super().action_costs(state)
         costs = np.where(found == DEAD, np.inf, found).tolist()
         return dict(zip(_RUSH_HOUR.scored_actions(state), costs, strict=True))
-
-    def best_action(self, state: RushHourState) -> str | None:
-        """Return the first slide of least cost; None in a solved, dead or unknown state."""
-        return best_action(self.cost_to_go, self.action_costs, state)
-
-    def is_dead(self, state: RushHourState) -> bool:
-        """Return whether it is proven that no sequence of slides solves the board from here."""
-        return bool(np.isinf(self.cost_to_go([state])[0]))
 
     def _look_up(self, states: Sequence[RushHourState]) -> np.ndarray:
         """Return ``[n]`` int16 N, ``DEAD`` or ``TOO_LARGE``; make the tables that are missing."""

@@ -10,7 +10,7 @@ import numpy as np
 from cast_ray.games.sokoban import ACTIONS, Sokoban, SokobanLayout, SokobanState
 from solver_actors.sokoban.astar import DEAD, GAVE_UP, search
 from solver_actors.sokoban.bounds import DEAD_BOUND, is_stuck, lower_bound, number_floor, survey
-from solver_actors.solver import action_costs, best_action, check_layout
+from solver_actors.solver import UnitMoveSolver, check_layout
 
 DEFAULT_BUDGET_NODES = 500_000
 MAX_BOXES = 256
@@ -24,13 +24,15 @@ _MEMO_BYTES = 16 << 20
 _SOKOBAN = Sokoban()
 
 
-class SokobanSearchSolver:
+class SokobanSearchSolver(UnitMoveSolver[SokobanState]):
     """Searches for costs in one layout and remembers them.
 
     A cost is exact or infinite only by proof; where the budget runs out first it is unknown. What
     was found on the way to another state stays known, so an unknown cost can become known later;
     an exact or infinite one never changes.
     """
+
+    game = _SOKOBAN
 
     def __init__(self, layout: SokobanLayout, *, budget_nodes: int = DEFAULT_BUDGET_NODES) -> None:
         """Survey a layout.
@@ -79,14 +81,6 @@ class SokobanSearchSolver:
         holds = np.zeros(len(self._room.neighbors), np.bool_)
         return np.inf if is_stuck(self._room, boxes, holds) else 0.0
 
-    def action_costs(self, state: SokobanState) -> dict[str, float]:
-        """Return N after each action that changes the state, in the order Up Down Left Right."""
-        return action_costs(_SOKOBAN, self.cost_to_go, state)
-
-    def best_action(self, state: SokobanState) -> str | None:
-        """Return the first action known to lower N; None in a solved, dead or unknown state."""
-        return best_action(self.cost_to_go, self.action_costs, state)
-
     def known_action(self, state: SokobanState) -> str | None:
         """Return the first action that is remembered to lower N, without any search.
 
@@ -101,10 +95,6 @@ class SokobanSearchSolver:
             if known is not None and known + 1 == cost:
                 return action
         return None
-
-    def is_dead(self, state: SokobanState) -> bool:
-        """Return whether it is proven that nothing solves the room from here."""
-        return bool(np.isinf(self.cost_to_go([state])[0]))
 
     def _cost(self, state: SokobanState) -> float:
         """Return N from memory, or search for it."""

@@ -19,7 +19,7 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games.sokoban import Sokoban, SokobanLayout, SokobanState
 from solver_actors.sokoban.bounds import find_neighbors, number_floor
 from solver_actors.sokoban.search import SokobanSearchSolver
-from solver_actors.solver import Solver, action_costs, best_action, check_layout
+from solver_actors.solver import Solver, UnitMoveSolver, check_layout
 
 DEAD = -1
 DEFAULT_STATE_CAP = 2_000_000
@@ -88,8 +88,10 @@ def build_table(state: SokobanState, *, state_cap: int = DEFAULT_STATE_CAP) -> S
     )
 
 
-class SokobanSolver:
+class SokobanSolver(UnitMoveSolver[SokobanState]):
     """Looks up costs and actions in the table of one layout."""
+
+    game = _SOKOBAN
 
     def __init__(self, table: SokobanTable) -> None:
         self.table = table
@@ -124,18 +126,6 @@ class SokobanSolver:
             players,
             boxes.reshape(len(states), num_boxes),
         )
-
-    def action_costs(self, state: SokobanState) -> dict[str, float]:
-        """Return N after each action that changes the state, in the order Up Down Left Right."""
-        return action_costs(_SOKOBAN, self.cost_to_go, state)
-
-    def best_action(self, state: SokobanState) -> str | None:
-        """Return the first action of least cost; None in a solved or dead state."""
-        return best_action(self.cost_to_go, self.action_costs, state)
-
-    def is_dead(self, state: SokobanState) -> bool:
-        """Return whether no sequence of actions solves the room from here."""
-        return bool(np.isinf(self.cost_to_go([state])[0]))
 
 
 def solve_sokoban(state: SokobanState) -> Solver[SokobanState]:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from cast_ray.games.sokoban import Sokoban, SokobanState
-from solver_actors.solver import action_costs, best_action
+from solver_actors.solver import UnitMoveSolver, action_costs
 
 GAME = Sokoban()
 STATE = GAME.decode("___\n_P_\n___\nX_O")
 INF, NAN = float("inf"), float("nan")
 
 
-def costs_of(
-    here: float, up: float, down: float, left: float, right: float
-) -> Callable[[Sequence[SokobanState]], np.ndarray]:
-    """Return a solver's double: these costs for the middle of the room and the cells beside it."""
-    by_player = {4: here, 1: up, 7: down, 3: left, 5: right}
-    return lambda states: np.array([by_player[state.player] for state in states])
+class MadeUp(UnitMoveSolver[SokobanState]):
+    """A solver's double: these costs for the middle of the room and the cells beside it."""
+
+    game = GAME
+
+    def __init__(self, here: float, up: float, down: float, left: float, right: float) -> None:
+        self._by_player = {4: here, 1: up, 7: down, 3: left, 5: right}
+
+    def cost_to_go(self, states: Sequence[SokobanState]) -> np.ndarray:
+        return np.array([self._by_player[state.player] for state in states])
 
 
 def test_costs_are_in_canonical_order_and_leave_out_blocked_actions() -> None:
@@ -55,6 +59,4 @@ def test_costs_are_in_canonical_order_and_leave_out_blocked_actions() -> None:
 def test_best_action_is_the_first_that_is_known_to_lower_the_cost(
     costs: tuple[float, ...], best: str | None
 ) -> None:
-    cost_to_go = costs_of(*costs)
-    found = best_action(cost_to_go, lambda state: action_costs(GAME, cost_to_go, state), STATE)
-    assert found == best
+    assert MadeUp(*costs).best_action(STATE) == best
