@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +13,6 @@ from cast_ray.errors import CastRayError, RunDirectoryError, StepUnknown, Trajec
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.statistics import Success
 from serve.site.runs.details import (
-    MetricColumns,
     RunDetails,
     RunSummary,
     metric_columns,
@@ -20,7 +20,6 @@ from serve.site.runs.details import (
     read_figures,
     read_success,
     read_summary,
-    summary_of,
 )
 from serve.site.runs.episode import StoredEpisode, read_episode
 from serve.site.runs.root import ReadCache, RunRoot
@@ -76,8 +75,8 @@ class RunBrowser:
             trajectory_steps=_steps_of(run),
         )
 
-    def metrics(self, name: str, columns: Sequence[str] = ()) -> MetricColumns:
-        """Return figures of one run, all numeric ones without ``columns``.
+    def metrics(self, name: str, columns: Sequence[str] = ()) -> dict[str, list[float | None]]:
+        """Return figures of one run as ``metric_columns`` does.
 
         Raises:
             RunUnknown, ColumnUnknown: there is no such run or metric.
@@ -127,14 +126,18 @@ class RunBrowser:
         config = self._configs.get(self._root.file(run.config))
         stored = self._read(self._summaries, run.summary) or {}
         figures = self._read(self._figures, run.metrics)
-        return summary_of(
-            name,
-            config,
+        return RunSummary(
+            name=name,
+            game=config.game,
+            tier=config.tier,
+            algorithm=config.algorithm,
+            model=config.policy.path or None,
             steps=0 if figures is None or figures.is_empty() else int(figures["step"][-1]),
+            planned_steps=config.steps,
             started=_started(run),
-            stored=stored,
             before=self._success(run, "before", stored.get("before")),
             after=self._success(run, "after", stored.get("after")),
+            finished=stored.get("after") is not None and stored.get("steps", 0) >= config.steps,
         )
 
     def _success(
@@ -171,13 +174,14 @@ def _steps_of(run: RunDirectory) -> tuple[int, ...]:
     return tuple(sorted(int(text) for text in digits if text.isdecimal()))
 
 
-def _started(run: RunDirectory) -> float | None:
-    """Return the time of the oldest file that a run writes early and keeps, in seconds.
+def _started(run: RunDirectory) -> str:
+    """Return the ISO time, UTC, of the oldest file that a run writes early and keeps.
 
     A configuration is written again when a run is resumed; earlier games are older.
     """
     early = (run.config, run.evaluations / "before.parquet", run.trajectory_file(1))
     try:
-        return min(path.stat().st_mtime for path in early if path.is_file())
+        oldest = min(path.stat().st_mtime for path in early if path.is_file())
     except (OSError, ValueError) as error:
         raise RunDirectoryError(f"{run.path.name} is being removed: reload the list") from error
+    return datetime.fromtimestamp(oldest, UTC).isoformat()

@@ -6,13 +6,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ColumnUnknown, RunDirectoryError
 from cast_ray.runs.metrics import read_metrics_frame
 from cast_ray.statistics import Success, success_rate
@@ -53,51 +51,6 @@ class RunDetails:
     """Its numeric metrics."""
     trajectory_steps: tuple[int, ...]
     """Steps whose trajectories are stored."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricColumns:
-    """Figures of a run, step by step."""
-
-    columns: Mapping[str, tuple[float | None, ...]]
-    """One entry per step, ``step`` first; None = not measured."""
-
-
-def summary_of(
-    name: str,
-    config: TrainConfig,
-    *,
-    steps: int,
-    started: float | None,
-    stored: Mapping[str, Any],
-    before: Success | None,
-    after: Success | None,
-) -> RunSummary:
-    """Return the line of a run.
-
-    Args:
-        name: of the run.
-        config: of the run.
-        steps: done.
-        started: seconds since 1970.
-        stored: ``summary.json``; empty = not there. Any: a JSON object.
-        before: success on the held-out boards, where it is known.
-        after: likewise.
-    """
-    is_finished = stored.get("after") is not None and stored.get("steps", 0) >= config.steps
-    return RunSummary(
-        name=name,
-        game=config.game,
-        tier=config.tier,
-        algorithm=config.algorithm,
-        model=config.policy.path or None,
-        steps=steps,
-        planned_steps=config.steps,
-        started=None if started is None else datetime.fromtimestamp(started, UTC).isoformat(),
-        before=before,
-        after=after,
-        finished=is_finished,
-    )
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -148,8 +101,10 @@ def read_figures(path: Path) -> pl.DataFrame:
     return frame.select(pl.selectors.numeric())
 
 
-def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> MetricColumns:
-    """Return some columns, all without ``wanted``; ``step`` is always there.
+def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> dict[str, list[float | None]]:
+    """Return some columns, all without ``wanted``: one entry per step, None = not measured.
+
+    ``step`` is always there, and the first.
 
     Raises:
         ColumnUnknown: there is no such metric.
@@ -160,15 +115,13 @@ def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> MetricColumn
             f"there is no numeric metric {unknown[0][:80]!r}: see the columns of the run"
         )
     names = dict.fromkeys(["step", *(wanted or figures.columns)])
-    return MetricColumns(
-        columns={
-            name: tuple(
-                value if value is not None and math.isfinite(value) else None
-                for value in figures[name].to_list()
-            )
-            for name in names
-        }
-    )
+    return {
+        name: [
+            value if value is not None and math.isfinite(value) else None
+            for value in figures[name].to_list()
+        ]
+        for name in names
+    }
 
 
 def plain(value: Any) -> Any:

@@ -43,7 +43,8 @@ def router_of(root: Path) -> APIRouter:
         columns: Annotated[str, Query(max_length=5000, description="Separated by commas.")] = "",
     ) -> dict[str, Any]:
         """Figures step by step; null = not measured."""
-        return asdict(browser.metrics(run, [name for name in columns.split(",") if name]))
+        wanted = [name for name in columns.split(",") if name]
+        return {"columns": browser.metrics(run, wanted)}
 
     @router.get("/run/step")
     def step(run: _Run, step: Number, wanted: Annotated[StepFilter, Depends()]) -> dict[str, Any]:
