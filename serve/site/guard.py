@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import math
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.site.problems import ApiProblem
@@ -24,7 +24,7 @@ _OPEN = ("/web/", "/docs", "/openapi.json")
 """The pages and their files need no key; the page asks for it."""
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _MAX_CALLERS = 10_000
-_SECURITY_HEADERS = {
+_HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self'; "
     "script-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'self'",
@@ -34,7 +34,9 @@ _SECURITY_HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
 }
+"""Added to every answer that does not set them itself."""
 
 
 def digest_of_key(key: str) -> str:
@@ -86,7 +88,9 @@ class Guard:
             finally:
                 self._num_running -= 1
         except ApiProblem as problem:
-            await answer.problem(problem)
+            if not answer.has_begun.is_set():
+                response = JSONResponse(problem.body, problem.status, problem.headers)
+                await response(scope, receive, answer)
 
     async def _pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         limit_s = self._settings.request_timeout_s
@@ -226,30 +230,11 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun.set()
-            named = {name.lower() for name, _ in message.get("headers", ())}
-            added = [
-                (name.encode(), value.encode())
-                for name, value in _SECURITY_HEADERS.items()
-                if name.encode() not in named
-            ]
-            if b"cache-control" not in named:
-                added.append((b"cache-control", b"no-store"))
-            message = {**message, "headers": [*message.get("headers", ()), *added]}
+            headers = MutableHeaders(raw=list(message.get("headers", ())))
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            message = {**message, "headers": headers.raw}
         await self._send(message)
-
-    async def problem(self, problem: ApiProblem) -> None:
-        """Answer with an error, unless another answer has begun."""
-        if self.has_begun.is_set():
-            return
-        body = json.dumps(problem.body).encode()
-        headers = {
-            "content-type": "application/json",
-            "content-length": str(len(body)),
-            **{name.lower(): value for name, value in problem.headers.items()},
-        }
-        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await self({"type": "http.response.start", "status": problem.status, "headers": raw})
-        await self._send({"type": "http.response.body", "body": body})
 
 
 class _Rates:
