@@ -5,6 +5,8 @@ vLLM takes ten seconds and a gigabyte to import; a driver and its env runners ne
 
 from __future__ import annotations
 
+import os
+import uuid
 from dataclasses import dataclass
 
 from cast_ray.config.train import EngineConfig
@@ -34,11 +36,12 @@ class EngineOptions:
     """Whether the engine can lend its GPU's memory to the learner; not on CPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EngineStats:
     """An engine's totals since its start, and its present state.
 
-    The difference between two totals is what a step used.
+    The difference between two totals is what a step used. The engine itself counts in one and
+    gives out copies.
     """
 
     engine_id: str
@@ -77,6 +80,13 @@ class EngineStats:
     """Resident memory of the replica's process."""
     core_bytes: int = 0
     """Resident memory of vLLM's processes, summed; shared pages count once per process."""
+
+    @classmethod
+    def of_new_engine(cls) -> EngineStats:
+        """Return the statistics of an engine that this process starts."""
+        return cls(
+            engine_id=uuid.uuid4().hex, replica_pid=os.getpid(), core_pids=(), weight_version=0
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

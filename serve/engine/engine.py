@@ -10,7 +10,6 @@ Knows no Ray; ``serve.engine.deployment`` hosts it in a Serve replica. What it p
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from typing import cast
@@ -27,6 +26,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from cast_ray.errors import EngineError
 from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
+from serve.engine.answers import answers_as_done
 from serve.engine.stats import EngineFigures, check_progress
 from serve.engine.vllm_start import start_vllm
 from serve.engine.weight_update import EngineWeights, TokenVersions
@@ -73,32 +73,15 @@ class PolicyEngine:
     async def generate(
         self, requests: Sequence[GenerateRequest]
     ) -> AsyncIterator[list[tuple[int, Completion | Refusal]]]:
-        """Answer requests, each as soon as it is done.
-
-        Yields:
-            Lists of (index in ``requests``, completion or refusal): all that are done by then.
+        """Answer requests, each as soon as it is done; see ``answers_as_done``.
 
         Raises:
             EngineError: vLLM failed, or the weights that a request needs did not arrive; the other
                 requests of this call are cancelled.
             WeightSyncError: the last update failed and none has succeeded since.
         """
-        # A queue and not asyncio.wait, which scans all tasks whenever one ends.
-        ended: asyncio.Queue[asyncio.Task[Completion | Refusal]] = asyncio.Queue()
-        indices: dict[asyncio.Task[Completion | Refusal], int] = {}
-        for index, request in enumerate(requests):
-            task = asyncio.create_task(self.answer(request))
-            task.add_done_callback(ended.put_nowait)
-            indices[task] = index
-        try:
-            while indices:
-                done = [await ended.get()]
-                while not ended.empty():
-                    done.append(ended.get_nowait())
-                yield [(indices.pop(task), task.result()) for task in done]
-        finally:
-            for task in indices:
-                task.cancel()
+        async for batch in answers_as_done(requests, self.answer):
+            yield batch
 
     async def answer(self, request: GenerateRequest) -> Completion | Refusal:
         """Answer one request. Raises as ``generate`` does."""

@@ -12,11 +12,9 @@ replica's event loop answers for ever.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 
 import psutil
 from vllm.config import VllmConfig
@@ -30,33 +28,16 @@ _LOOP_LAG_S = 2.0
 """How far the replica's event loop may lag behind tokens that have arrived."""
 
 
-@dataclass(slots=True)
-class _Counted:
-    """The fields of ``EngineStats`` that are counted step by step."""
-
-    num_requests: int = 0
-    num_generated_tokens: int = 0
-    num_refused: int = 0
-    seconds_queued: float = 0.0
-    num_preemptions: int = 0
-    prefix_query_tokens: int = 0
-    prefix_hit_tokens: int = 0
-    num_running: int = 0
-    num_waiting: int = 0
-    kv_usage: float = 0.0
-
-
 class EngineFigures:
     """Totals and present state of one engine."""
 
     def __init__(self) -> None:
-        self._engine_id = uuid.uuid4().hex
         self._silent_since = time.monotonic()
         self._progress = asyncio.Event()
         self._num_in_flight = 0
         self._running_since = 0.0
         self._seconds_running = 0.0
-        self.counted = _Counted()
+        self.counted = EngineStats.of_new_engine()
 
     def record(
         self,
@@ -125,13 +106,11 @@ class EngineFigures:
             except psutil.NoSuchProcess:
                 continue
         running = time.monotonic() - self._running_since if self._num_in_flight else 0.0
-        return EngineStats(
-            engine_id=self._engine_id,
-            replica_pid=os.getpid(),
+        return replace(
+            self.counted,
             core_pids=tuple(sizes),
             weight_version=weight_version,
             seconds_running=self._seconds_running + running,
-            **asdict(self.counted),
             seconds_since_progress=self.seconds_silent,
             replica_bytes=replica.memory_info().rss,
             core_bytes=sum(sizes.values()),

@@ -8,11 +8,9 @@ Importing this takes seconds and a gigabyte (vLLM): only what deploys or hosts a
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +26,7 @@ from cast_ray.errors import EngineError
 from cast_ray.rollout.chat import tokenizer_digest
 from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from cast_ray.training.workers import conversation_limit
+from serve.engine.answers import answers_as_done
 from serve.engine.deployment import ENGINE_ENVIRONMENT
 from serve.engine.vllm_args import vllm_arguments
 from serve.messages import EngineStats
@@ -40,8 +39,7 @@ class ModelServer(LLMServer):
 
     async def __init__(self, llm_config: LLMConfig, **rest: Any) -> None:
         guard_children()
-        self._engine_id = uuid.uuid4().hex
-        self._num_requests = self._num_tokens = self._num_refused = self._num_running = 0
+        self._stats = EngineStats.of_new_engine()
         self._progress_at = time.monotonic()
         self._model = llm_config.model_id
         loading = cast(ModelLoadingConfig, llm_config.model_loading_config)
@@ -56,38 +54,13 @@ class ModelServer(LLMServer):
         Raises:
             EngineError: the engine failed; the other requests of this call are cancelled.
         """
-        finished: asyncio.Queue[tuple[int, Completion | Refusal | Exception]] = asyncio.Queue()
-
-        async def answer(index: int, request: GenerateRequest) -> None:
-            try:
-                finished.put_nowait((index, await self._answer(request)))
-            except Exception as error:
-                finished.put_nowait((index, error))
-
-        tasks = [asyncio.create_task(answer(*item)) for item in enumerate(requests)]
-        try:
-            left = len(tasks)
-            while left:
-                batch = [await finished.get()]
-                while not finished.empty():
-                    batch.append(finished.get_nowait())
-                left -= len(batch)
-                yield [_checked(index, outcome) for index, outcome in batch]
-        finally:
-            for task in tasks:
-                task.cancel()
+        async for batch in answers_as_done(requests, self._answer):
+            yield batch
 
     async def stats(self) -> EngineStats:
         """Return what a client needs to tell a busy server from a stalled one."""
-        return EngineStats(
-            engine_id=self._engine_id,
-            replica_pid=os.getpid(),
-            core_pids=(),
-            weight_version=0,
-            num_requests=self._num_requests,
-            num_generated_tokens=self._num_tokens,
-            num_refused=self._num_refused,
-            num_running=self._num_running,
+        return replace(
+            self._stats,
             seconds_since_progress=time.monotonic() - self._progress_at,
             replica_bytes=psutil.Process().memory_info().rss,
         )
@@ -109,23 +82,23 @@ class ModelServer(LLMServer):
             return_token_ids=True,
             stream=False,
         )
-        self._num_running += 1
+        self._stats.num_running += 1
         try:
             async for response in await self.completions(body):
                 outcome = _outcome(response)
                 self._note(outcome)
                 return outcome
         finally:
-            self._num_running -= 1
+            self._stats.num_running -= 1
         raise EngineError("the model server ended a request without an answer")
 
     def _note(self, outcome: Completion | Refusal) -> None:
         self._progress_at = time.monotonic()
-        self._num_requests += 1
+        self._stats.num_requests += 1
         if isinstance(outcome, Refusal):
-            self._num_refused += 1
+            self._stats.num_refused += 1
         else:
-            self._num_tokens += len(outcome.token_ids)
+            self._stats.num_generated_tokens += len(outcome.token_ids)
 
 
 def _outcome(response: Any) -> Completion | Refusal:
@@ -145,14 +118,6 @@ def _outcome(response: Any) -> Completion | Refusal:
         finish_reason="stop" if choice.finish_reason == "stop" else "length",
         weight_versions=(0,) * len(choice.token_ids),
     )
-
-
-def _checked(
-    index: int, outcome: Completion | Refusal | Exception
-) -> tuple[int, Completion | Refusal]:
-    if isinstance(outcome, Exception):
-        raise outcome
-    return index, outcome
 
 
 def model_application(plan: ServicePlan) -> Application:
