@@ -49,15 +49,16 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
-def hold_lock(path: Path, refusal: str) -> FileLock:
-    """Return a lock that excludes other processes until it is released or this process ends.
+@contextmanager
+def locked(path: Path, refusal: str) -> Iterator[None]:
+    """Exclude others, in this process too, during the block; also ends with the process.
 
     Args:
         path: the lock file; its folder is made.
-        refusal: the message if another process holds the lock.
+        refusal: the message if another holds the lock.
 
     Raises:
-        RunDirectoryError: another process holds it.
+        RunDirectoryError: another holds it.
         EnvironmentSetupError: the file system refused something.
     """
     lock = FileLock(path, timeout=0, thread_local=False)
@@ -67,7 +68,10 @@ def hold_lock(path: Path, refusal: str) -> FileLock:
             lock.acquire()
         except Timeout:
             raise RunDirectoryError(refusal) from None
-    return lock
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def fsync(path: Path) -> None:

@@ -7,11 +7,13 @@ written before anything is played.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import hold_lock, write_text
+from cast_ray.files import locked, write_text
 
 
 class EvaluationDirectory:
@@ -24,11 +26,11 @@ class EvaluationDirectory:
         self.results = path / "results.json"
         self.tables = path / "results.md"
         self.case_study = path / "case_study.html"
-        self._lock: Any = None  # an open file, held while this object lives
 
     @classmethod
-    def open(cls, path: Path, description: dict[str, Any]) -> EvaluationDirectory:
-        """Create a directory, or reopen that of the same evaluation.
+    @contextmanager
+    def open(cls, path: Path, description: dict[str, Any]) -> Iterator[EvaluationDirectory]:
+        """Create a directory, or reopen that of the same evaluation, and hold it for the block.
 
         Args:
             path: where it is.
@@ -46,13 +48,12 @@ class EvaluationDirectory:
             raise RunDirectoryError(
                 f"{path} exists and holds no evaluation: give another --out; nothing was changed"
             )
-        directory._lock = hold_lock(
-            path / ".lock",
-            f"another process uses {path}: wait until it ends, or give another --out",
-        )
-        if not directory.description.is_file():
-            write_text(directory.description, json.dumps(wanted, indent=2) + "\n", durable=True)
-        return directory
+        refusal = f"another process uses {path}: wait until it ends, or give another --out"
+        with locked(path / ".lock", refusal):
+            if not directory.description.is_file():
+                text = json.dumps(wanted, indent=2) + "\n"
+                write_text(directory.description, text, durable=True)
+            yield directory
 
     def groups(self, model: int, run: int, tier: str) -> Path:
         """Return the folder of the trajectories of a model's run on a tier."""

@@ -69,15 +69,15 @@ def evaluate(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
             the same command then resumes.
     """
     puzzles = _puzzles(plan)
-    directory = EvaluationDirectory.open(out, _description(plan, puzzles))
-    if not directory.attempts.is_file():
-        attempts = [
-            attempt
-            for number in range(len(plan.models))
-            for attempt in _play(plan, number, puzzles, directory, progress)
-        ]
-        write_attempts(directory.attempts, attempts)
-    return write_results(plan, directory)
+    with EvaluationDirectory.open(out, _description(plan, puzzles)) as directory:
+        if not directory.attempts.is_file():
+            attempts = [
+                attempt
+                for number in range(len(plan.models))
+                for attempt in _play(plan, number, puzzles, directory, progress)
+            ]
+            write_attempts(directory.attempts, attempts)
+        return write_results(plan, directory)
 
 
 def evaluate_models(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from pathlib import Path
 
 from cast_ray.errors import CastRayError, RunDirectoryError, StorageError
-from cast_ray.files import hold_lock
+from cast_ray.files import locked
 from cast_ray.runs.object_store import find_file, list_files
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_lock import RunOwner, check_free, read_claim
@@ -37,16 +38,15 @@ class RunAtUri:
         """
         self.uri, self.path = uri, working_copy(uri)
         self._publisher: RunPublisher | None = None
-        self._lock = hold_lock(
+        lock = locked(
             self.path.with_name(f"{self.path.name}.lock"),
             f"another process on this host trains in {uri}: wait until it ends, or give another "
             "run_dir",
         )
-        try:
+        with ExitStack() as held:
+            held.enter_context(lock)
             self._prepare(resume=resume)
-        except BaseException:
-            self._lock.release()
-            raise
+            self._held = held.pop_all()
 
     def _prepare(self, *, resume: bool) -> None:
         uri = self.uri
@@ -112,7 +112,7 @@ class RunAtUri:
                 raise
             logger.warning("%s", error)
         finally:
-            self._lock.release()
+            self._held.close()
 
 
 def stored_config(run: PathOrUri) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError, TrajectoryError
-from cast_ray.files import hold_lock, refusals_named, write_text, written_aside
+from cast_ray.files import locked, refusals_named, write_text, written_aside
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
 from cast_ray.runs.uris import PathOrUri
@@ -120,23 +121,18 @@ class RunDirectory:
         run.make_folders()
         return run
 
-    @classmethod
-    def reopen(cls, path: Path, config: TrainConfig) -> tuple[RunDirectory, list[str]]:
-        """Open the directory of an interrupted run.
+    def reopen(self, config: TrainConfig) -> list[str]:
+        """Store the configuration with which an interrupted run is resumed.
 
-        ``run_dir``, a larger ``steps`` and ``CHANGEABLE_KEYS`` may differ from the stored
-        configuration.
+        ``run_dir``, a larger ``steps`` and ``CHANGEABLE_KEYS`` may differ from the stored one.
 
         Returns:
-            The directory, and the keys of ``CHANGEABLE_KEYS`` that differ, with both values.
+            The keys of ``CHANGEABLE_KEYS`` that differ, with both values.
 
         Raises:
-            RunDirectoryError: there is no run, another process trains in it, or its configuration
-                differs; the message lists the keys.
+            RunDirectoryError: its configuration differs; the message lists the keys.
         """
-        run = cls.existing(path)
-        run.lock()  # before anything is written there
-        stored = load_config(run.config, [])
+        stored = load_config(self.config, [])
         differing = differing_values(stored, config)
         allowed = CHANGEABLE_KEYS | {"run_dir"}
         if config.steps > stored.steps:
@@ -144,12 +140,12 @@ class RunDirectory:
         refused = [text for key, text in differing.items() if key not in allowed]
         if refused:
             raise RunDirectoryError(
-                f"{path} belongs to another configuration: {', '.join(refused)}; resume with "
+                f"{self.path} belongs to another configuration: {', '.join(refused)}; resume with "
                 "the same values (steps may grow) or give another run_dir=PATH"
             )
-        save_config(config, run.config)
-        run.make_folders()
-        return run, [text for key, text in differing.items() if key in CHANGEABLE_KEYS]
+        save_config(config, self.config)
+        self.make_folders()
+        return [text for key, text in differing.items() if key in CHANGEABLE_KEYS]
 
     @classmethod
     def existing(cls, path: Path) -> RunDirectory:
@@ -169,13 +165,13 @@ class RunDirectory:
             for folder in (self.groups, self.evaluations, self.puzzles, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
 
-    def lock(self) -> None:
-        """Prevent other processes from training here until this one ends in any way.
+    def locked(self) -> AbstractContextManager[None]:
+        """Return a block during which nobody else trains here.
 
         Raises:
             RunDirectoryError: another process trains here.
         """
-        self._lock = hold_lock(
+        return locked(
             self.path / ".lock",
             f"another process trains in {self.path}: wait until it ends, or give another "
             "run_dir=PATH",

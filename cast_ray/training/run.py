@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +42,8 @@ class Run:
     """``run_id`` of the drivers that trained here before; their remains belong to this run."""
     at_uri: RunAtUri | None = None
     """The way to the URI that the run is at; None = it is at a local path, written at once."""
+    on_exit: ExitStack = field(default_factory=ExitStack)
+    """A block that holds the run; whatever ends it, what is left is sent to the URI."""
 
     def send(self) -> None:
         """Have the files that are written sent to the run's URI, if it has one; do not wait.
@@ -62,20 +63,6 @@ class Run:
         if self.at_uri:
             self.at_uri.send_all()
 
-    @contextmanager
-    def publish_on_exit(self) -> Iterator[None]:
-        """Send what is left after the block, whatever ends it, and give the run up."""
-        try:
-            yield
-        except BaseException as failure:
-            self._close(failure)
-            raise
-        self._close(None)
-
-    def _close(self, failure: BaseException | None) -> None:
-        if self.at_uri:
-            self.at_uri.close(failure=failure)
-
 
 def open_run(
     config: TrainConfig,
@@ -84,7 +71,7 @@ def open_run(
     progress: TrainProgress,
     lost_at: float | None = None,
 ) -> Run:
-    """Create a run, or reopen an interrupted one.
+    """Create a run, or reopen an interrupted one, and hold it.
 
     Raises:
         CastRayError: the input is wrong; nothing was written.
@@ -99,12 +86,12 @@ def open_run(
     check_vllm_options(config.engine.vllm)
     get_transform(config.advantage.transform)  # refuses an unknown name
     _check_reference(config.objective)
-    with ExitStack() as on_failure:
+    goes_on = None
+    with ExitStack() as held:
         if resume:
-            directory, at_uri, goes_on = _reopen(location, config, progress, on_failure)
+            directory, at_uri, goes_on = _reopen(location, config, progress, held)
         else:
-            directory, at_uri = _create(location, config, progress, on_failure)
-            goes_on = None
+            directory, at_uri = _create(location, config, progress, held)
         # Different for every start, because a killed driver may have left named actors behind.
         run_id = f"{directory.path.name}-{now.strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
@@ -112,8 +99,18 @@ def open_run(
         keep_value_net(config, directory.value_net)
         if at_uri:
             at_uri.begin_sending()
-        on_failure.pop_all()
-    return Run(config, directory, progress, boards, run_id, goes_on, lost_at, earlier, at_uri)
+        return Run(
+            config,
+            directory,
+            progress,
+            boards,
+            run_id,
+            goes_on,
+            lost_at,
+            earlier,
+            at_uri,
+            held.pop_all(),
+        )
 
 
 def _check_reference(objective: ObjectiveConfig) -> None:
@@ -132,18 +129,18 @@ def _check_reference(objective: ObjectiveConfig) -> None:
 
 
 def _at(
-    location: PathOrUri, on_failure: ExitStack, *, resume: bool
+    location: PathOrUri, held: ExitStack, *, resume: bool
 ) -> tuple[type[RunDirectory], Path, RunAtUri | None]:
     """Return the kind of a run directory and its local path; claim it if it is at a URI."""
     if isinstance(location, Path):
         return RunDirectory, location, None
     at_uri = RunAtUri(location, resume=resume)
-    on_failure.push(lambda _kind, failure, _trace: at_uri.close(failure=failure))
+    held.push(lambda _kind, failure, _trace: at_uri.close(failure=failure))
     return StoredRunDirectory, at_uri.path, at_uri
 
 
 def _create(
-    location: PathOrUri, config: TrainConfig, progress: TrainProgress, on_failure: ExitStack
+    location: PathOrUri, config: TrainConfig, progress: TrainProgress, held: ExitStack
 ) -> tuple[RunDirectory, RunAtUri | None]:
     """Check all input, then create the run directory: wrong input leaves no directory."""
     tiers = get_game(config.game).tiers
@@ -158,19 +155,20 @@ def _create(
             f"only {len(boards.train)} of {config.puzzles.num_train} training puzzles of "
             f"{config.game}:{config.tier} exist besides the held-out ones; training on all of them"
         )
-    kind, path, at_uri = _at(location, on_failure, resume=False)
+    kind, path, at_uri = _at(location, held, resume=False)
     directory = kind.create(path, config)
-    directory.lock()
+    held.enter_context(directory.locked())
     write_boards(boards, directory.puzzles)
     return directory, at_uri
 
 
 def _reopen(
-    location: PathOrUri, config: TrainConfig, progress: TrainProgress, on_failure: ExitStack
+    location: PathOrUri, config: TrainConfig, progress: TrainProgress, held: ExitStack
 ) -> tuple[RunDirectory, RunAtUri | None, ResumePoint]:
-    kind, path, at_uri = _at(location, on_failure, resume=True)
-    directory, changed = kind.reopen(path, config)
-    if changed:
+    kind, path, at_uri = _at(location, held, resume=True)
+    directory = kind.existing(path)
+    held.enter_context(directory.locked())  # before anything is written there
+    if changed := directory.reopen(config):
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
     if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were written
         write_boards(make_boards(config.game, config.tier, config.puzzles), directory.puzzles)

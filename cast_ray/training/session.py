@@ -80,7 +80,7 @@ class TrainingSession:
         progress.phase("choosing puzzles")
         self.run = open_run(config, resume=resume, progress=progress, lost_at=lost_at)
         with ExitStack() as parts:
-            parts.enter_context(self.run.publish_on_exit())
+            parts.enter_context(self.run.on_exit)
             # The lost driver could start: whatever prevents it now may pass.
             with nullcontext() if lost_at is None else losses_named(EnvironmentSetupError):
                 self._join_ray(parts)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,42 +104,47 @@ def test_games_and_benchmarks_are_named_with_their_tiers() -> None:
             parse_games(text)
 
 
+def begin(place: Path, description: dict[str, Any] = DESCRIPTION) -> None:
+    with EvaluationDirectory.open(place, description):
+        pass
+
+
 def test_the_same_evaluation_goes_on_and_another_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "out"
-    EvaluationDirectory.open(place, DESCRIPTION)
-    EvaluationDirectory.open(place, DESCRIPTION)
+    begin(place)
+    begin(place)
     before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
     with pytest.raises(RunDirectoryError, match=r"attempts 4 .*8; .*--out"):
-        EvaluationDirectory.open(place, DESCRIPTION | {"attempts": 8})
+        begin(place, DESCRIPTION | {"attempts": 8})
     assert before == {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunDirectoryError, match=r"exists.*--out"):
-        EvaluationDirectory.open(tmp_path, DESCRIPTION)
+        begin(tmp_path)
     with pytest.raises(RunDirectoryError, match=r"exists.*--out"):
-        EvaluationDirectory.open(tmp_path / "notes.txt", DESCRIPTION)
+        begin(tmp_path / "notes.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_a_damaged_description_is_no_empty_one(tmp_path: Path) -> None:
-    EvaluationDirectory.open(tmp_path / "out", DESCRIPTION)
+    begin(tmp_path / "out")
     (tmp_path / "out/evaluation.json").write_text('{"format": 1, "mod')
     with pytest.raises(RunDirectoryError, match=r"evaluation\.json .*--out"):
-        EvaluationDirectory.open(tmp_path / "out", DESCRIPTION)
+        begin(tmp_path / "out")
 
 
 def test_two_processes_do_not_evaluate_in_one_directory(tmp_path: Path) -> None:
-    held = EvaluationDirectory.open(tmp_path / "out", DESCRIPTION)
+    place = tmp_path / "out"
     program = (
         "import json, sys; from pathlib import Path\n"
         "from cast_ray.evaluation.directory import EvaluationDirectory\n"
-        "EvaluationDirectory.open(Path(sys.argv[1]), json.loads(sys.argv[2]))\n"
+        "with EvaluationDirectory.open(Path(sys.argv[1]), json.loads(sys.argv[2])): pass\n"
     )
-    command = [sys.executable, "-c", program, str(held.path), json.dumps(DESCRIPTION)]
-    other = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", program, str(place), json.dumps(DESCRIPTION)]
+    with EvaluationDirectory.open(place, DESCRIPTION):
+        other = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert other.returncode == 1
-    assert "RunDirectoryError" in other.stderr and str(held.path) in other.stderr
-    del held
+    assert "RunDirectoryError" in other.stderr and str(place) in other.stderr
     assert subprocess.run(command, timeout=60).returncode == 0

@@ -64,8 +64,9 @@ def end(run: Run) -> None:
     assert run.at_uri._publisher is not None
     run.at_uri._publisher.close()
     run.at_uri._owner._ended.set()
-    run.at_uri._lock.release()
-    run.directory._lock.release()
+    run.at_uri._held.close()
+    run.at_uri.close = lambda *, failure: None
+    run.on_exit.close()
 
 
 def names_at(uri: Uri) -> set[str]:
@@ -91,7 +92,7 @@ def test_a_new_run_is_at_its_uri_before_anything_starts(uri: Uri, cache: Path) -
     assert {"config.yaml", "starts.txt", "puzzles/train.parquet", OWNER} <= names_at(uri)
     assert run.directory.path == working_copy(uri)
     assert run.directory.path.is_relative_to(cache)
-    with run.publish_on_exit():
+    with run.on_exit:
         pass
     claim = read_claim(uri)
     assert claim is not None
@@ -99,7 +100,7 @@ def test_a_new_run_is_at_its_uri_before_anything_starts(uri: Uri, cache: Path) -
 
 
 def test_a_new_run_does_not_mix_with_another(uri: Uri) -> None:
-    with opened(uri).publish_on_exit():
+    with opened(uri).on_exit:
         pass
     with pytest.raises(RunDirectoryError, match=r"run_dir=.*--resume"):
         opened(uri)
@@ -123,20 +124,20 @@ def test_a_store_that_is_away_is_the_first_thing_said(server: S3Server) -> None:
 
 
 def test_another_configuration_is_refused_and_the_run_is_free_again(uri: Uri) -> None:
-    with opened(uri).publish_on_exit():
+    with opened(uri).on_exit:
         pass
     with pytest.raises(RunDirectoryError, match=r"configuration.*seed.*run_dir="):
         opened(uri, "seed=7", resume=True)
-    with opened(uri, resume=True).publish_on_exit():
+    with opened(uri, resume=True).on_exit:
         pass
 
 
 def test_a_data_set_is_read_from_a_uri(uri: Uri, server: S3Server) -> None:
-    with opened(uri).publish_on_exit():
+    with opened(uri).on_exit:
         pass
     puzzles = uri / "puzzles/train.parquet"
     run = opened(uri / "of-a-file", f"puzzles.file={puzzles}")
-    with run.publish_on_exit():
+    with run.on_exit:
         assert len(run.boards.train) == 4
         assert len(run.boards.held_out) == 2
 
@@ -149,15 +150,15 @@ def test_who_trains_is_left_alone_by_another_host(uri: Uri, tmp_path: Path) -> N
     with environment(CAST_RAY_CACHE=str(tmp_path / "elsewhere")):
         with pytest.raises(RunDirectoryError, match=r"trains in.* \d+ s .*run_dir"):
             opened(uri, resume=True)
-        with run.publish_on_exit():
+        with run.on_exit:
             pass
-        with opened(uri, resume=True).publish_on_exit():
+        with opened(uri, resume=True).on_exit:
             pass
 
 
 def test_who_trains_is_left_alone_on_its_own_host(uri: Uri) -> None:
     with (
-        opened(uri).publish_on_exit(),
+        opened(uri).on_exit,
         pytest.raises(RunDirectoryError, match=r"process on this host.*run_dir"),
     ):
         opened(uri, resume=True)
@@ -229,7 +230,7 @@ def test_a_run_that_was_taken_over_is_not_written_to_any_more(uri: Uri) -> None:
     (run.directory.path / "summary.json").write_text("{}")
     with pytest.raises(RunDirectoryError, match=r"taken over"):
         run.send_all()
-    with pytest.raises(RunDirectoryError, match="taken over"), run.publish_on_exit():
+    with pytest.raises(RunDirectoryError, match="taken over"), run.on_exit:
         pass
     assert "summary.json" not in names_at(uri)
     assert read_bytes(uri / OWNER) == other
@@ -240,7 +241,7 @@ def test_a_run_that_was_taken_over_is_not_written_to_any_more(uri: Uri) -> None:
 
 def test_what_the_driver_writes_is_sent_and_what_it_drops_is_dropped(uri: Uri) -> None:
     run = opened(uri)
-    with run.publish_on_exit():
+    with run.on_exit:
         for group in (0, 1):
             path = run.directory.group_file(1, group)
             path.write_bytes(b"a group")
@@ -267,7 +268,7 @@ def test_what_the_driver_writes_is_sent_and_what_it_drops_is_dropped(uri: Uri) -
 
 def test_a_store_that_goes_away_for_a_while_loses_nothing(uri: Uri, server: S3Server) -> None:
     run = opened(uri)
-    with run.publish_on_exit():
+    with run.on_exit:
         server.stop()
         run.directory.write_trajectories(1, table(4))
         threading.Timer(3.0, server.start).start()
@@ -296,7 +297,7 @@ def test_a_store_that_stays_away_is_said_with_where_everything_is(
         server.start()
     assert "trajectories/step-00001.parquet" not in names_at(uri)
     again = opened(uri, resume=True)
-    with again.publish_on_exit():
+    with again.on_exit:
         assert "trajectories/step-00001.parquet" in names_at(uri)
 
 
@@ -305,7 +306,7 @@ def test_a_store_that_stays_away_is_said_with_where_everything_is(
 
 def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: Uri, tmp_path: Path) -> None:
     run = opened(uri)
-    with run.publish_on_exit():
+    with run.on_exit:
         run.directory.write_trajectories(1, table(4))
         run.directory.write_trajectories(2, table(4))
         run.directory.group_file(3, 0).write_bytes(b"a group")
@@ -315,7 +316,7 @@ def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: Uri, tmp_path: Path) ->
     with environment(CAST_RAY_CACHE=str(tmp_path / "fresh")):
         assert stored_config(uri) is not None
         again = opened(uri, resume=True)
-        with again.publish_on_exit():
+        with again.on_exit:
             assert again.directory.path.is_relative_to(tmp_path / "fresh")
             found = _files(again.directory.path)
             assert found.pop("starts.txt").splitlines()[:-1] == [run.run_id.encode()]
@@ -328,7 +329,7 @@ def test_a_run_is_resumed_on_a_fresh_host_as_it_was(uri: Uri, tmp_path: Path) ->
         again.directory.metrics.write_bytes(b"nobody sends this")
     # The first host comes back: its copy is not the newest any more.
     back = opened(uri, resume=True)
-    with back.publish_on_exit():
+    with back.on_exit:
         assert (back.directory.path / "starts.txt").read_text().split()[1] == again.run_id
 
 
@@ -341,7 +342,7 @@ def test_a_copy_of_its_own_is_gone_on_with_and_sends_what_is_missing(uri: Uri) -
     run.directory.write_trajectories(2, table(4))
     sent = {file.name: file.changed_ns for file in list_files(uri)}
     time.sleep(1.1)  # S3 counts in seconds
-    with opened(uri, resume=True).publish_on_exit():
+    with opened(uri, resume=True).on_exit:
         assert "trajectories/step-00002.parquet" in names_at(uri)
     after = {file.name: file.changed_ns for file in list_files(uri)}
     name = "trajectories/step-00001.parquet"
@@ -352,7 +353,7 @@ def test_the_newest_whole_checkpoint_is_gone_on_from(uri: Uri, tmp_path: Path) -
     run = opened(uri)
     directory = run.directory
     assert isinstance(directory, StoredRunDirectory)
-    with run.publish_on_exit():
+    with run.on_exit:
         for step in (1, 2, 3):
             a_checkpoint(uri, step, tmp_path)
         write_bytes(uri / "checkpoints/step-00004/weight", b"cut off")
@@ -366,7 +367,7 @@ def test_the_newest_whole_checkpoint_is_gone_on_from(uri: Uri, tmp_path: Path) -
 
 
 def test_a_run_with_nothing_but_damaged_checkpoints_is_refused(uri: Uri, tmp_path: Path) -> None:
-    with opened(uri).publish_on_exit():
+    with opened(uri).on_exit:
         a_checkpoint(uri, 1, tmp_path)
     write_bytes(uri / "checkpoints/step-00001/weight", b"shorter")
     with pytest.raises(RunDirectoryError, match=r"checkpoint.*step 1.*weight.*run_dir="):
@@ -374,7 +375,7 @@ def test_a_run_with_nothing_but_damaged_checkpoints_is_refused(uri: Uri, tmp_pat
 
 
 def test_a_copy_to_read_has_whole_weights_or_none(uri: Uri, tmp_path: Path) -> None:
-    with opened(uri).publish_on_exit():
+    with opened(uri).on_exit:
         a_checkpoint(uri, 1, tmp_path)
         write_bytes(uri / "checkpoints/step-00002/weight", b"cut off")
         write_bytes(uri / "model/weight", b"cut off")

@@ -26,21 +26,21 @@ def test_resume_with_another_configuration_names_the_keys(tmp_path: Path) -> Non
     RunDirectory.create(tmp_path / "run", TrainConfig(seed=1))
 
     with pytest.raises(RunDirectoryError, match=r"seed \(1 .*2 .*run_dir="):
-        RunDirectory.reopen(tmp_path / "run", TrainConfig(seed=2))
+        RunDirectory(tmp_path / "run").reopen(TrainConfig(seed=2))
 
 
 def test_resume_may_only_lengthen_the_run(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path / "run", TrainConfig(steps=5))
 
-    RunDirectory.reopen(tmp_path / "run", TrainConfig(steps=9))
+    RunDirectory(tmp_path / "run").reopen(TrainConfig(steps=9))
     assert load_config(tmp_path / "run/config.yaml", []).steps == 9
     with pytest.raises(RunDirectoryError, match="steps"):
-        RunDirectory.reopen(tmp_path / "run", TrainConfig(steps=3))
+        RunDirectory(tmp_path / "run").reopen(TrainConfig(steps=3))
 
 
 def test_resume_needs_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"config\.yaml"):
-        RunDirectory.reopen(tmp_path, TrainConfig())
+        RunDirectory.existing(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_changes_no_result_may_change_at_a_resume(tmp_path: Path, key: str)
     value = attrgetter(key)(stored)
     other = str(not value).lower() if isinstance(value, bool) else value + 1
 
-    _, changed = RunDirectory.reopen(tmp_path / "run", load_config(None, [f"{key}={other}"]))
+    changed = RunDirectory(tmp_path / "run").reopen(load_config(None, [f"{key}={other}"]))
 
     assert [text.split(" (")[0] for text in changed] == [key]
     assert attrgetter(key)(load_config(tmp_path / "run/config.yaml", [])) != value
@@ -74,7 +74,7 @@ def test_change_that_is_not_allowed_is_named_beside_one_that_is(tmp_path: Path) 
     given = load_config(None, ["resources.learner_ranks=5", "learner.lr=0.5"])
 
     with pytest.raises(RunDirectoryError) as refusal:
-        RunDirectory.reopen(tmp_path / "run", given)
+        RunDirectory(tmp_path / "run").reopen(given)
 
     assert re.search(r"learner\.lr \(0\.0002 .*0\.5 ", str(refusal.value))
     assert "num_ranks" not in str(refusal.value)
@@ -245,10 +245,14 @@ def test_directory_of_a_process_killed_at_its_first_write_is_free(tmp_path: Path
 
 def test_second_process_in_a_directory_is_refused_before_it_writes(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", TrainConfig())
-    run.lock()
-
-    with pytest.raises(RunDirectoryError, match=r"another process.*run_dir="):
-        RunDirectory.existing(run.path).lock()
+    with (
+        run.locked(),
+        pytest.raises(RunDirectoryError, match=r"another process.*run_dir="),
+        RunDirectory.existing(run.path).locked(),
+    ):
+        pass
+    with RunDirectory.existing(run.path).locked():
+        pass
 
 
 def test_summary_says_of_how_many_steps_it_is(tmp_path: Path) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock
 
 from cast_ray.config.load import load_value_net_config, save_config
 from cast_ray.config.reference import differing_values
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import hold_lock, refusals_named, write_text
+from cast_ray.files import locked, refusals_named, write_text
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 from solver_actors.value_net.network import SHAPE_FILE
 
@@ -34,11 +33,13 @@ class ValueNetDirectory:
         self.metrics = path / "metrics.jsonl"
         self.summary = path / "summary.json"
         self.value_net = path / "value_net"
-        self._lock: FileLock | None = None
 
     @classmethod
-    def open(cls, path: Path, config: ValueNetConfig, *, resume: bool) -> ValueNetDirectory:
-        """Create a directory or reopen one, and lock it until this process ends.
+    @contextmanager
+    def open(
+        cls, path: Path, config: ValueNetConfig, *, resume: bool
+    ) -> Iterator[ValueNetDirectory]:
+        """Create a directory or reopen one, and hold it for the block.
 
         Raises:
             RunDirectoryError: it is not empty, is not a value network's, has another
@@ -54,12 +55,10 @@ class ValueNetDirectory:
             )
         with refusals_named(path):
             path.mkdir(parents=True, exist_ok=True)
-        run._lock = hold_lock(
-            path / ".lock",
-            f"another process trains in {path}: wait until it ends, or choose another run_dir=PATH",
-        )
-        save_config(config, run.config)
-        return run
+        refusal = f"another process trains in {path}: wait until it ends, or choose another "
+        with locked(path / ".lock", f"{refusal}run_dir=PATH"):
+            save_config(config, run.config)
+            yield run
 
     def network(self, stage: str) -> Path:
         """Return where the network of one of ``STAGES`` is kept."""

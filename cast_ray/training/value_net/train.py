@@ -51,10 +51,10 @@ def train_value_net(
         raise ConfigError(f"run_dir must be a local directory, got {config.run_dir}")
     network_shape(config)  # refuses a game without numeric boards before anything is written
     _check_device(config.device)
-    run = ValueNetDirectory.open(run_dir, config, resume=resume)
-    progress.say("choosing puzzles")
-    start = start_settings(config, _boards(run, config).train, is_dead=is_dead)
-    return _Stages(config, run, start, progress).train()
+    with ValueNetDirectory.open(run_dir, config, resume=resume) as run:
+        progress.say("choosing puzzles")
+        start = start_settings(config, _boards(run, config).train, is_dead=is_dead)
+        return _Stages(config, run, start, progress).train()
 
 
 class _Stages:
