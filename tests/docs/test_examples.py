@@ -80,6 +80,13 @@ def test_python_on_the_pages_is_that_of_the_example() -> None:
         assert set(shown.splitlines()[:6]) <= set(example.splitlines())
 
 
+def test_the_builder_has_the_arguments_that_the_page_for_users_of_rllib_names() -> None:
+    _, arguments = (ROOT / "docs/rllib.md").read_text().split("## Arguments with other names")
+    for method, names in re.findall(r"`\.(\w+)\(([^)]*)\)`", arguments):
+        for name in re.findall(r"(\w+)=", names):
+            getattr(cast_ray.AlgorithmConfig(), method)(**{name: 1})  # refuses an unknown one
+
+
 def test_every_public_name_is_on_the_page_of_the_api() -> None:
     shown = re.findall(r"^::: cast_ray\.(\w+)$", (ROOT / "docs/api.md").read_text(), re.M)
     assert sorted(shown) == sorted(cast_ray.__all__)

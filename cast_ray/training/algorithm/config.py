@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -239,23 +239,31 @@ class AlgorithmConfig:
         """Set the keys of ``resources``: ``preset`` (``one_gpu``, ...), ``share_gpu``, ..."""
         return self._set("resources", values, (), ("resources",))
 
-    def debugging(self, *, seed: Any) -> Self:
-        """Set the seed, from which every random choice of the run follows."""
-        return self._set("debugging", {"seed": seed}, ("seed",))
+    def debugging(self, **values: Any) -> Self:
+        """Set ``seed``, from which every random choice of the run follows."""
+        return self._set("debugging", values, ("seed",))
 
-    def callbacks(self, callbacks_class: type[Callbacks]) -> Self:
-        """Set a subclass of ``Callbacks``; the run makes one object of it.
+    def callbacks(
+        self, callbacks_class: type[Callbacks] | None = None, **hooks: Callable[..., None]
+    ) -> Self:
+        """Set what is called during the run.
+
+        Args:
+            callbacks_class: a subclass of ``Callbacks``; the run makes one object of it.
+            **hooks: single functions, by the names of its methods.
 
         Raises:
-            ConfigError: it is no such class.
+            ConfigError: it is no such class, or has no such method.
         """
         from cast_ray.training.algorithm.callbacks import Callbacks
 
-        if not (isinstance(callbacks_class, type) and issubclass(callbacks_class, Callbacks)):
-            raise ConfigError(
-                f"callbacks() takes a subclass of cast_ray.Callbacks, got {callbacks_class!r}"
-            )
-        self.callbacks_class = callbacks_class
+        given = callbacks_class or Callbacks
+        if not (isinstance(given, type) and issubclass(given, Callbacks)):
+            raise ConfigError(f"callbacks() takes a subclass of cast_ray.Callbacks, got {given!r}")
+        known = [name for name in vars(Callbacks) if name.startswith("on_")]
+        _refuse_unknown("callbacks", hooks, known)
+        bound = {name: staticmethod(hook) for name, hook in hooks.items()}
+        self.callbacks_class = type(given.__name__, (given,), bound) if bound else given
         return self
 
     def _layers(self) -> list[Layer]:
@@ -284,11 +292,8 @@ class AlgorithmConfig:
             if section in sections:
                 known.setdefault(name, key)
         known |= names or {}
+        _refuse_unknown(method, values, known)
         for name, value in values.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
-                raise ConfigError(f"{method}() has no argument {name}; {hint}")
             key = known[name]
             nested: Any = value
             for part in reversed(key.split(".")):
@@ -296,3 +301,12 @@ class AlgorithmConfig:
             self._own.pop(key, None)  # the order counts
             self._own[key] = mapping_layer(nested, f"{key}={value}")
         return self
+
+
+def _refuse_unknown(method: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise ConfigError for the first argument that a method does not have."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
+            raise ConfigError(f"{method}() has no argument {name}; {hint}")

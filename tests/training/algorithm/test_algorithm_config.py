@@ -17,6 +17,7 @@ from cast_ray.config.load import load_config
 from cast_ray.config.reference import config_values
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError
+from cast_ray.training.algorithm.callbacks import Callbacks
 from cast_ray.training.algorithm.config import AlgorithmConfig
 
 METHODS = (
@@ -171,6 +172,18 @@ def test_a_dictionary_is_needed(values: Any) -> None:
 def test_callbacks_must_be_a_subclass() -> None:
     with pytest.raises(ConfigError, match=r"cast_ray\.Callbacks.*print"):
         AlgorithmConfig().callbacks(print)  # pyright: ignore[reportArgumentType]
+
+
+def test_single_functions_are_callbacks_too() -> None:
+    seen: list[Any] = []
+    config = AlgorithmConfig().callbacks(on_train_result=lambda *, result, **_: seen.append(result))
+    made = AlgorithmConfig.from_dict(config.to_dict()).callbacks_class
+    assert made is not None and issubclass(made, Callbacks)
+    made().on_train_result(result={"done": True}, algorithm=None)  # pyright: ignore[reportArgumentType]
+    made().on_sample_end(samples=None, algorithm=None)  # pyright: ignore[reportArgumentType]
+    assert seen == [{"done": True}]
+    with pytest.raises(ConfigError, match=r"on_train_results;.*on_train_result\?"):
+        AlgorithmConfig().callbacks(on_train_results=print)
 
 
 def test_the_public_names_need_neither_torch_nor_ray(tmp_path: Path) -> None:
