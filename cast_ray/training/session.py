@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from types import TracebackType
-from typing import Self
 
 import ray
 from ray.util.placement_group import remove_placement_group
@@ -45,15 +43,14 @@ from cast_ray.training.workers import Workers, reserve_learner, start_learner
 
 
 class TrainingSession:
-    """A run with its engines, env runners, oracles and learner up; a context manager.
-
-    Whatever ends the block, everything written is sent to the run's URI, and all parts end.
-    """
+    """A run with its engines, env runners, oracles and learner up."""
 
     run: Run
     workers: Workers
     learner: RecoveringLearner
     loop: TrainingLoop
+    parts: ExitStack
+    """A block at whose end all parts end, and everything written is sent to the run's URI."""
 
     def __init__(
         self,
@@ -85,7 +82,8 @@ class TrainingSession:
             with nullcontext() if lost_at is None else losses_named(EnvironmentSetupError):
                 self._join_ray(parts)
                 self._start(parts, on_played)
-            self._parts = parts.pop_all()
+            parts.push(self._settle_and_report)
+            self.parts = parts.pop_all()
 
     def _join_ray(self, parts: ExitStack) -> None:
         config, progress = self.run.config, self.run.progress
@@ -213,18 +211,11 @@ class TrainingSession:
         with losses_named():
             self.learner.call(lambda group: group.save_model(directory.location(directory.model)))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _settle_and_report(self, kind: object, failure: BaseException | None, _: object) -> None:
+        if failure is None:
+            self.loop.settle()
         if failure is None or isinstance(failure, KeyboardInterrupt):
             write_report(self.run.directory)
-        self._parts.__exit__(kind, failure, trace)
 
 
 def _close_started(starting: Future[Workers]) -> None:

@@ -229,9 +229,7 @@ class Algorithm(tune.Trainable):
     ) -> None:
         session, self._session = self._session, None
         if session is not None:
-            if failure is None:
-                session.loop.settle()
-            session.__exit__(kind, failure, trace)
+            session.parts.__exit__(kind, failure, trace)
 
     def _setup_logdir(self) -> None:
         """Make no folder outside the run directory, unless Tune asks for one."""
