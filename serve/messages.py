@@ -99,6 +99,8 @@ class WeightReceipt:
     worst_layer: str = ""
     """The tensor with the largest relative error; empty when none was compared."""
     worst_relative_error: float = 0.0
+    num_moved: int = 0
+    """Parameters that lie elsewhere since the update; an error where CUDA graphs were captured."""
     seconds_read: float = 0.0
     """Reading and checksumming the file, or receiving a broadcast and its digest."""
     seconds_load: float = 0.0

@@ -8,7 +8,7 @@ broadcast has changed nothing anywhere.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
@@ -16,6 +16,7 @@ import torch
 from blake3 import blake3
 
 from cast_ray.errors import TransferBroken, WeightSyncError
+from cast_ray.weights.device import buckets, cut
 from cast_ray.weights.file import TensorSpec, in_file_order
 from cast_ray.weights.group import SENDER, BroadcastGroup, Meeting, of_meeting, open_store
 from cast_ray.weights.manifest import WeightManifest, read_weights
@@ -28,41 +29,6 @@ engine can report it and resume with its old weights before it counts as stalled
 DIGEST_BYTES = 32
 _CHUNK_WORDS = 2**20
 """Words of 32 bits in one sum of the digest."""
-
-
-def buckets(
-    tensors: Mapping[str, torch.Tensor], order: Iterable[TensorSpec], scratch: torch.Tensor
-) -> Iterator[torch.Tensor]:
-    """Yield the concatenated bytes of all tensors, each time as many as ``scratch`` holds.
-
-    Args:
-        tensors: by name, on any device.
-        order: in which they are sent.
-        scratch: memory of each bucket, overwritten by the next one.
-    """
-    filled = 0
-    for spec in order:
-        left = tensors[spec.name].detach().contiguous().view(-1).view(torch.uint8)
-        while len(left):
-            taken = left[: len(scratch) - filled]
-            scratch[filled : filled + len(taken)].copy_(taken)
-            filled += len(taken)
-            left = left[len(taken) :]
-            if filled == len(scratch):
-                yield scratch
-                filled = 0
-    if filled:
-        yield scratch[:filled]
-
-
-def cut(whole: torch.Tensor, order: Iterable[TensorSpec]) -> dict[str, torch.Tensor]:
-    """Return the tensors whose concatenated bytes are ``whole``, without a copy."""
-    tensors: dict[str, torch.Tensor] = {}
-    end = 0
-    for spec in order:
-        begin, end = end, end + spec.num_bytes
-        tensors[spec.name] = whole[begin:end].view(spec.torch_dtype).view(spec.shape)
-    return tensors
 
 
 class StreamDigest:

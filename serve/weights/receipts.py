@@ -39,6 +39,7 @@ def collect_receipts(path: str | Path, *, num_ranks: int, version: int) -> Weigh
     return replace(
         worst,
         num_checks=sum(receipt.num_checks for receipt in receipts),
+        num_moved=sum(receipt.num_moved for receipt in receipts),
         seconds_read=max(receipt.seconds_read for receipt in receipts),
         seconds_load=max(receipt.seconds_load for receipt in receipts),
         seconds_check=max(receipt.seconds_check for receipt in receipts),

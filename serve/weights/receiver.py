@@ -32,6 +32,7 @@ from vllm.model_executor.model_loader.reload import (
 
 from cast_ray.errors import TransferBroken, WeightSyncError
 from cast_ray.weights.broadcast import receive_tensors
+from cast_ray.weights.device import on_device
 from cast_ray.weights.group import BroadcastGroup, Meeting, join
 from cast_ray.weights.manifest import WeightManifest, read_weights
 from serve.messages import BROADCAST_BACKEND, FILE_BACKEND, WeightReceipt
@@ -104,19 +105,24 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         manifest = WeightManifest.from_json(update_info.manifest)
         started = read = loaded = time.perf_counter()
         is_changed = is_broken = False
+        num_moved = 0
         checks: list[LayerCheck] = []
         error = ""
         try:
             tensors = self.acquire(manifest, update_info)
             read = loaded = time.perf_counter()
             is_changed = True
+            before = _addresses(self.model)
             initialize_layerwise_reload(self.model)
             self.load(tensors)
             finalize_layerwise_reload(self.model, self.model_config)
             self.pack_tied_head()
+            moved = [name for name, at in _addresses(self.model).items() if at != before[name]]
+            num_moved = len(moved)
             loaded = time.perf_counter()
             checks = check_layers(self.model, tensors)
             _raise_if_wrong(checks, manifest)
+            self.raise_if_moved(moved)
         except WeightSyncError as failure:
             error, is_broken = str(failure), isinstance(failure, TransferBroken)
         except Exception as failure:  # a model's loader may raise anything
@@ -126,6 +132,7 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         receipt = WeightReceipt(
             version=manifest.version,
             num_checks=len(checks),
+            num_moved=num_moved,
             worst_layer=worst.name if worst else "",
             worst_relative_error=worst.relative_error if worst else 0.0,
             seconds_read=read - started,
@@ -142,12 +149,12 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         manifest: WeightManifest,
         update_info: Any,  # Any: a FileUpdate, or a subclass's own type
     ) -> dict[str, torch.Tensor]:
-        """Return the verified tensors of a version, without touching the model.
+        """Return the verified tensors of a version on the worker's device; the model is untouched.
 
         Raises:
             WeightSyncError: they are not what was published.
         """
-        return read_weights(manifest)
+        return on_device(read_weights(manifest), manifest.tensors, self.device)
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Pass the tensors to the model, which packs each layer once it is complete."""
@@ -166,11 +173,31 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             head.tie_weights(model.model.embed_tokens)
             head.quant_method.process_weights_after_loading(head)
 
+    def raise_if_moved(self, moved: list[str]) -> None:
+        """Refuse an update after which captured CUDA graphs would read the old memory.
+
+        Args:
+            moved: parameters whose address is another one now.
+
+        Raises:
+            WeightSyncError: there are some, and graphs that were captured before.
+        """
+        if moved and not self.model_config.enforce_eager and self.device.type == "cuda":
+            raise WeightSyncError(
+                f"{moved[0]} and {len(moved) - 1} other parameters lie elsewhere since the update, "
+                f"and the captured CUDA graphs still read the old memory: set "
+                f"engine.enforce_eager=true"
+            )
+
     def finish_weight_update(self) -> None:
         """Do nothing: an update that returned is complete."""
 
     def shutdown(self) -> None:
         """Do nothing: no connection, no thread, no open file."""
+
+
+def _addresses(model: torch.nn.Module) -> dict[str, int]:
+    return {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
 
 
 def _raise_if_wrong(checks: list[LayerCheck], manifest: WeightManifest) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cast_ray.weights import broadcast
-from cast_ray.weights.broadcast import StreamDigest, buckets, cut
+from cast_ray.weights.broadcast import StreamDigest
+from cast_ray.weights.device import buckets, cut
 from cast_ray.weights.file import TensorSpec, in_file_order
 
 CPU = torch.device("cpu")

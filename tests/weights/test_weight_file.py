@@ -264,6 +264,20 @@ def test_weights_are_rounded_on_their_way_as_pytorch_rounds(
     assert all(torch.equal(tensors[name], state[name].bfloat16()) for name in state)
 
 
+def test_what_is_fetched_from_a_gpu_is_the_same_file(
+    tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With host tensors that take the way of a GPU's."""
+    for dtype in (None, "bfloat16"):
+        state = {k: v for k, v in large_state().items() if dtype is None or v.is_floating_point()}
+        monkeypatch.undo()
+        expected = publish_weights(state, directory=tmp_path / "host", version=1, dtype=dtype)
+        monkeypatch.setattr(weight_file, "_FETCHED_BYTES", 256)
+        monkeypatch.setattr(weight_file._Source, "is_on_host", False)
+        found = publish_weights(state, directory=tmp_path / "device", version=1, dtype=dtype)
+        assert found.checksum == expected.checksum
+
+
 def test_a_tensor_of_a_shape_that_was_not_announced_is_refused_by_name(tmp_path: Path) -> None:
     manifest = publish_weights(tiny_state(), directory=tmp_path, version=3)
     [first, *others] = manifest.tensors
