@@ -155,9 +155,6 @@ class EngineConfig:
     num_threads: int = 1
     """Threads that one engine computes with on CPU. With more threads than free cores it is ten
     times slower: 320 to 380 turns per second with one thread, 47 with two and one core busy."""
-    enforce_eager: bool = True
-    """Run layer by layer, without compilation and CUDA graphs. On GPUs ``false`` should make small
-    batches a few times faster (not measured)."""
     tensor_parallel_size: int = 1
     """Workers that share each layer of one engine, one GPU each; on CPU one process each."""
     export_metrics: bool = False
@@ -175,7 +172,7 @@ class EngineConfig:
     """Longest wait until an engine has new weights."""
     vllm: dict[str, Any] = field(default_factory=dict)  # Any: vLLM's arguments have many types
     """Further engine arguments of vLLM by their names there, which win over what is set here, such
-    as ``{gpu_memory_utilization: 0.8}``; for training's engines and ``cast-ray serve``."""
+    as ``{enforce_eager: true}`` (no CUDA graphs); for training's engines and ``cast-ray serve``."""
 
     def __post_init__(self) -> None:
         at_least(1, self, "engine.", "tensor_parallel_size")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from dataclasses import replace
@@ -89,6 +90,13 @@ class LearnerActor:
     def supervised_update(self, table: pa.Table, rows: np.ndarray, lr: float) -> UpdateStats:
         """See ``Learner.supervised_update``."""
         return self._learner.supervised_update(table, rows, lr=lr)
+
+    def release_memory(self) -> None:
+        """Give back to the GPU what torch keeps of it for later, for the engine that shares it."""
+        import torch
+
+        gc.collect()
+        torch.cuda.empty_cache()
 
     def publish_weights(self, directory: str, version: int, dtype: str) -> WeightManifest | None:
         """Write the weights for the engines; the manifest comes from rank 0 alone."""

@@ -133,6 +133,10 @@ class LearnerGroup:
         """Take one optimizer step on the cross-entropy of the text."""
         return self._on_all(LearnerActor.supervised_update, table, rows, lr)[0]
 
+    def release_memory(self) -> None:
+        """Give back to the GPUs what torch keeps of them for later."""
+        self._on_all(LearnerActor.release_memory)
+
     def publish_weights(self, directory: Path, *, version: int, dtype: str) -> WeightManifest:
         """Write the weights for the engines, in the engines' dtype; return their manifest."""
         arguments = (str(directory), version, dtype)

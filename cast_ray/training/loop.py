@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 
@@ -205,7 +206,8 @@ class TrainingLoop:
             )
 
         kept_out = self._set_aside_on(step, WeightSyncError, TrajectoryError)
-        with kept_out, self._workers.engines_at_rest():
+        release_memory = partial(self._learner.call, LearnerGroup.release_memory)
+        with kept_out, self._workers.engines_at_rest(release_memory):
             learned = self._learner.call(take_updates)
         with self._set_aside_on(step, LearnerError):
             self._skipped.judge(learned.updates, directory.inspection(step))

@@ -24,6 +24,7 @@ from cast_ray.errors import (
     RemoteTimeout,
     RunInterrupted,
 )
+from cast_ray.learner.group import LearnerGroup
 from cast_ray.rollout import specs
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.recoveries import RecoveryLog
@@ -118,16 +119,17 @@ class TrainingSession:
             # Registered now, because Ctrl-C may come before the start is done.
             parts.callback(_close_started, starting)
             try:
-                taught_model = start_model(run, first_model, reserved)
-                run.progress.phase("starting the learner")
-                self.learner = RecoveringLearner(
-                    functools.partial(
-                        start_learner, config, model_dir=taught_model, reserved=reserved
-                    ),
-                    max_restarts=config.learner.max_restarts,
-                    on_recovery=functools.partial(recoveries.record, "learner"),
-                )
-                parts.callback(self.learner.close)
+                with self._gpu_to_the_learner(starting):
+                    taught_model = start_model(run, first_model, reserved)
+                    run.progress.phase("starting the learner")
+                    self.learner = RecoveringLearner(
+                        functools.partial(
+                            start_learner, config, model_dir=taught_model, reserved=reserved
+                        ),
+                        max_restarts=config.learner.max_restarts,
+                        on_recovery=functools.partial(recoveries.record, "learner"),
+                    )
+                    parts.callback(self.learner.close)
             finally:
                 run.progress.phase("waiting for the engines")
                 self.workers = starting.result()
@@ -148,6 +150,22 @@ class TrainingSession:
             self.loop.catch_up()
         if run.lost_at is not None:
             recoveries.record("driver", "a new driver resumed", time.time() - run.lost_at)
+
+    @contextmanager
+    def _gpu_to_the_learner(self, starting: Future[Workers]) -> Iterator[None]:
+        """Let the learner start beside the engines, or, on a GPU that they share, after them.
+
+        vLLM measures the free memory while it starts, and then sleeps until the learner is there.
+        """
+        if not self.run.config.resources.share_gpu:
+            yield
+            return
+        self.run.progress.phase("waiting for the engines, which start alone on the shared GPU")
+        with starting.result().engines_at_rest(self._release_memory):
+            yield
+
+    def _release_memory(self) -> None:
+        self.learner.call(LearnerGroup.release_memory)
 
     def take_step(self) -> StepMetrics:
         """Take the next step; the checkpoint that is due then is written.

@@ -179,14 +179,19 @@ class Workers:
         self._source = (node_id, source)
 
     @contextmanager
-    def engines_at_rest(self) -> Iterator[None]:
-        """Let the engines leave the GPU that they share with the learner during its updates."""
+    def engines_at_rest(self, release_memory: Callable[[], object]) -> Iterator[None]:
+        """Let the engines leave the GPU that they share with the learner while it works.
+
+        Args:
+            release_memory: called before they come back, unless the learner's work failed.
+        """
         if not self._rest_timeout_s:
             yield
             return
         self.engines.rest(timeout_s=self._rest_timeout_s)
         try:
             yield
+            release_memory()
         finally:
             self.engines.wake(timeout_s=self._rest_timeout_s)
 

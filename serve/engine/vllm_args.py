@@ -17,17 +17,14 @@ from typing import Any
 from cast_ray.config.train import EngineConfig
 from cast_ray.errors import ConfigError
 
-BLOCK_SIZE = 32
-"""Tokens in a block of the prefix cache; on CPU a multiple of 32."""
 MIN_BATCHED_TOKENS = 8192
-"""Prompt tokens of one step, unless the longest conversation needs more."""
+"""Prompt tokens of one step on CPU, unless the longest conversation needs more."""
 
 _KEYS = {
     "dtype": "engine.dtype",
     "max_model_len": "engine.max_model_len",
     "max_num_seqs": "engine.max_num_seqs",
     "kv_cache_memory_bytes": "engine.kv_cache_gib",
-    "enforce_eager": "engine.enforce_eager",
     "tensor_parallel_size": "engine.tensor_parallel_size",
     "weight_transfer_config": "engine.weight_backend",
     "pipeline_parallel_size": "engine.tensor_parallel_size",
@@ -55,7 +52,7 @@ _REFUSED = {option: f"set {key} instead" for option, key in _KEYS.items()} | {
 
 
 def vllm_arguments(
-    engine: EngineConfig, *, max_model_len: int, seed: int, **own: Any
+    engine: EngineConfig, *, max_model_len: int, seed: int, on_cpu: bool, **own: Any
 ) -> dict[str, Any]:  # Any: vLLM's arguments have many types
     """Return the keyword arguments of vLLM's ``AsyncEngineArgs``.
 
@@ -63,6 +60,8 @@ def vllm_arguments(
         engine: the configuration's section.
         max_model_len: prompt and answer together, in tokens.
         seed: of the engine; requests bring their own.
+        on_cpu: whether the engine computes on a CPU. On a GPU vLLM's defaults are right: prompts in
+            chunks, CUDA graphs, scheduling beside the computation.
         own: what only this use of vLLM sets; overrides the shared arguments.
 
     Raises:
@@ -74,18 +73,20 @@ def vllm_arguments(
         "max_model_len": max_model_len,
         "max_num_seqs": engine.max_num_seqs,
         "kv_cache_memory_bytes": int(engine.kv_cache_gib * 1024**3),
-        "block_size": BLOCK_SIZE,
         "seed": seed,
         "tensor_parallel_size": engine.tensor_parallel_size,
-        # On CPU, vLLM cannot combine seeds with prompts in chunks: each prompt must fit one step.
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(max_model_len, MIN_BATCHED_TOKENS),
         "enable_prefix_caching": True,
-        "enforce_eager": engine.enforce_eager,
         "generation_config": "vllm",
         "logprobs_mode": "raw_logprobs",
     }
-    return shared | own | dict(engine.vllm)
+    needed_on_cpu = {
+        "block_size": 32,  # a multiple of it; smaller blocks would share more of a prompt
+        # vLLM cannot combine seeds with prompts in chunks there: each prompt must fit one step.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(max_model_len, MIN_BATCHED_TOKENS),
+        "enforce_eager": True,  # compiling takes minutes at each start
+    }
+    return shared | (needed_on_cpu if on_cpu else {}) | own | dict(engine.vllm)
 
 
 def check_vllm_options(options: Mapping[str, Any]) -> None:

@@ -160,7 +160,7 @@ def llm_config(plan: ServicePlan) -> LLMConfig:
             engine,
             max_model_len=conversation_limit(plan.config),
             seed=0,
-            enforce_eager=not resources.gpus_per_engine,
+            on_cpu=not resources.gpus_per_engine,
             trust_remote_code=False,
         ),
     )

@@ -186,7 +186,7 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             raise WeightSyncError(
                 f"{moved[0]} and {len(moved) - 1} other parameters lie elsewhere since the update, "
                 f"and the captured CUDA graphs still read the old memory: set "
-                f"engine.enforce_eager=true"
+                f"engine.vllm.enforce_eager=true"
             )
 
     def finish_weight_update(self) -> None:

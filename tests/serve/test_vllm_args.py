@@ -22,7 +22,7 @@ def refusal(**options: object) -> str:
 
 def test_the_section_is_merged_last() -> None:
     config = load_config(None, ["engine.vllm.block_size=64", "engine.vllm.max_logprobs=7"])
-    arguments = vllm_arguments(config.engine, max_model_len=512, seed=3, block_size=16)
+    arguments = vllm_arguments(config.engine, max_model_len=512, seed=3, on_cpu=True, block_size=16)
     assert arguments["block_size"] == 64
     assert arguments["max_logprobs"] == 7
     assert arguments["seed"] == 3
@@ -30,7 +30,7 @@ def test_the_section_is_merged_last() -> None:
 
 def test_a_nested_option_arrives_as_plain_data() -> None:
     config = load_config(None, ["engine.vllm.compilation_config={cudagraph_mode: NONE}"])
-    arguments = vllm_arguments(config.engine, max_model_len=512, seed=0)
+    arguments = vllm_arguments(config.engine, max_model_len=512, seed=0, on_cpu=True)
     assert arguments["compilation_config"] == {"cudagraph_mode": "NONE"}
     assert type(arguments["compilation_config"]) is dict
 
@@ -68,7 +68,23 @@ def test_what_must_be_set_elsewhere_is_refused(option: str, remedy: str) -> None
 
 def test_the_shared_function_refuses_too() -> None:
     with pytest.raises(ConfigError, match=r"engine\.vllm\.seed"):
-        vllm_arguments(EngineConfig(vllm={"seed": 1}), max_model_len=512, seed=0)
+        vllm_arguments(EngineConfig(vllm={"seed": 1}), max_model_len=512, seed=0, on_cpu=True)
+
+
+def test_what_only_cpus_need_is_set_only_there() -> None:
+    of_both, of_cpus = (
+        vllm_arguments(EngineConfig(), max_model_len=9000, seed=0, on_cpu=on_cpu)
+        for on_cpu in (False, True)
+    )
+    assert of_cpus | of_both == of_cpus
+    assert {name: of_cpus[name] for name in of_cpus.keys() - of_both.keys()} == {
+        "block_size": 32,
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": 9000,
+        "enforce_eager": True,
+    }
+    eager = EngineConfig(vllm={"enforce_eager": True})
+    assert vllm_arguments(eager, max_model_len=9, seed=0, on_cpu=False)["enforce_eager"]
 
 
 def test_a_service_is_refused_before_its_model_is_looked_for(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from cast_ray.errors import EngineError
 from serve.engine.deployment import deploy_engines
 from serve.engine.first_error import first_error
 from serve.engine.vllm_args import vllm_option_names
-from serve.engine.vllm_start import engine_arguments
+from serve.engine.vllm_start import WORK_GIB, check_fits, engine_arguments
 from serve.messages import EngineOptions
 from tests.support.tiny_model import build_tiny_model
 
@@ -67,11 +67,37 @@ def test_the_known_options_are_the_fields_of_vllms_arguments() -> None:
 
 def test_the_open_section_wins_over_what_is_set_here(tmp_path: Path) -> None:
     section = {"enable_prefix_caching": False, "gpu_memory_utilization": 0.5}
-    arguments = engine_arguments(engine_options(tmp_path, vllm=section, enforce_eager=False))
+    arguments = engine_arguments(engine_options(tmp_path, vllm=section), share_of_gpu=0.7)
     assert not arguments.enable_prefix_caching
     assert arguments.gpu_memory_utilization == 0.5
-    assert not arguments.enforce_eager
     assert arguments.logprobs_mode == "raw_logprobs"
+
+
+def test_workers_of_one_engine_are_its_own_processes(tmp_path: Path) -> None:
+    """In a placement group vLLM would choose Ray's executor, which refuses two GPUs in a bundle."""
+    assert engine_arguments(engine_options(tmp_path)).distributed_executor_backend is None
+    pair = engine_arguments(engine_options(tmp_path, tensor_parallel_size=2))
+    assert pair.distributed_executor_backend == "mp"
+
+
+def test_an_engine_beside_a_learner_wants_its_own_share_of_the_gpu(tmp_path: Path) -> None:
+    needed = check_fits(tmp_path, 7.5, 20.0, 60.0, "its GPU of 79.2 GiB", WORK_GIB)
+    assert needed == 27.5 + WORK_GIB
+    assert AsyncEngineArgs.gpu_memory_utilization > needed / 79.2
+    arguments = engine_arguments(engine_options(tmp_path), share_of_gpu=needed / 79.2)
+    assert arguments.gpu_memory_utilization == needed / 79.2
+    with pytest.raises(EngineError) as refused:
+        check_fits(tmp_path, 7.5, 60.0, 60.0, "its GPU of 79.2 GiB", WORK_GIB)
+    for fact in (
+        "70.5 GiB",
+        " 60 ",
+        " 7.5 ",
+        " 3 ",
+        "79.2",
+        "60.0 GiB free",
+        "engine.kv_cache_gib",
+    ):
+        assert fact in str(refused.value)
 
 
 def test_cpus_that_others_hold_are_named(local_ray: None, model_dir: Path) -> None:
