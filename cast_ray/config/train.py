@@ -132,7 +132,7 @@ class RolloutConfig:
     oracle_cache_mib: int = 256
     """Bound of one oracle's table cache."""
     timeout_s: float = 600.0
-    """Longest wait for one step's trajectories."""
+    """Longest time in which neither a group of episodes ends nor a turn is played."""
 
     def __post_init__(self) -> None:
         at_least(1, self, "rollout.", "puzzles_per_step", "group_size", "max_answer_tokens")

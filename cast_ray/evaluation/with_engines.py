@@ -85,12 +85,10 @@ def play_with_engines(
 
 
 def _play(workers: Workers, play: Play, config: TrainConfig, progress: TrainProgress) -> None:
-    rollout = config.rollout
-    per_step = rollout.puzzles_per_step * rollout.group_size
-    num_episodes = sum(len(group) for group in play.groups)
-    ticket = workers.collector.issue(play.groups, evaluation_sampling(config), log_to=play.file)
-    workers.collector.finished(
-        ticket,
-        timeout_s=rollout.timeout_s * max(1.0, num_episodes / per_step),
+    workers.collector.play(
+        play.groups,
+        evaluation_sampling(config),
+        timeout_s=config.rollout.timeout_s,
         on_group=progress.rollout,
+        log_to=play.file,
     )

@@ -200,6 +200,21 @@ class RunDirectory:
         """Return the file of a finished group whose step has not been trained on yet."""
         return self.groups / _GROUP.format(step, group)
 
+    def evaluation_group(self, name: str, step: int, group: int) -> Path:
+        """Return the file of a finished group of an evaluation that is not whole yet.
+
+        Args:
+            name: ``validation``, or of the evaluation.
+            step: after which it is played: other weights play other games.
+            group: its number.
+        """
+        return self.groups / f"evaluation-{name}-after-{_GROUP.format(step, group)}"
+
+    def drop_evaluation_groups(self, name: str) -> None:
+        """Delete the groups of an evaluation that is stored, and of earlier ones of its name."""
+        for path in self.groups.glob(f"evaluation-{name}-after-*.parquet"):
+            path.unlink()
+
     def read_trajectories(self, step: int) -> pa.Table:
         """Return the trajectories that a step trained on.
 

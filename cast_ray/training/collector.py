@@ -7,8 +7,7 @@ finished, so what is played while the learner works survives the driver.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +31,10 @@ class Pool(Protocol):
 
     def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
         """Wait for a group to end; return all that have ended."""
+        ...
+
+    def counters(self) -> Mapping[str, float]:
+        """Return totals of what the actors did; ``num_requests`` grows with every turn."""
         ...
 
 
@@ -97,34 +100,35 @@ class RolloutCollector:
 
         Args:
             ticket: from ``issue``.
-            timeout_s: longest wait from now on.
+            timeout_s: longest time without progress, from now on: no group ends, and no turn is
+                asked for. It is noticed after at most twice that time.
             on_group: called with the number of finished groups and the number of all.
 
         Raises:
-            RemoteTimeout: some groups did not end in time.
+            RemoteTimeout: there was no progress.
             CastRayError: the collection failed.
         """
-        deadline = time.monotonic() + timeout_s
-        num_reported = -1
-        while True:
+        num_reported, num_turns = -1, -1.0
+        while num_reported < ticket.num_groups:
             with self._changed:
-                done = len(ticket.batches)
-                if done == num_reported and not ticket.is_finished and self._failure is None:
-                    left = deadline - time.monotonic()
-                    if left <= 0 or not self._changed.wait(left):
-                        raise RemoteTimeout(
-                            f"{ticket.num_groups - done} of {ticket.num_groups} groups were not "
-                            f"played within {timeout_s:.0f} s: raise rollout.timeout_s, or look "
-                            "for the cause in the engine's log"
-                        )
-                    continue
-                failure = self._failure
-            if failure is not None and not ticket.is_finished:
+                has_changed = self._changed.wait_for(
+                    lambda seen=num_reported: len(ticket.batches) > seen or self._failure,
+                    timeout_s,
+                )
+                num_ended, failure = len(ticket.batches), self._failure
+            if failure is not None and num_ended < ticket.num_groups:
                 raise failure
-            num_reported = done
-            on_group(done, ticket.num_groups)
-            if done == ticket.num_groups:
-                break
+            if has_changed:
+                num_reported = num_ended
+                on_group(num_ended, ticket.num_groups)
+                continue
+            before, num_turns = num_turns, self._pool.counters().get("num_requests", 0.0)
+            if num_turns <= before:
+                raise RemoteTimeout(
+                    f"{ticket.num_groups - num_ended} of {ticket.num_groups} groups are not played "
+                    f"and no turn was for {timeout_s:.0f} s: raise rollout.timeout_s, or look for "
+                    "the cause in the engine's log"
+                )
         table = pa.Table.from_batches(ticket.batches, schema=SCORED_SCHEMA)
         return table.sort_by([("group", "ascending"), ("episode", "ascending")])
 
@@ -135,9 +139,11 @@ class RolloutCollector:
         *,
         timeout_s: float,
         on_group: Callable[[int, int], None],
+        log_to: Callable[[list[EpisodeSpec]], Path | None] = lambda group: None,
     ) -> pa.Table:
-        """Play groups that are not logged and return them; see ``finished``."""
-        return self.finished(self.issue(groups, sampling), timeout_s=timeout_s, on_group=on_group)
+        """Play groups and return them; see ``issue`` and ``finished``."""
+        ticket = self.issue(groups, sampling, log_to=log_to)
+        return self.finished(ticket, timeout_s=timeout_s, on_group=on_group)
 
     def close(self) -> None:
         """End the thread; groups that are still being played are forgotten."""

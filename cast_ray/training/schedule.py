@@ -93,7 +93,13 @@ class Validation:
             purpose="validation",
             min_weight_version=step + 1,
         )
-        ticket = self._collector.issue(groups, specs.evaluation_sampling(config))
+        ticket = self._collector.issue(
+            groups,
+            specs.evaluation_sampling(config),
+            log_to=lambda group: self._run.directory.evaluation_group(
+                "validation", step, group[0].group
+            ),
+        )
         self._open = (step, ticket, time.perf_counter())
 
     def settle(self, on_result: Callable[[int, Success, float], None], *, wait: bool) -> None:
@@ -104,7 +110,7 @@ class Validation:
             wait: whether to wait for a validation that is under way.
 
         Raises:
-            RemoteTimeout: the episodes did not end within ``rollout.timeout_s``.
+            RemoteTimeout: there was no progress for ``rollout.timeout_s``.
         """
         if self._open is None:
             return
@@ -118,6 +124,7 @@ class Validation:
         )
         self._open = None
         keep_validation(self._run.directory.validation, step, table)
+        self._run.directory.drop_evaluation_groups("validation")
         success = specs.success_of(table, seed=self._run.config.seed)
         on_result(step, success, time.perf_counter() - started)
 

@@ -211,8 +211,12 @@ class TrainingSession:
                 specs.evaluation_sampling(run.config),
                 timeout_s=run.config.rollout.timeout_s,
                 on_group=run.progress.rollout,
+                log_to=lambda group: run.directory.evaluation_group(
+                    name, self.loop.steps_done, group[0].group
+                ),
             )
         write_table(run.directory.evaluations / f"{name}.parquet", table)
+        run.directory.drop_evaluation_groups(name)
         success = specs.success_of(table, seed=run.config.seed)
         run.progress.evaluation(f"held-out {name} training", success)
         return success

@@ -260,3 +260,19 @@ def test_summary_says_of_how_many_steps_it_is(tmp_path: Path) -> None:
     assert run.summarised_steps == 0
     run.write_summary({"steps": 15})
     assert run.summarised_steps == 15
+
+
+def test_groups_of_an_evaluation_are_kept_until_it_is_whole_and_belong_to_their_weights(
+    tmp_path: Path,
+) -> None:
+    run = RunDirectory.create(tmp_path / "run", TrainConfig())
+    played = [run.evaluation_group("after", step, group) for step in (3, 5) for group in (0, 1)]
+    other = run.evaluation_group("validation", 5, 0)
+    training = run.group_file(5, 0)
+    assert len({*played, other, training}) == 6
+    for path in (*played, other, training):
+        path.touch()
+    run.tidy_trajectories()
+    assert all(path.exists() for path in (*played, other, training))
+    run.drop_evaluation_groups("after")
+    assert [path.exists() for path in (*played, other, training)] == [False] * 4 + [True] * 2

@@ -54,6 +54,9 @@ class PlayedHere:
         games = [play(spec, self._policy, self._tokenizer) for spec in group]
         return [(group, Oracle(max_bytes=2**20).score(to_rollout_batch(games)))]
 
+    def counters(self) -> dict[str, float]:
+        return {"num_requests": 0.0}
+
 
 class Held(PlayedHere):
     """Plays nothing at all."""
@@ -183,6 +186,32 @@ def test_logged_groups_are_on_disk_before_they_count_and_not_played_again(
     assert [group[0].group for group in pool.submitted] == [2]
     timed = ["seconds_generation", "seconds_environment"]
     assert again.drop_columns(timed).equals(first.drop_columns(timed))
+
+
+class Slow(PlayedHere):
+    """Plays a turn whenever it is asked how many it played, and ends its groups after four."""
+
+    num_turns = 0
+
+    def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
+        if self.num_turns < 4:
+            threading.Event().wait(0.01)
+            return []
+        return super().collect(timeout_s=timeout_s)
+
+    def counters(self) -> dict[str, float]:
+        self.num_turns += 1
+        return {"num_requests": float(self.num_turns)}
+
+
+def test_long_games_are_waited_for_while_turns_are_played(
+    tokenizer: ChatTokenizer, sampler: PuzzleSampler
+) -> None:
+    collector = RolloutCollector(slow := Slow(tokenizer))
+    table, _ = taken(schedule_of(collector, sampler, "rollout.timeout_s=0.2"), 1)
+    assert slow.num_turns == 4
+    assert table.num_rows == 8
+    collector.close()
 
 
 def test_groups_that_do_not_come_back_are_given_up_with_a_name(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cast_ray.config.load import load_config
 from cast_ray.errors import LearnerError
+from cast_ray.training.session import TrainingSession
 from cast_ray.training.workers import Workers
 
 
@@ -41,19 +47,47 @@ def workers_with(noted: Noted, rest_timeout_s: float) -> Workers:
 def test_engines_rest_while_the_learner_works_and_wake_also_when_it_fails() -> None:
     noted = Noted()
     workers = workers_with(noted, 7)
-    with workers.engines_at_rest():
+    release_memory = partial(noted.calls.append, "release memory")
+    with workers.engines_at_rest(release_memory):
         noted.calls.append("learn")
-    assert noted.calls == ["rest 7", "learn", "wake 7"]
-    with pytest.raises(LearnerError), workers.engines_at_rest():
+    assert noted.calls == ["rest 7", "learn", "release memory", "wake 7"]
+    with pytest.raises(LearnerError), workers.engines_at_rest(release_memory):
         raise LearnerError("a rank died")
-    assert noted.calls[3:] == ["rest 7", "wake 7"]
+    assert noted.calls[4:] == ["rest 7", "wake 7"]
     workers.collector.close()
 
 
 def test_engines_with_a_gpu_of_their_own_go_on() -> None:
     noted = Noted()
     workers = workers_with(noted, 0)
-    with workers.engines_at_rest():
+    with workers.engines_at_rest(lambda: None):
         pass
     assert noted.calls == []
     workers.collector.close()
+
+
+def starting_session(noted: Noted, *overrides: str) -> TrainingSession:
+    """Return a session of which only the turns on the GPU are real."""
+    session = TrainingSession.__new__(TrainingSession)
+    progress = SimpleNamespace(phase=lambda text: None)
+    session.run = SimpleNamespace(config=load_config(None, list(overrides)), progress=progress)  # type: ignore[assignment]
+    session.learner = SimpleNamespace(call=lambda method: noted.calls.append(method.__name__))  # type: ignore[assignment]
+    return session
+
+
+def test_engines_on_a_shared_gpu_start_first_and_sleep_until_the_learner_is_there() -> None:
+    noted = Noted()
+    workers = workers_with(noted, 7)
+    session = starting_session(noted, "resources.preset=one_gpu")
+    starting: Future[Workers] = Future()
+    threading.Timer(0.2, starting.set_result, [workers]).start()
+    with session._gpu_to_the_learner(starting):
+        noted.calls.append("learner starts")
+    assert noted.calls == ["rest 7", "learner starts", "release_memory", "wake 7"]
+    workers.collector.close()
+
+
+def test_a_learner_with_a_gpu_of_its_own_waits_for_no_engine() -> None:
+    session = starting_session(Noted())
+    with session._gpu_to_the_learner(Future()):  # never done
+        pass
