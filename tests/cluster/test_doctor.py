@@ -20,8 +20,11 @@ from cast_ray.cluster.machine import (
     is_compiled,
     kernel_cache,
     pinned_versions,
+    require_build,
     solver_sources,
 )
+from cast_ray.config.load import load_config
+from cast_ray.errors import EnvironmentSetupError
 from cast_ray.games import GAMES
 from solver_actors.kernels import compile_kernels
 
@@ -61,7 +64,8 @@ def test_python_of_this_environment_is_right() -> None:
 
 
 def test_other_python_is_named_with_the_one_that_is_needed() -> None:
-    finding = doctor.check_python((3, 12), for_training=True)
+    assert doctor.check_python((3, 12), for_training=True).ok
+    finding = doctor.check_python((3, 13), for_training=True)
     assert not finding.ok
     assert "Python 3.11" in finding.remedy
 
@@ -149,6 +153,40 @@ def test_cuda_builds_beside_a_cpu_torch_are_named(
     finding = doctor.check_cuda_add_ons(installed, is_cpu_torch=is_cpu_torch)
     assert finding.ok == (not broken)
     assert finding.detail == (f"{broken} built for CUDA, with a CPU torch" if broken else "none")
+
+
+def test_a_build_that_does_not_fit_the_gpus_is_named(tmp_path: Path) -> None:
+    def found(build: str, gpus: list[str]) -> list[tuple[bool, str]]:
+        checks = doctor.check_build(build, gpus, include=tmp_path)
+        return [(check.ok, check.remedy) for check in checks]
+
+    h100 = ["NVIDIA H100 80GB HBM3"] * 2
+    assert found("", h100) == []
+    assert found("cpu", []) == [(True, "")]
+    [(ok, remedy)] = found("cpu", h100)
+    assert ok and "EXTRA=gpu" in remedy  # advice
+    [(ok, remedy), (has_headers, install)] = found("gpu", [])
+    assert not ok and "EXTRA=cpu" in remedy
+    assert not has_headers and "python3-dev" in install
+    (tmp_path / "Python.h").touch()
+    assert found("gpu", h100) == [(True, ""), (True, "")]
+    assert "2 x NVIDIA H100" in next(doctor.check_build("gpu", h100, include=tmp_path)).detail
+
+
+def test_a_run_is_refused_on_the_other_build() -> None:
+    one_gpu = load_config(None, ["resources.preset=one_gpu"]).resources
+    on_cpus = load_config(None, []).resources
+    require_build(one_gpu, "gpu", is_cpu_torch=False)
+    require_build(on_cpus, "cpu", is_cpu_torch=True)
+    require_build(on_cpus, "", is_cpu_torch=True)
+    for resources, build, is_cpu_torch, facts in (
+        (one_gpu, "cpu", True, ("gpus_per_engine=0.5", "EXTRA=gpu", "one_machine")),
+        (on_cpus, "gpu", False, ("gpus_per_engine=0 ", "EXTRA=cpu", "one_gpu")),
+        (one_gpu, "gpu", True, ("gpus_per_learner_rank=0.5", "CUDA", "EXTRA=gpu")),
+    ):
+        with pytest.raises(EnvironmentSetupError) as refused:
+            require_build(resources, build, is_cpu_torch=is_cpu_torch)
+        assert all(fact in str(refused.value) for fact in facts), refused.value
 
 
 def test_build_of_torch_is_told_without_importing_it() -> None:
