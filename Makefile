@@ -26,7 +26,7 @@ SLOW := $(addprefix tests/,ray web docs benchmarks solver_actors lights_out envs
   runs/test_theory_page.py training/test_replay.py training/test_value_net_analysis.py \
   training/test_collector.py serve/test_openapi_fuzz.py serve/test_orphans.py games/test_fuzz.py)
 
-.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test links docs golden clean
+.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test gpu-test gpu-env-test links docs golden clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,14 @@ docs: $(READY)  ## Write the generated pages anew and build the documentation in
 
 golden: $(READY)  ## Write the golden transcripts anew; read the difference before you commit it
 	$(BIN)/python -m tests.golden.make
+
+gpu-test: $(READY)  ## What a GPU has to show; on CPUs the same checks, small (3 minutes; ARGS=engine runs one part)
+	$(BIN)/python -m tests.gpu $(ARGS)
+
+gpu-env-test:  ## Install the build for GPUs (10 GB) in .venv-gpu, import all of it, run the core's tests
+	PYTHON=$(PYTHON) EXTRA=gpu bash setup.sh .venv-gpu
+	.venv-gpu/bin/python -m tests.gpu.environment
+	.venv-gpu/bin/python -m pytest $(SLOW:%=--ignore=%) -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 clean:  ## Remove the environment (runs are kept)
 	rm -rf $(VENV)

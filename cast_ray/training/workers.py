@@ -133,6 +133,7 @@ class Workers:
             pool.close()
             if engines is not None:
                 engines.remove()
+            _clear(weights_dir)
             raise
         return cls(
             engines=engines,

@@ -10,10 +10,10 @@ import pytest
 import ray
 
 from cast_ray.cluster.session import start_ray
-from tests.support.learner_double import (
+from tests.support.learner_double import Probes
+from tests.support.learner_reference import (
     LENGTHS,
     NaivePolicy,
-    Probes,
     build_policy,
     build_table,
     settings_for,

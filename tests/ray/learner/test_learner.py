@@ -14,7 +14,8 @@ import torch
 
 from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.learner.batching import cut_micro_batches, flat_column, loss_mask, row_offsets
-from tests.support.learner_double import (
+from tests.support.learner_double import Probes
+from tests.support.learner_reference import (
     ALGORITHM_NAMES,
     DAPO,
     LENGTHS,
@@ -22,7 +23,6 @@ from tests.support.learner_double import (
     OBJECTIVES,
     ROWS,
     NaivePolicy,
-    Probes,
     build_table,
     global_norm,
     relative_error,

@@ -17,7 +17,8 @@ from cast_ray.learner.settings import LearnerSettings
 from cast_ray.runs.object_store import check_reachable, list_files
 from cast_ray.runs.remote_directories import is_whole, localized, upload_directory
 from cast_ray.runs.uris import Uri
-from tests.support.learner_double import (
+from tests.support.learner_processes import LearnerProcesses, tensors_of
+from tests.support.learner_reference import (
     DAPO,
     LENGTHS,
     ROWS,
@@ -25,7 +26,6 @@ from tests.support.learner_double import (
     build_table,
     settings_for,
 )
-from tests.support.learner_processes import LearnerProcesses, tensors_of
 from tests.support.stores import CREDENTIALS, S3Server, environment
 from tests.support.waiting import wait_until
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from cast_ray.learner.batching import loss_mask
-from tests.support.learner_double import (
+from tests.support.learner_double import Probes
+from tests.support.learner_reference import (
     DAPO,
     OBJECTIVES,
     ROWS,
     NaivePolicy,
-    Probes,
     build_table,
     relative_error,
     settings_for,

@@ -27,13 +27,12 @@ from cast_ray.learner.policy import load_policy
 from cast_ray.weights.broadcast import receive_tensors
 from cast_ray.weights.group import join
 from cast_ray.weights.manifest import read_weights
-from tests.support.learner_double import (
+from tests.support.learner_double import Probes, SlowlyRead
+from tests.support.learner_reference import (
     DAPO,
     ROWS,
     SGD_LR,
     NaivePolicy,
-    Probes,
-    SlowlyRead,
     build_table,
     settings_for,
     with_column,

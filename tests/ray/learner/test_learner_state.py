@@ -18,7 +18,8 @@ from transformers import AutoConfig
 
 from cast_ray.learner.batching import split_into_mini_batches
 from cast_ray.learner.settings import LearnerSettings
-from tests.support.learner_double import (
+from tests.support.learner_processes import LearnerProcesses, tensors_of
+from tests.support.learner_reference import (
     DAPO,
     LENGTHS,
     ROWS,
@@ -28,7 +29,6 @@ from tests.support.learner_double import (
     settings_for,
     with_column,
 )
-from tests.support.learner_processes import LearnerProcesses, tensors_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 

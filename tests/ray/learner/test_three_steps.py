@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.learner_double import (
+from tests.support.learner_double import Probes
+from tests.support.learner_reference import (
     ALGORITHM_NAMES,
     OBJECTIVES,
     ROWS,
     NaivePolicy,
-    Probes,
     build_table,
     relative_error,
     settings_for,
