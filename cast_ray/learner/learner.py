@@ -210,7 +210,8 @@ class Learner:
             with deepspeed.zero.GatheredParameters([weight], enabled=is_sharded):
                 if self._rank == 0:
                     # What is gathered is freed after this block.
-                    state[name] = weight.detach().cpu().clone() if is_sharded else weight.detach()
+                    own = weight.detach()
+                    state[name] = own.to("cpu", copy=True) if is_sharded else own
         return state
 
     def save_model(self, directory: PathOrUri) -> None:

@@ -13,7 +13,7 @@ import torch
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 SKIPPED_ON_CPU = {
-    "attention against varlen": "torch has that kernel for CUDA alone",
+    "attention in one kernel": "torch has that kernel for CUDA alone",
     "CUDA graphs": "there are none on CPU",
     "sleep and wake": "vLLM frees the memory of GPUs alone",
     "a learner beside the engine": "the two share a card there",

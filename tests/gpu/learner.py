@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from cast_ray.learner.attention import packed_attention
+from cast_ray.learner.attention import _whole, _windowed, packed_attention
 from cast_ray.learner.learner import Learner
 from cast_ray.learner.logprobs import token_logprobs
 from cast_ray.learner.settings import UpdateStats
@@ -132,31 +132,46 @@ def attention_of_packed_sequences() -> None:
 
 
 @check(PART)
-def attention_against_torch_s_varlen() -> None:
-    """The kernel that torch has for packed rows: as right, and how much faster?"""
-    needs_gpu("attention against varlen")
-    from torch.nn.attention.varlen import varlen_attn
+def attention_in_one_kernel() -> None:
+    """The kernel for packed rows against one sequence at a time: values, gradients, time."""
+    needs_gpu("attention in one kernel")
+    heads, kv_heads, dim = 32, 8, 128
+    lengths = (2048,) * 12 + (1, 1000, 4000)
+    parts = [drawn(1, n, sum(lengths), dim, seed=n).requires_grad_() for n in (heads, kv_heads)]
+    query, key = parts
+    value = drawn(1, kv_heads, sum(lengths), dim, seed=3).requires_grad_()
 
-    heads, kv_heads, dim, count, length = 32, 8, 128, 16, 2048
-    total = count * length
-    query = drawn(1, heads, total, dim, seed=1)
-    key, value = (drawn(1, kv_heads, total, dim, seed=seed) for seed in (2, 3))
-    ends = torch.arange(0, total + 1, length, device=DEVICE, dtype=torch.int32)
-
-    def packed() -> torch.Tensor:
-        return packed_attention(query, key, value, (length,) * count, window=None)
-
-    def varlen() -> torch.Tensor:
-        rows = (
-            query[0].transpose(0, 1),
-            *(x[0].transpose(0, 1).repeat_interleave(heads // kv_heads, 1) for x in (key, value)),
+    for window in (None, 512):
+        found: dict[str, list[torch.Tensor]] = {}
+        for name, attend in (("one kernel", packed_attention), ("each alone", one_at_a_time)):
+            for tensor in (query, key, value):
+                tensor.grad = None
+            attended = attend(query, key, value, lengths, window=window)
+            attended.float().square().mean().backward()
+            grads = [tensor.grad.float() for tensor in (query, key, value)]  # type: ignore[union-attr]
+            found[name] = [attended.detach().float(), *grads]
+        pairs = zip(*found.values(), strict=True)
+        error = max(((a - b).norm() / b.norm()).item() for a, b in pairs)
+        report(f"attention in one kernel, window {window}", error, "relative", at_most=2e-2)
+        alone, together = (
+            seconds(lambda f=f, w=window: f(query, key, value, lengths, window=w))
+            for f in (one_at_a_time, packed_attention)
         )
-        attended = varlen_attn(*rows, ends, ends, length, length, window_size=(-1, 0))
-        return attended.transpose(0, 1)[None]
+        report(f"its time, window {window}, against each alone", alone / together, "times faster")
 
-    error = (packed().float() - varlen().float()).norm() / packed().float().norm()
-    report("varlen attention against ours, difference", error.item(), "relative", at_most=1e-2)
-    report("varlen attention, time of ours over its", seconds(packed) / seconds(varlen), "ratio")
+
+def one_at_a_time(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    lengths: tuple[int, ...],
+    *,
+    window: int | None,
+) -> torch.Tensor:
+    """The way of CPUs, on this device."""
+    if window is None:
+        return _whole(query, key, value, lengths, scale=None)
+    return _windowed(query, key, value, lengths, window=window, scale=None)
 
 
 @check(PART)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,9 @@ from transformers import (
 )
 
 from cast_ray.errors import ModelError
+from cast_ray.learner import attention
 from cast_ray.learner.attention import ATTENTION, packed_attention
+from tests.support.fake_cuda import fake_cuda
 
 HEAD_DIM = 8
 # float32 against float64: gradients of keys and values are sums of up to 80 terms.
@@ -196,6 +199,31 @@ SMALL = {
 def forward(model: PreTrainedModel) -> None:
     token_ids = torch.arange(6).view(1, -1)
     model(input_ids=token_ids, position_ids=token_ids, use_cache=False, sequence_lengths=(6,))
+
+
+@pytest.mark.parametrize(
+    ("window", "dtype"), [(None, torch.bfloat16), (64, torch.bfloat16), (None, torch.float32)]
+)
+def test_a_gpu_s_tensors_stay_there(
+    window: int | None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In half precision by the kernel of all sequences, whose numbers only a GPU can show."""
+    calls: list[tuple[int, int]] = []
+    original = attention.varlen_attn
+
+    def noted(*tensors: Tensor, **options: Any) -> Tensor:
+        calls.append(options["window_size"])
+        return original(*tensors, **options)
+
+    monkeypatch.setattr(attention, "varlen_attn", noted)
+    with fake_cuda() as device:
+        query = torch.empty(1, 8, 300, 32, dtype=dtype, device=device)
+        key = torch.empty(1, 2, 300, 32, dtype=dtype, device=device)
+        attended = packed_attention(query, key, key, (100, 200), window=window)
+        assert (attended.shape, attended.device, attended.dtype) == (query.shape, device, dtype)
+    in_one = [(-1 if window is None else 63, 0)]
+    assert calls == (in_one if dtype == torch.bfloat16 else [])
+    attention._ends.cache_clear()  # fake tensors
 
 
 def test_soft_capped_scores_are_refused() -> None:
