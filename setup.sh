@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment: pinned packages, then what the first run would otherwise stop to compile.
-# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu, which is the default, or gpu)
+# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu or gpu, else as the machine is)
 set -euo pipefail
 venv=$1
 python=${PYTHON:-python3.11}
@@ -11,8 +11,8 @@ sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 CHECK
 command -v g++ >/dev/null || { echo "setup: g++ is missing; install it (Debian: apt-get install g++)" >&2; exit 1; }
 
-engine=${EXTRA:-cpu}
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+engine=${EXTRA:-$([ "$gpus" = 0 ] && echo cpu || echo gpu)}
 case $engine:$gpus in
   cpu:0) echo "setup: the build for CPUs" ;;
   cpu:*) echo "setup: the build for CPUs, on which the main job runs everywhere; EXTRA=gpu makes the one for your $gpus NVIDIA GPUs" ;;

@@ -138,12 +138,26 @@ def _type_faults(cluster: Mapping[str, Any], provider: str) -> Iterator[str]:
             yield f"{key}: min_workers is {low} and max_workers {high}: raise the maximum"
         if provider == "aws":
             yield from _unknown_keys(kind["node_config"], _NODE_KEYS, f"{key}.node_config")
-            if not kind["node_config"].get("InstanceType"):
+            instance = kind["node_config"].get("InstanceType")
+            if not instance:
                 yield f"{key}.node_config.InstanceType is missing"
+            given, has = kind.get("resources", {}).get("GPU"), _gpus_of_instance(str(instance))
+            if given is not None and has is not None and given != has:
+                yield f"{key}.resources.GPU is {given} and a {instance} has {has}: set it to {has}"
             if not kind["node_config"].get("ImageId"):
                 yield f"{key}.node_config.ImageId is missing: Ray's default is too old for PyTorch"
     if least > most:
         yield f"max_workers is {most}, and the types need at least {least}: raise the maximum"
+
+
+def _gpus_of_instance(instance: str) -> int | None:
+    """Return how many GPUs an EC2 instance type has; None if it is not known here."""
+    family, _, size = instance.partition(".")
+    if re.fullmatch(r"p4de?|p5(e|en)?|p6-b\d+", family):
+        return 1 if size == "4xlarge" else 8
+    if re.fullmatch(r"g4dn|g5|g6e?", family):
+        return {"12xlarge": 4, "24xlarge": 4, "48xlarge": 8, "metal": 8}.get(size, 1)
+    return 0 if re.fullmatch(r"[cmrt]\d\w*", family) else None
 
 
 def _local_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
@@ -186,6 +200,12 @@ def _command_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
             )
         if re.search(r"ulimit[^;&]*&&", starts[0]):
             yield f"{key}: `ulimit … &&` starts nothing if the limit cannot be raised: use `;`"
+        options = " ".join((cluster.get("docker") or {}).get("run_options") or [])
+        if "--shm-size" in options and "--object-store-memory" not in starts[0]:
+            yield (
+                f"{key}: `ray start` without --object-store-memory takes all of docker's --shm-size "
+                "for Ray's objects, and leaves nothing for weights: give it a third"
+            )
     head = " ".join(cluster.get("head_start_ray_commands") or [])
     if "ray start" in head and "--autoscaling-config" not in head:
         yield (

@@ -15,8 +15,9 @@ from cast_ray.config.checks import above, at_least, between, require
 
 PresetName = Literal["one_machine", "one_gpu", "one_node_8_gpus", "two_nodes_8_gpus"]
 
-WAIT_ON_RAY_UP_S = 900.0
-"""A cloud takes minutes to start a machine, and more to set it up."""
+WAIT_ON_RAY_UP_S = 1800.0
+"""A cloud takes minutes to start a machine, and more to set it up: Ray's image for GPUs and the
+packages are 20 GB (the packages alone: nine minutes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class ResourcesConfig:
     share_gpu: bool = False
     """Engine and learner take turns on one GPU: the engine sleeps while the learner works."""
     wait_for_nodes_s: float = -1.0
-    """How long a run asks the autoscaler for nodes and waits for them; 0 = not at all; -1 = 900 on
+    """How long a run asks the autoscaler for nodes and waits for them; 0 = not at all; -1 = 1800 on
     a cluster that ``ray up`` made, else 0."""
 
     def __post_init__(self) -> None:

@@ -102,6 +102,15 @@ CLOUD_MISTAKES: list[tuple[Mistake, str]] = [
         "needs --address=$RAY_HEAD_IP:6379",
     ),
     (put("worker_start_ray_commands", value=["ray stop"]), "has 0 `ray start`"),
+    (
+        put(*GPU, "node_config", "InstanceType", value="p5.48xlarge"),
+        "GPU is 4 and a p5.48xlarge has 8",
+    ),
+    (put(*GPU, "resources", "GPU", value=8), "GPU is 8 and a g6e.12xlarge has 4"),
+    (
+        replaced("worker_start_ray_commands", "--object-store-memory=10000000000", ""),
+        "worker_start_ray_commands: `ray start` without --object-store-memory",
+    ),
 ]
 SSH_MISTAKES: list[tuple[Mistake, str]] = [
     (put("head_node_type", value="head"), "head_node_type is not for provider local"),
