@@ -203,7 +203,7 @@ def _command_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
         options = " ".join((cluster.get("docker") or {}).get("run_options") or [])
         if "--shm-size" in options and "--object-store-memory" not in starts[0]:
             yield (
-                f"{key}: `ray start` without --object-store-memory takes all of docker's --shm-size "
+                f"{key}: `ray start` without --object-store-memory takes docker's whole --shm-size "
                 "for Ray's objects, and leaves nothing for weights: give it a third"
             )
     head = " ".join(cluster.get("head_start_ray_commands") or [])
