@@ -7,6 +7,7 @@ minutes later and with less helpful messages.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,13 @@ from rich.text import Text
 from safetensors import SafetensorError, safe_open
 
 from cast_ray.cluster import code_version, node_probe
-from cast_ray.cluster.machine import gib
+from cast_ray.cluster.machine import (
+    engine_build,
+    gib,
+    has_cpu_torch,
+    installed_versions,
+    require_build,
+)
 from cast_ray.cluster.placement import Node, cluster_nodes
 from cast_ray.cluster.problems import (
     Needs,
@@ -34,6 +41,7 @@ from cast_ray.cluster.problems import (
     labels,
     notes_of,
     problems_of,
+    room_problems,
 )
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, ModelError, RunDirectoryError
@@ -86,6 +94,20 @@ def require_fit_cluster(
             f"{'; '.join(state.problems)} (check again with cast-ray doctor --cluster, then "
             f"continue with --resume run_dir={run_dir})"
         )
+
+
+def require_fit_machine(config: TrainConfig) -> None:
+    """Raise if a known problem prevents training a run on this machine alone.
+
+    Raises:
+        EnvironmentSetupError: the packages or the shared memory are not fit for it.
+        ModelError: the weights of its policy are damaged.
+    """
+    build = engine_build(installed_versions())
+    require_build(config.resources, build, is_cpu_torch=has_cpu_torch())
+    free = shutil.disk_usage("/dev/shm").free
+    for problem in room_problems(free, needs_of(config, run_dir="").weight_bytes):
+        raise EnvironmentSetupError(problem)
 
 
 def needs_of(config: TrainConfig, *, run_dir: str) -> Needs:

@@ -115,12 +115,16 @@ def _problems(driver: Found, report: NodeReport, needs: Needs) -> Iterator[str]:
     for key, fault in facts["stores"].items():
         if fault:
             yield f"{key}={needs.stores[key]}: {fault}"
-    wanted = WEIGHT_FILES * needs.weight_bytes
-    can_compute = any(report.node.bundle.values())  # engines and learner ranks may run there
-    if can_compute and facts["shared_memory_free"] < wanted:
+    if any(report.node.bundle.values()):  # engines and learner ranks may run there
+        yield from room_problems(facts["shared_memory_free"], needs.weight_bytes)
+
+
+def room_problems(free: int, weight_bytes: int) -> Iterator[str]:
+    """Yield a sentence if ``free`` bytes of shared memory cannot take the weights."""
+    if free < (wanted := WEIGHT_FILES * weight_bytes):
         yield (
-            f"/dev/shm has {gib(facts['shared_memory_free'])} free, and weights in transfer to the "
-            f"engines take {gib(wanted)}: give it more (docker run --shm-size)"
+            f"/dev/shm has {gib(free)} free, and weights in transfer to the engines take "
+            f"{gib(wanted)}: give it more (docker run --shm-size)"
         )
 
 

@@ -11,13 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 import ray
 from ray.util.placement_group import remove_placement_group
 
-from cast_ray.cluster.check import require_fit_cluster
-from cast_ray.cluster.machine import (
-    engine_build,
-    has_cpu_torch,
-    installed_versions,
-    require_build,
-)
+from cast_ray.cluster.check import require_fit_cluster, require_fit_machine
 from cast_ray.cluster.placement import reserved_cpus, wait_for_places
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.train import TrainConfig
@@ -97,8 +91,7 @@ class TrainingSession:
         progress.phase("starting Ray")
         is_joined = ray.is_initialized()  # the caller's, which stays
         if not is_joined:
-            build = engine_build(installed_versions())
-            require_build(config.resources, build, is_cpu_torch=has_cpu_torch())
+            require_fit_machine(config)
             is_joined = parts.enter_context(ray_session(num_cpus=reserved_cpus(config)))
         wait_for_places(config, say=progress.phase)
         if is_joined:

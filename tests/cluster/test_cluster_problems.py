@@ -20,6 +20,7 @@ from cast_ray.cluster.problems import (
     labels,
     notes_of,
     problems_of,
+    room_problems,
 )
 
 GIB = 2**30
@@ -61,6 +62,12 @@ def changed(**others: object) -> Found:
 
 def versions(**others: str) -> Found:
     return changed(versions={**VERSIONS, **others})
+
+
+def test_one_machine_alone_is_refused_without_room_for_the_weights() -> None:
+    assert list(room_problems(24 * GIB, 8 * GIB)) == []
+    [problem] = room_problems(24 * GIB - 1, 8 * GIB)
+    assert "24.0 GiB" in problem and "--shm-size" in problem
 
 
 def test_nodes_that_are_as_the_driver_have_no_problem() -> None:

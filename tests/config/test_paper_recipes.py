@@ -81,11 +81,33 @@ def test_the_page_adds_up() -> None:
     engine = 0.6 * 32 / (read / 3350)
     assert round(engine, -1) == 3650
     play = 128 * 4096 / (4 * 3650 * 0.9)
-    learn = 128 * 4096 * 1.25 / (4 * 9900 * 0.95)
+    attention = 5 * 4 * (1.25 * 4096 / 2) * 32 * 128 * 36  # five passes, causal, all layers
+    rank = 0.4 * 989e12 / (40e9 + attention)
+    assert round(rank, -2) == 8300
+    learn = 128 * 4096 * 1.25 / (4 * round(rank, -2) * 0.95)
     step = play + learn + 4
-    assert (round(play), round(learn), round(step)) == (40, 17, 61)
+    assert (round(play), round(learn), round(step)) == (40, 21, 65)
     for name, steps in (("Sokoban", 200), ("Minesweeper", 400), ("Rush Hour", 300)):
         hours = steps * round(step) / 3600
         row = f"| {name} | {steps} | {hours:.1f} | {8 * hours:.0f} | {24 * hours:.0f} |"
         assert row in PAGE
     assert f"| **a step** | | **{step:.0f}** |" in PAGE
+
+
+def test_the_table_by_length_of_games_adds_up() -> None:
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    table = page.partition("| mean tokens written per game |")[2].partition("\n\n")[0]
+    [play] = re.findall(r"^\| play: .*$", table, re.MULTILINE)
+    [learn] = re.findall(r"^\| learn \|.*$", table, re.MULTILINE)
+    [step] = re.findall(r"^\| a step on .*$", table, re.MULTILINE)
+    bandwidth, flops = 0.6 * 3350e9, 0.4 * 989e12
+    plays = re.findall(r"(\d+) s \+ (\d+) s / E", play)
+    learns, steps = re.findall(r"(\d+) s / R", learn), re.findall(r"(\d+) s", step)
+    for column, tokens in enumerate((4096, 8192, 12_288)):
+        weights = tokens * 8e9 / bandwidth
+        cache = tokens * 128 * (tokens / 2) * 147e3 / bandwidth
+        attention = 5 * 4 * (1.25 * tokens / 2) * 32 * 128 * 36
+        learned = 128 * 1.25 * tokens * (40e9 + attention) / flops
+        found = [int(x) for x in (*plays[column], learns[column], steps[column])]
+        expected = [weights, cache, learned, weights + (cache + learned) / 4]
+        assert found == pytest.approx(expected, rel=0.02, abs=1)
