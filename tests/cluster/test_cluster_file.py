@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from cast_ray.cli.main import app
 from cast_ray.cluster.cluster_file import faults_of, read_cluster_file
 from cast_ray.errors import ConfigError
+from tests.support.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 CLOUD, SSH = ROOT / "cluster.yaml", ROOT / "configs" / "cluster" / "ssh.yaml"
@@ -53,71 +54,63 @@ def replaced(key: str, old: str, new: str) -> Mistake:
 
 
 GPU = ("available_node_types", "gpu")
+HEAD, WORKER = "head_start_ray_commands", "worker_start_ray_commands"
 CLOUD_MISTAKES: list[tuple[Mistake, str]] = [
-    (typo("max_workers", wrong="max_worker"), "'max_worker' was unexpected"),
-    (typo("provider", "region", wrong="regoin"), "provider.regoin is unknown: did you mean regi"),
-    (put("provider", "region", value=""), "provider.region is missing"),
-    (put("auth", value={}), "auth.ssh_user is missing"),
-    (put("head_node_type", value="haed"), "head_node_type is 'haed'"),
-    (put(*GPU, "min_workers", value=3), "gpu: min_workers is 3 and max_workers 2"),
-    (put(*GPU, "min_workers", value=-1), "gpu has a negative number"),
-    (put("max_workers", value=0), "max_workers is 0, and the types"),
-    (put(*GPU, "resources", "GPU", value=-1), "available_node_types.gpu.resources.GPU: -1"),
+    (typo("max_workers", wrong="max_worker"), "'max_worker'"),
+    (typo("provider", "region", wrong="regoin"), "provider.regoin region"),
+    (put("provider", "region", value=""), "provider.region"),
+    (put("auth", value={}), "auth.ssh_user"),
+    (put("head_node_type", value="haed"), "head_node_type 'haed' gpu"),
+    (put(*GPU, "min_workers", value=3), "available_node_types.gpu min_workers 3 max_workers 2"),
+    (put(*GPU, "min_workers", value=-1), "available_node_types.gpu"),
+    (put("max_workers", value=0), "max_workers 0 1"),
+    (put(*GPU, "resources", "GPU", value=-1), "available_node_types.gpu.resources.GPU -1"),
     (
-        typo(*GPU, "node_config", "InstanceType", wrong="InstanceTyp"),
-        "node_config.InstanceTyp is unknown: did you mean InstanceType?",
+        typo(*GPU, "node_config", "InstanceType", wrong="InstenceType"),
+        "gpu.node_config.InstenceType InstanceType",
     ),
-    (
-        typo(*GPU, "node_config", "InstanceType", wrong="instance"),
-        "gpu.node_config.InstanceType is missing",
-    ),
-    (
-        typo(*GPU, "node_config", "ImageId", wrong="Monitoring"),
-        "gpu.node_config.ImageId is missing",
-    ),
-    (put("file_mounts", value={"~/cast_ray": "."}), "file_mounts has no ~/.ray/auth_token"),
+    (typo(*GPU, "node_config", "InstanceType", wrong="x"), "gpu.node_config.InstanceType"),
+    (typo(*GPU, "node_config", "ImageId", wrong="Monitoring"), "gpu.node_config.ImageId"),
+    (put("file_mounts", value={"~/cast_ray": "."}), "file_mounts ~/.ray/auth_token --generate"),
     (
         put("docker", "image", value="rayproject/ray:2.9.0-py311"),
-        "docker.image is rayproject/ray:2.9",
+        "docker.image rayproject/ray:2.9.0-py311",
     ),
     (
         put(*GPU, "docker", "worker_image", value="rayproject/ray:2.60.0-py310-gpu"),
-        "gpu.docker.worker_image is rayproject/ray:2.60.0-py310-gpu",
+        "gpu.docker.worker_image rayproject/ray:2.60.0-py310-gpu -py311",
+    ),
+    (replaced(HEAD, "127.0.0.1", "0.0.0.0"), f"{HEAD} --dashboard-host=127.0.0.1"),
+    (
+        replaced(HEAD, "--autoscaling-config=~/ray_bootstrap_config.yaml", ""),
+        f"{HEAD} --autoscaling-config=~/ray_bootstrap_config.yaml",
     ),
     (
-        replaced("head_start_ray_commands", "127.0.0.1", "0.0.0.0"),
-        "head_start_ray_commands: the dashboard",
+        replaced(WORKER, "RAY_AUTH_MODE=token ray start", "ray start"),
+        f"{WORKER} RAY_AUTH_MODE=token",
     ),
+    (replaced(WORKER, "65536;", "65536 &&"), f"{WORKER} ulimit && `;`"),
     (
-        replaced("head_start_ray_commands", "--autoscaling-config=~/ray_bootstrap_config.yaml", ""),
-        "never starts a worker",
+        replaced(WORKER, "--address=$RAY_HEAD_IP:6379", ""),
+        f"{WORKER} --address=$RAY_HEAD_IP:6379",
     ),
+    (put(WORKER, value=["ray stop"]), f"{WORKER} 0 `ray start`"),
     (
-        replaced("worker_start_ray_commands", "RAY_AUTH_MODE=token ray start", "ray start"),
-        "worker_start_ray_commands: `ray start` without RAY_AUTH_MODE=token",
+        put(*GPU, "node_config", "InstanceType", value="p4d.24xlarge"),
+        "gpu.resources.GPU 4 p4d.24xlarge 8",
     ),
-    (replaced("worker_start_ray_commands", "65536;", "65536 &&"), "ulimit … &&"),
+    (put(*GPU, "resources", "GPU", value=8), "gpu.resources.GPU 8 g6e.12xlarge 4"),
     (
-        replaced("worker_start_ray_commands", "--address=$RAY_HEAD_IP:6379", ""),
-        "needs --address=$RAY_HEAD_IP:6379",
-    ),
-    (put("worker_start_ray_commands", value=["ray stop"]), "has 0 `ray start`"),
-    (
-        put(*GPU, "node_config", "InstanceType", value="p5.48xlarge"),
-        "GPU is 4 and a p5.48xlarge has 8",
-    ),
-    (put(*GPU, "resources", "GPU", value=8), "GPU is 8 and a g6e.12xlarge has 4"),
-    (
-        replaced("worker_start_ray_commands", "--object-store-memory=10000000000", ""),
-        "worker_start_ray_commands: `ray start` without --object-store-memory",
+        replaced(WORKER, "--object-store-memory=10000000000", ""),
+        f"{WORKER} --object-store-memory --shm-size",
     ),
 ]
 SSH_MISTAKES: list[tuple[Mistake, str]] = [
-    (put("head_node_type", value="head"), "head_node_type is not for provider local"),
-    (put("min_workers", value=3), "min_workers is 3 and provider.worker_ips has 2"),
-    (put("provider", "head_ip", value=""), "provider.head_ip is missing"),
-    (typo("provider", "worker_ips", wrong="workers_ips"), "did you mean worker_ips?"),
-    (put("provider", "worker_ips", value=["10.77.0.1", "10.77.0.2"]), "a machine twice"),
+    (put("head_node_type", value="head"), "head_node_type local"),
+    (put("min_workers", value=3), "min_workers 3 provider.worker_ips 2"),
+    (put("provider", "head_ip", value=""), "provider.head_ip"),
+    (typo("provider", "worker_ips", wrong="workers_ips"), "provider.workers_ips worker_ips"),
+    (put("provider", "worker_ips", value=["10.77.0.1", "10.77.0.2"]), "provider.worker_ips"),
 ]
 
 
@@ -125,36 +118,34 @@ SSH_MISTAKES: list[tuple[Mistake, str]] = [
 def test_the_files_of_the_repository_are_right(path: Path) -> None:
     assert faults_of(read_cluster_file(path)) == []
     done = CliRunner().invoke(app, ["doctor", "--cluster-file", str(path)])
-    assert (done.exit_code, "nothing wrong" in done.output) == (0, True)
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(
-    ("path", "mistake", "words"),
+    ("path", "mistake", "facts"),
     [
-        *((CLOUD, mistake, words) for mistake, words in CLOUD_MISTAKES),
-        *((SSH, mistake, words) for mistake, words in SSH_MISTAKES),
+        *((CLOUD, mistake, facts) for mistake, facts in CLOUD_MISTAKES),
+        *((SSH, mistake, facts) for mistake, facts in SSH_MISTAKES),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_mistake_is_named(path: Path, mistake: Mistake, words: str) -> None:
+def test_a_mistake_is_named(path: Path, mistake: Mistake, facts: str) -> None:
+    """One fault tells the facts, each a word of its own or a part of one."""
     cluster = read_cluster_file(path)
     mistake(cluster)
-    assert any(words in fault for fault in faults_of(cluster)), faults_of(cluster)
+    faults = faults_of(cluster)
+    assert any(all(fact in fault for fact in facts.split()) for fault in faults), faults
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a: [1", "line 1.*YAML"),
-        ("- a\n- b\n", "cluster.yaml.*cluster_name"),
-        (None, "cluster.yaml.*No such file"),
-    ],
+    ("text", "facts"),
+    [("a: [1", ["line 1"]), ("- a\n- b\n", ["cluster_name"]), (None, ["No such file"])],
 )
-def test_a_file_that_is_none_is_said(tmp_path: Path, text: str | None, words: str) -> None:
+def test_a_file_that_is_none_is_said(tmp_path: Path, text: str | None, facts: list[str]) -> None:
     path = tmp_path / "cluster.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(ConfigError, match=words):
+    with refused(ConfigError, str(path), *facts):
         read_cluster_file(path)
 
 

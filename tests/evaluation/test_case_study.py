@@ -18,11 +18,12 @@ from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.evaluation.case_study import Cases, choose_cases, write_case_study
-from cast_ray.evaluation.case_study_view import show_attempt
+from cast_ray.evaluation.case_study_view import Verdict, show_attempt
 from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles
 from cast_ray.evaluation.with_players import play_with_player
 from cast_ray.games.text import FENCE, last_fenced_block, split_at_last_block
 from cast_ray.games.turn_quality import first_fatal_turn, turn_regrets
+from tests.support.figures import figures_in
 from tests.support.made_attempts import attempts_at, made_attempt
 from tests.support.page import Element, parse_page
 from tests.support.rooms import FIXED
@@ -179,27 +180,32 @@ def test_marked_part_is_what_the_parser_reads(answer: str) -> None:
 @pytest.mark.parametrize("player", ["solver", "random"])
 def test_verdicts_are_the_regrets_and_risks_of_the_turns(player: str) -> None:
     for attempt in played(player):
+        is_risky = attempt.game == "minesweeper"
         regrets = turn_regrets(attempt.costs, attempt.effects, game=attempt.game)
-        fatal = first_fatal_turn(attempt.costs) if attempt.game != "minesweeper" else None
+        values = attempt.excess_risks if is_risky else regrets
+        fatal = None if is_risky else first_fatal_turn(attempt.costs)
         for turn, shown in enumerate(show_attempt(attempt).turns):
-            text = shown.verdict.text if shown.verdict else ""
+            value, found = values[turn], said(shown.verdict)
             if turn == fatal:
-                assert text == "fatal"
-            elif attempt.game != "minesweeper":
-                assert text == ("" if regrets[turn] is None else f"regret {regrets[turn]}")
+                assert found == ("", "worse")
             elif attempt.safe_reveals[turn]:
-                assert text == "provably safe"
-            elif attempt.excess_risks[turn] is None:
-                assert text == ""
+                assert found == ("", "better")
+            elif value is None:
+                assert found is None
             else:
-                assert text == f"excess risk {100 * attempt.excess_risks[turn]:.1f}%"
+                assert found and found[0] == (f"{100 * value:.1f}%" if is_risky else f"{value}")
+
+
+def said(verdict: Verdict | None) -> tuple[str, str] | None:
+    """Return the figure of a verdict, empty if it has none, and its style."""
+    return verdict and (figures_in(verdict.text), verdict.style)
 
 
 def test_random_play_shows_every_kind_of_verdict() -> None:
-    shown = [turn.verdict for attempt in played("random") for turn in show_attempt(attempt).turns]
-    texts = {verdict.text for verdict in shown if verdict}
-    assert {"fatal", "regret 0", "provably safe"} <= texts
-    assert any(text.startswith("excess risk") for text in texts)
+    turns = [turn for attempt in played("random") for turn in show_attempt(attempt).turns]
+    found = {said(turn.verdict) for turn in turns}
+    assert {("", "worse"), ("0", "better"), ("", "better")} <= found
+    assert any(verdict and "%" in verdict[0] for verdict in found)
 
 
 def test_action_without_effect_is_shown_with_what_the_model_was_told() -> None:
@@ -218,12 +224,11 @@ def test_action_without_effect_is_shown_with_what_the_model_was_told() -> None:
 
 def test_facts_say_what_was_counted_and_nothing_else() -> None:
     known = made_attempt(costs=(2.0, 2.0, math.inf), price_usd=0.0123, num_retries=2)
-    assert show_attempt(known).facts == (
-        "0 of 2 moves optimal", "mean regret 1.00", "fatal move in turn 2", "20 tokens written",
-        "100 tokens read", "$0.0123", "2 requests repeated", "1.0 s",
-    )  # fmt: skip
+    # Moves that were optimal, regret, fatal turn, tokens written and read, price, retries, seconds.
+    figures = ["0 2", "1.00", "2", "20", "100", "0.0123", "2", "1.0"]
+    assert list(map(figures_in, show_attempt(known).facts)) == figures
     uncounted = made_attempt(answer_tokens=(None, 5), prompt_tokens=0)
-    assert show_attempt(uncounted).facts == ("1.0 s",)
+    assert list(map(figures_in, show_attempt(uncounted).facts)) == ["1.0"]
 
 
 def test_of_two_blocks_the_last_one_is_marked() -> None:
@@ -265,15 +270,11 @@ def test_curve_has_a_mark_for_every_known_cost(page: Element) -> None:
         assert len(marks) == len(case.first.costs) + len(case.second.costs)
 
 
-def test_page_states_its_rule_and_the_balance(page: Element) -> None:
+def test_page_states_the_balance_and_how_many_it_shows(page: Element) -> None:
     text = page.all("chosen")[0].text
     cases = choose_cases(list(played("solver")), list(played("random")), limit=7)
-    assert "Both attempted 9 puzzles" in text
-    assert (
-        f"solver did better on {cases.num_first_better}, random on {cases.num_second_better}"
-        in text
-    )
-    assert "Shown are 7, chosen for their contrast, not as typical ones" in text
+    balance = (cases.num_first_better, cases.num_second_better, cases.num_equal)
+    assert figures_in(text) == " ".join(map(str, (9, *balance, 7)))
 
 
 def test_page_asks_no_host_and_runs_its_own_script_alone(html: str, page: Element) -> None:
@@ -312,7 +313,7 @@ def test_page_of_a_benchmark_has_texts_and_neither_costs_nor_curve(tmp_path: Pat
     assert section.all("chart") == []
     assert section.all("n") == []
     assert [text.text for text in section.all("board")] == ["a page", "b", "c"] * 2
-    assert "reward 0.67" in section.text
+    assert "0.67" in section.text
 
 
 def test_same_attempts_make_the_same_page(tmp_path: Path, html: str) -> None:

@@ -12,6 +12,7 @@ from cast_ray.games import get_game
 from cast_ray.games.json_state import parse_request
 from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.minesweeper_board import start_state
+from tests.support.refusals import refused
 
 GAME = Minesweeper()
 FIELD = {
@@ -78,82 +79,74 @@ def test_keys_of_no_form_are_left_alone() -> None:
     assert state_of(**field(), id=7, comment="mine") == state_of(**field())
 
 
+SIZES = [(None, "null"), (0, " 0"), (-3, "-3"), (3.0, "3.0"), (True, "True"), ("3", "'3'")]
+EXTENT = "rows 0 to 2, columns 0 to 3"
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "facts"),
     [
-        ({"rows": None}, '"rows" is missing or null: give a number from 1 to 1024'),
-        ({"rows": 0}, '"rows" is 0: give'),
-        ({"rows": -3}, '"rows" is -3: give'),
-        ({"rows": 3.0}, '"rows" is 3.0: give'),
-        ({"rows": True}, '"rows" is True: give'),
-        ({"rows": "3"}, "\"rows\" is '3': give"),
-        ({"cols": 10**4000}, '"cols" is 1000'),
-        ({"rows": 1000, "cols": 1000}, "takes at most 1024"),
-        ({"mines": None}, '"mines" is missing or null: give a list of [row, column]'),
-        ({"mines": {"0": 3}}, '"mines" is an object'),
-        ({"mines": [[0, 3], [2]]}, "mine 1 is a list of 1: give its [row, column]"),
-        ({"mines": [[0, 3, 1]]}, "mine 0 is a list of 3"),
-        ({"mines": [3]}, "mine 0 is 3"),
-        ({"mines": ["03"]}, "mine 0 is '03'"),
-        ({"mines": [[0, 1.0]]}, "mine 0 is [0, 1.0]"),
-        ({"mines": [[False, 1]]}, "mine 0 is [False, 1]"),
-        ({"mines": [[0, None]]}, "mine 0 is [0, missing or null]"),
-        ({"mines": [[0, 4]]}, "row 0, column 4 is not on the board"),
-        ({"mines": [[-1, 0]]}, "row -1, column 0 is not on the board"),
-        ({"mines": [[0, 10**4000]]}, "mine 0 is [0, 1000"),
-        ({"mines": [[0, 3], [0, 3]]}, "the mine at row 0, column 3 is given twice"),
-        (
-            {"mines": [[0, 3]] * 13},
-            "the board has 13 mines and only 12 cells, in rows 0 to 2, columns 0 to 3",
-        ),
-        (
-            {"mines": [[row, col] for row in range(3) for col in range(4)]},
-            "no safe cell in rows 0 to 2, columns 0 to 3",
-        ),
-        ({"revealed": None, "flags": None}, '"revealed" and "first_click" are missing'),
-        ({"revealed": None}, '"revealed" and "first_click" are missing'),
-        ({"first_click": [0, 0]}, '"first_click" and "revealed" are both given'),
-        ({"first_click": [0, 0], "revealed": None}, '"first_click" and "flags" are both given'),
-        ({"board": ["..."]}, '"board" and "rows" are both given'),
-        ({"revealed": ["0000"] * 2}, '"revealed" has 2 rows, it is too short or too long at row 2'),
-        ({"revealed": ["0000"] * 4}, '"revealed" has 4 rows, it is too short or too long at row 3'),
-        ({"revealed": ["0000", "000", "0000"]}, '"revealed" is ragged at row 1, column 3'),
-        ({"revealed": ["0000", "00000", "0000"]}, '"revealed" is ragged at row 1, column 4'),
-        ({"revealed": ["0000", "0020", "0000"]}, "'2' at row 1, column 2 of \"revealed\""),
-        ({"flags": ["0000", "0000", "00٠0"]}, "'٠' at row 2, column 2 of \"flags\""),
-        ({"flags": ["0000", 0, "0000"]}, 'row 1 of "flags" is 0'),
-        ({"flags": "000000000000"}, "\"flags\" is '000000000000': give a list"),
-        ({"flags": ["0100", "0000", "0000"]}, "the flag at row 0, column 1 is on a revealed cell"),
-        ({"revealed": ["0001", "0000", "1000"], "flags": None}, "second revealed mine at row 2, "),
+        *(({"rows": size}, ['"rows"', shown, "1024"]) for size, shown in SIZES),
+        ({"cols": 10**4000}, ['"cols"', "1000", "1024"]),
+        ({"rows": 1000, "cols": 1000}, ["1000000", "1024"]),
+        ({"mines": None}, ['"mines"', "null", "[row, column]"]),
+        ({"mines": {"0": 3}}, ['"mines"', "object", "[row, column]"]),
+        ({"mines": [[0, 3], [2]]}, ["mine 1", "list of 1", "[row, column]"]),
+        ({"mines": [[0, 3, 1]]}, ["mine 0", "list of 3"]),
+        ({"mines": [3]}, ["mine 0", " 3"]),
+        ({"mines": ["03"]}, ["mine 0", "'03'"]),
+        ({"mines": [[0, 1.0]]}, ["mine 0", "[0, 1.0]"]),
+        ({"mines": [[False, 1]]}, ["mine 0", "[False, 1]"]),
+        ({"mines": [[0, None]]}, ["mine 0", "[0, ", "null]"]),
+        ({"mines": [[0, 4]]}, ["row 0, column 4", "0 to 2", "0 to 3"]),
+        ({"mines": [[-1, 0]]}, ["row -1, column 0", "0 to 2", "0 to 3"]),
+        ({"mines": [[0, 10**4000]]}, ["mine 0", "[0, 1000"]),
+        ({"mines": [[0, 3], [0, 3]]}, ["mine", "row 0, column 3"]),
+        ({"mines": [[0, 3]] * 13}, ["13 mines", "12 cells", EXTENT]),
+        ({"mines": [[row, col] for row in range(3) for col in range(4)]}, ["safe", EXTENT]),
+        ({"revealed": None, "flags": None}, ['"revealed"', '"first_click"']),
+        ({"revealed": None}, ['"revealed"', '"first_click"']),
+        ({"first_click": [0, 0]}, ['"first_click"', '"revealed"']),
+        ({"first_click": [0, 0], "revealed": None}, ['"first_click"', '"flags"']),
+        ({"board": ["..."]}, ['"board"', '"rows"']),
+        ({"revealed": ["0000"] * 2}, ['"revealed"', "2 rows", "row 2", "3 rows of 4"]),
+        ({"revealed": ["0000"] * 4}, ['"revealed"', "4 rows", "row 3", "3 rows of 4"]),
+        ({"revealed": ["0000", "000", "0000"]}, ['"revealed"', "row 1, column 3"]),
+        ({"revealed": ["0000", "00000", "0000"]}, ['"revealed"', "row 1, column 4"]),
+        ({"revealed": ["0000", "0020", "0000"]}, ['"revealed"', "'2'", "row 1, column 2"]),
+        ({"flags": ["0000", "0000", "00٠0"]}, ['"flags"', "'٠'", "row 2, column 2"]),
+        ({"flags": ["0000", 7, "0000"]}, ['"flags"', "row 1", "7"]),
+        ({"flags": "000000000000"}, ['"flags"', "'000000000000'"]),
+        ({"flags": ["0100", "0000", "0000"]}, ["flag", "row 0, column 1"]),
+        ({"revealed": ["0001", "0000", "1000"], "flags": None}, ["mine", "row 2, column 0"]),
     ],
     ids=range(38),
 )
-def test_impossible_minefield_is_refused_in_a_sentence(
-    changes: dict[str, Any], message: str
+def test_impossible_minefield_is_refused_on_one_short_line(
+    changes: dict[str, Any], facts: list[str]
 ) -> None:
-    with pytest.raises(PuzzleError) as caught:
+    with refused(PuzzleError, *facts) as caught:
         state_of(**field(**changes))
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(
-    ("click", "message"),
+    ("click", "facts"),
     [
-        ([0, 3], "first click.*row 0, column 3"),
-        ([3, 0], "row 3, column 0"),
-        ([0], "first_click.*list of 1"),
-        ("00", "first_click.*'00'"),
+        ([0, 3], ["first click", "row 0, column 3"]),
+        ([3, 0], ["row 3, column 0"]),
+        ([0], ["first_click", "list of 1"]),
+        ("00", ["first_click", "'00'"]),
     ],
 )
-def test_impossible_first_click_is_refused(click: Any, message: str) -> None:
-    with pytest.raises(PuzzleError, match=message):
+def test_impossible_first_click_is_refused(click: Any, facts: list[str]) -> None:
+    with refused(PuzzleError, *facts):
         state_of(**field(revealed=None, flags=None, first_click=click))
 
 
 def test_missing_board_names_both_forms_of_minesweeper() -> None:
-    with pytest.raises(PuzzleError, match=r'"board".*rows, cols, mines, revealed'):
+    with refused(PuzzleError, '"board"', "rows, cols, mines, revealed"):
         state_of(game="minesweeper")
 
 

@@ -16,6 +16,7 @@ from cast_ray.games import game_names
 from cast_ray.games.json_state import MAX_BOARD_CELLS, MAX_LINE_BYTES
 from solver_actors.solve_file import solve_file
 from tests.solver_actors.brute_force_sokoban import brute_force
+from tests.support.refusals import refused
 from tests.support.rooms import FIXED, long_way_round, rooms
 
 ROOM = ["######", "#____#", "#_X__#", "#__O_#", "#P___#", "######"]
@@ -34,10 +35,12 @@ def line(board: list[str]) -> str:
     return json.dumps({"game": "sokoban", "board": board})
 
 
-def error(tmp_path: Path, text: str | bytes) -> str:
+def check_refused(tmp_path: Path, text: str | bytes, *facts: str) -> None:
+    """Expect an error of one line that tells the facts."""
     (answer,) = answers(tmp_path, text)
     assert answer.keys() == {"error"}
-    return answer["error"]
+    assert facts and all(fact in answer["error"] for fact in facts), answer
+    assert "\n" not in answer["error"]
 
 
 def test_cost_and_best_action(tmp_path: Path) -> None:
@@ -83,70 +86,62 @@ def test_empty_file_gives_an_empty_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("board", "place"),
+    ("board", "facts"),
     [
-        (["####", "#PX?", "####"], "'?' at row 1, column 3"),
-        (["####", "#PXO", "###"], "ragged at row 2, column 3"),
-        (["PXO", ""], "ragged at row 1, column 0"),
-        (["P_XO", "__XO", "P___"], "the second at row 2, column 0"),
-        (["PX_", "X_O"], "without a partner at row 1, column 0"),
-        (["PXO", "___", "_\n_"], "'\\n' at row 2, column 1"),
-        (["PXO", 7], "row 1 of the board is 7"),
-        (["PXO", None], "row 1 of the board is missing or null"),
-        ([], "empty at row 0, column 0"),
-        (["__"], "no player"),
-        (["P_"], "no box"),
+        (["####", "#PX?", "####"], ["'?'", "row 1, column 3"]),
+        (["####", "#PXO", "###"], ["row 2, column 3"]),
+        (["PXO", ""], ["row 1, column 0"]),
+        (["P_XO", "__XO", "P___"], ["2 players", "row 2, column 0"]),
+        (["PX_", "X_O"], ["2 boxes", "1 target", "row 1, column 0"]),
+        (["PXO", "___", "_\n_"], ["'\\n'", "row 2, column 1"]),
+        (["PXO", 7], ["row 1", "7"]),
+        (["PXO", None], ["row 1", "null"]),
+        ([], ["row 0, column 0"]),
+        (["__"], ["player", "P or S"]),
+        (["P_"], ["box", "X or *"]),
     ],
 )
 def test_broken_board_is_named_by_row_and_column(
-    tmp_path: Path, board: list[Any], place: str
+    tmp_path: Path, board: list[Any], facts: list[str]
 ) -> None:
-    message = error(tmp_path, line(board))
-    assert place in message
-    assert "\n" not in message
+    check_refused(tmp_path, line(board), *facts)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("{", "not JSON at column"),
-        ("[]", "is a list, not a JSON object"),
-        ("7", "is 7, not a JSON object"),
-        ("null", "not a JSON object"),
-        ("{}", '"game" is missing or null'),
-        ('{"game": 1e999, "board": []}', '"game" is inf'),
-        ('{"game": NaN}', '"game" is nan'),
-        ('{"game": "\\ud800"}', "not available here"),
-        ('{"game": "sokoban"}', '"board" is missing'),
-        ('{"game": "sokoban", "board": null}', '"board" is missing'),
-        ('{"game": "sokoban", "board": 7}', '"board" is 7: give one text or a list of rows'),
-        ('{"game": "sokoban", "board": {"0": "PXO"}}', '"board" is an object'),
-        ('{"game": "sokoban", "board": [["P"]]}', "row 0 of the board is a list"),
-        ("[" * 100_000, "too deeply nested"),
-        ("9" * 5000, "too long a number"),
-        ("{" + '"a":' * 3, "not JSON"),
+        ("{", ["JSON", "column 2"]),
+        ("[]", ["JSON", "list"]),
+        ("7", ["JSON", "7"]),
+        ("null", ["JSON", "null"]),
+        ("{}", ['"game"', "null"]),
+        ('{"game": 1e999, "board": []}', ['"game"', " inf"]),
+        ('{"game": NaN}', ['"game"', " nan"]),
+        ('{"game": "\\ud800"}', ['"game"', "'\\ud800'"]),
+        ('{"game": "sokoban"}', ['"board"', "missing"]),
+        ('{"game": "sokoban", "board": null}', ['"board"', "missing"]),
+        ('{"game": "sokoban", "board": 7}', ['"board"', "7"]),
+        ('{"game": "sokoban", "board": {"0": "PXO"}}', ['"board"', "object"]),
+        ('{"game": "sokoban", "board": [["P"]]}', ["row 0", "a list"]),
+        ("[" * 100_000, ["nested"]),
+        ("9" * 5000, ["number"]),
+        ("{" + '"a":' * 3, ["JSON", "column 9"]),
+        (b'"\xff\xfe"', ["UTF-8", "byte 1"]),
+        ('{"game": "chess", "board": []}', ['"game"', "'chess'", ", ".join(game_names())]),
     ],
-    ids=range(16),
+    ids=range(18),
 )
-def test_broken_line_is_an_error_in_words(tmp_path: Path, text: str, message: str) -> None:
-    assert message in error(tmp_path, text)
-
-
-def test_line_that_is_no_text_is_an_error(tmp_path: Path) -> None:
-    assert "not UTF-8 text at byte 1" in error(tmp_path, b'"\xff\xfe"')
-
-
-def test_game_without_a_solver_is_not_available(tmp_path: Path) -> None:
-    message = error(tmp_path, '{"game": "chess", "board": []}')
-    available = ", ".join(game_names())
-    assert all(fact in message for fact in ('"game"', "'chess'", available))
+def test_broken_line_is_an_error_in_words(
+    tmp_path: Path, text: str | bytes, facts: list[str]
+) -> None:
+    check_refused(tmp_path, text, *facts)
 
 
 def test_line_beyond_the_limit_is_refused_and_the_next_one_read(tmp_path: Path) -> None:
     long = " " * (2 * MAX_LINE_BYTES + 3)
     found = answers(tmp_path, f"{long}\n{line(['PXO'])}\n{long}")
     assert [answer.get("cost", "bad") for answer in found] == ["bad", 1, "bad"]
-    assert "longer than" in found[0]["error"]
+    assert str(MAX_LINE_BYTES) in found[0]["error"]
 
 
 def test_board_too_large_for_a_table_gets_its_cost(tmp_path: Path) -> None:
@@ -175,7 +170,7 @@ def test_maze_of_very_many_steps_gets_its_cost(tmp_path: Path) -> None:
 
 def test_board_with_too_many_cells_is_refused(tmp_path: Path) -> None:
     rows = ["X" * MAX_BOARD_CELLS, "O" * MAX_BOARD_CELLS]
-    assert f"more than {MAX_BOARD_CELLS}" in error(tmp_path, line(rows))
+    check_refused(tmp_path, line(rows), str(2 * MAX_BOARD_CELLS), f" {MAX_BOARD_CELLS}")
 
 
 @FIXED
@@ -210,7 +205,7 @@ def test_lost_minesweeper_state_is_dead(tmp_path: Path) -> None:
 
 def test_minesweeper_board_beyond_the_solver_is_an_error(tmp_path: Path) -> None:
     text = minefield(rows=9, cols=9, mines=[[0, 0]], first_click=[8, 8])
-    assert "the solver takes at most 64" in error(tmp_path, text)
+    check_refused(tmp_path, text, "81", "64")
 
 
 def test_states_in_random_order_get_the_answers_that_they_get_alone(tmp_path: Path) -> None:
@@ -268,7 +263,7 @@ def test_any_bytes_get_one_answer_a_line(
 def test_missing_input_is_named_and_leaves_the_output_alone(tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
     target.write_text("kept")
-    with pytest.raises(PuzzleError, match=r"in\.jsonl.*No such file"):
+    with refused(PuzzleError, "in.jsonl", "No such file"):
         solve_file(tmp_path / "in.jsonl", target, with_q=False)
     assert target.read_text() == "kept"
 
@@ -276,7 +271,7 @@ def test_missing_input_is_named_and_leaves_the_output_alone(tmp_path: Path) -> N
 def test_output_below_a_file_is_named(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(line(["PXO"]))
-    with pytest.raises(EnvironmentSetupError, match=r"in\.jsonl"):
+    with refused(EnvironmentSetupError, "in.jsonl"):
         solve_file(source, source / "out.jsonl", with_q=False)
 
 
@@ -284,7 +279,7 @@ def test_full_disk_is_named_and_leaves_nothing_behind(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(line(["PXO"]))
     (tmp_path / "full").symlink_to("/dev/full")
-    with pytest.raises(EnvironmentSetupError, match="No space left on device"):
+    with refused(EnvironmentSetupError, "full", "No space left on device"):
         solve_file(source, tmp_path / "full", with_q=False)
 
 
