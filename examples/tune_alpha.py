@@ -19,7 +19,7 @@ is_population = sys.argv[1:] == ["pbt"]
 config = (
     AlgorithmConfig("cast")
     .environment("sokoban", tier="mini")
-    .training(alpha=tune.grid_search([0.1, 0.3, 1.0]), lr=tune.grid_search([1e-4, 3e-4]))
+    .training(alpha=tune.grid_search([0.1, 0.3, 1.0]), lr=tune.grid_search([3e-4, 1e-4]))
     .training(steps=STEPS)
     .evaluation(evaluation_interval=0)
 )

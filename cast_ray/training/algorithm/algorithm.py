@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pyarrow.fs import LocalFileSystem
 from ray import tune
 from ray.tune.tune import _Config as ParamSpace
 from rich.console import Console
@@ -265,7 +266,11 @@ class Algorithm(tune.Trainable):
 
     def _unused_run_dir(self) -> Path:
         """Return a path for this trial's next run directory: a restored trial has several."""
-        base = Path(self._logdir, "run") if self._storage else Path(self._config.run_dir)
+        base, storage = Path(self._config.run_dir), self._storage
+        if storage is not None:
+            # Beside Tune's results; what it keeps elsewhere has a folder on this machine.
+            is_here = isinstance(storage.storage_filesystem, LocalFileSystem)
+            base = Path(storage.trial_fs_path if is_here else self._logdir, "run")
         names = (base.name if n == 1 else f"{base.name}-{n}" for n in itertools.count(1))
         return next(base.with_name(name) for name in names if not base.with_name(name).exists())
 
