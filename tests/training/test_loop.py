@@ -81,7 +81,7 @@ class ScriptedWorkers:
         self.tokenizer = tokenizer
         self.collector = RolloutCollector(PlayedHere(tokenizer))
 
-    def engines_at_rest(self) -> contextlib.nullcontext[None]:
+    def engines_at_rest(self, release_memory: object) -> contextlib.nullcontext[None]:
         return contextlib.nullcontext()
 
 
