@@ -29,8 +29,8 @@ _START_LIMITS = {
     # Ray: 30. A raylet that has ended itself is waited for as long: not longer than it may need.
     "RAY_raylet_start_wait_time_s": "75",
     "RAY_worker_register_timeout_seconds": "300",  # Ray: 60
-    # Ray: 15, with which other programs starve a run: beside six busy ones on two cores it stood
-    # still for ten minutes, and with 0 it takes its share.
+    # Ray: 15, which lets other programs starve a run: with six busy processes on two cores it made
+    # no progress for ten minutes. With 0 it gets its share.
     "RAY_worker_niceness": "0",
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "120",  # Ray: 60
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # Serve: 5, then it starts another proxy

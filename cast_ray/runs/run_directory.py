@@ -166,7 +166,7 @@ class RunDirectory:
                 folder.mkdir(parents=True, exist_ok=True)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Return a block during which nobody else trains here.
+        """Return a context that keeps other processes from training here.
 
         Raises:
             RunDirectoryError: another process trains here.

@@ -154,7 +154,7 @@ class TrainingSession:
 
     @contextmanager
     def _gpu_to_the_learner(self, starting: Future[Workers]) -> Iterator[None]:
-        """Let the learner start beside the engines, or, on a GPU that they share, after them.
+        """Start the learner while the engines start, or after them if they share a GPU.
 
         vLLM measures the free memory while it starts, and then sleeps until the learner is there.
         """

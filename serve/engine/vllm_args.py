@@ -61,7 +61,7 @@ def vllm_arguments(
         max_model_len: prompt and answer together, in tokens.
         seed: of the engine; requests bring their own.
         on_cpu: whether the engine computes on a CPU. On a GPU vLLM's defaults are right: prompts in
-            chunks, CUDA graphs, scheduling beside the computation.
+            chunks, CUDA graphs, asynchronous scheduling.
         own: what only this use of vLLM sets; overrides the shared arguments.
 
     Raises:

@@ -105,7 +105,7 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         manifest = WeightManifest.from_json(update_info.manifest)
         started = read = loaded = time.perf_counter()
         is_changed = is_broken = False
-        num_moved = 0
+        moved: list[str] = []
         checks: list[LayerCheck] = []
         error = ""
         try:
@@ -118,7 +118,6 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             finalize_layerwise_reload(self.model, self.model_config)
             self.pack_tied_head()
             moved = [name for name, at in _addresses(self.model).items() if at != before[name]]
-            num_moved = len(moved)
             loaded = time.perf_counter()
             checks = check_layers(self.model, tensors)
             _raise_if_wrong(checks, manifest)
@@ -132,7 +131,7 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
         receipt = WeightReceipt(
             version=manifest.version,
             num_checks=len(checks),
-            num_moved=num_moved,
+            num_moved=len(moved),
             worst_layer=worst.name if worst else "",
             worst_relative_error=worst.relative_error if worst else 0.0,
             seconds_read=read - started,

@@ -1,4 +1,4 @@
-"""Part two: vLLM without Ray. Speed, scores, weight updates, graphs, sleep, a learner beside it."""
+"""Part two: vLLM without Ray. Speed, scores, weight updates, graphs, sleep, a shared GPU."""
 
 from __future__ import annotations
 
@@ -236,5 +236,5 @@ def beside(folder: Path) -> Figures:
 
 @check(PART)
 def engine_beside_a_learner() -> None:
-    needs_gpu("a learner beside the engine")
+    needs_gpu("engine and learner on one GPU")
     measured("engine on a shared card", beside)

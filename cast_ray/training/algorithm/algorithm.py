@@ -268,7 +268,7 @@ class Algorithm(tune.Trainable):
         """Return a path for this trial's next run directory: a restored trial has several."""
         base, storage = Path(self._config.run_dir), self._storage
         if storage is not None:
-            # Beside Tune's results; what it keeps elsewhere has a folder on this machine.
+            # With Tune's results, or in its working directory if they are stored remotely.
             is_here = isinstance(storage.storage_filesystem, LocalFileSystem)
             base = Path(storage.trial_fs_path if is_here else self._logdir, "run")
         names = (base.name if n == 1 else f"{base.name}-{n}" for n in itertools.count(1))
