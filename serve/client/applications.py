@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 from ray import serve as ray_serve
-from ray.exceptions import ActorAlreadyExistsError
+from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError
 from ray.serve.schema import ApplicationStatusOverview, ServeStatus
 
 from cast_ray.errors import RemoteTimeout
@@ -37,7 +37,11 @@ def start_serve(http_options: dict[str, str | int] | None = None) -> None:
         return _start_serve(http_options)
     # A trial of Ray Tune: what it starts would belong to its own reservation, and end with it.
     start: Any = ray.remote(num_cpus=0, scheduling_strategy="DEFAULT")(_start_serve)
-    return ray.get(start.remote(http_options), timeout=2 * START_TIMEOUT_S)
+    try:
+        return ray.get(start.remote(http_options), timeout=2 * START_TIMEOUT_S)
+    except GetTimeoutError as error:
+        what = f"the task that starts Serve did not end within {2 * START_TIMEOUT_S:g} s"
+        raise RemoteTimeout(slow_start(what)) from error
 
 
 def _start_serve(http_options: dict[str, str | int] | None) -> None:
