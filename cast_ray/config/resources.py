@@ -61,7 +61,8 @@ class ResourcesConfig:
     gpus_per_oracle_actor: float = 0.0
     """1 or a part of one, on which a value network computes (``oracle: value_net``); 0 = on CPU."""
     share_gpu: bool = False
-    """Engine and learner take turns on one GPU: the engine sleeps while the learner works."""
+    """Each learner rank takes turns on its GPU with one engine, which sleeps while the rank works.
+    With several of each, a rank takes more than half of a GPU, so that no two ranks meet on one."""
     wait_for_nodes_s: float = -1.0
     """How long a run asks the autoscaler for nodes and waits for them; 0 = not at all; -1 = 1800 on
     a cluster that ``ray up`` made, else 0."""
@@ -110,10 +111,16 @@ class ResourcesConfig:
                     "resources.gpus_per_learner_rank that add up to at most 1, got "
                     f"{gpus:g} and {self.gpus_per_learner_rank:g}"
                 )
-            if self.engines != 1 or self.learner_ranks != 1:
+            if self.engines != self.learner_ranks:
                 found.append(
-                    "resources.share_gpu is for one engine and one learner rank, got "
-                    f"{self.engines} and {self.learner_ranks}"
+                    "resources.share_gpu needs as many resources.engines as "
+                    f"resources.learner_ranks, got {self.engines} and {self.learner_ranks}"
+                )
+            if self.learner_ranks > 1 and self.gpus_per_learner_rank <= 0.5:
+                found.append(
+                    f"resources.share_gpu with {self.learner_ranks} learner ranks needs "
+                    "resources.gpus_per_learner_rank above 0.5, or Ray puts two on one GPU, got "
+                    f"{self.gpus_per_learner_rank:g}"
                 )
             if max_staleness:
                 found.append(

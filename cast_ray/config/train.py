@@ -161,8 +161,8 @@ class EngineConfig:
     """Whether vLLM's own Prometheus metrics go to Ray's metrics agents."""
     weight_backend: Literal["cast_ray_file", "cast_ray_broadcast"] = "cast_ray_file"
     """How new weights reach the engines: each host reads a file in its shared memory, or the
-    learner broadcasts the tensors to all workers (NCCL on GPUs, Gloo on CPU). Either way each
-    layer is checked, and a restarted engine reads the file."""
+    learner broadcasts the file's bytes to all workers at once. Either way each layer is checked,
+    and a restarted engine reads the file."""
     start_timeout_s: float = 300.0
     """Longest wait for an engine to be ready."""
     request_timeout_s: float = 120.0

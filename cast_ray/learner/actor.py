@@ -112,7 +112,6 @@ class LearnerActor:
             manifest,
             address=ray.util.get_node_ip_address(),
             world_size=world_size,
-            device=self._learner.device,
         )
         return self._sender.meeting
 

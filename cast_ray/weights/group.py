@@ -1,9 +1,8 @@
 """The learner and the workers of all engines as one group, for a single weight update.
 
 The sender and every worker meet at a store on the sender's host, form a group, and dissolve it: a
-lasting group would contain engines that have died since. The same code uses NCCL if the tensors are
-on a GPU, and Gloo on CPU. The group is a PyTorch backend outside PyTorch's global state, so vLLM's
-and DeepSpeed's groups are not affected.
+lasting group would contain engines that have died since. The group is PyTorch's Gloo outside
+PyTorch's global state, so vLLM's and DeepSpeed's groups are not affected.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from torch import distributed
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]  # documented
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from cast_ray.errors import TransferBroken, WeightSyncError
+from cast_ray.errors import TransferBroken
 
 SENDER = 0
 """The sender's rank; those of the engines' workers follow."""
@@ -38,8 +37,6 @@ class Meeting:
     """Of this broadcast alone: a member of an earlier one cannot interfere."""
     world_size: int
     """The sender and all workers."""
-    device: str
-    """Type of the sender's device: ``cpu`` or ``cuda``."""
     bucket_bytes: int
 
 
@@ -52,7 +49,6 @@ class BroadcastGroup:
         *,
         rank: int,
         world_size: int,
-        device: torch.device,
         timeout_s: float,
     ) -> None:
         """Meet the other members.
@@ -61,18 +57,18 @@ class BroadcastGroup:
             store: shared by the members, and by no one else.
             rank: of this member; 0 sends.
             world_size: number of members.
-            device: of this member's tensors.
             timeout_s: from now until the group's work is complete.
 
         Raises:
             TransferBroken: not all members arrived in time.
         """
-        self.device, self.rank, self.world_size = device, rank, world_size
+        self.rank, self.world_size = rank, world_size
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._call_roll(store)
         with self._broken_named("while its members were connected"):
-            self._backend = _backend(store, rank, world_size, device, self._left())
+            # Any: PyTorch's types lack the collectives of a backend.
+            self._backend: Any = distributed.ProcessGroupGloo(store, rank, world_size, self._left())
 
     def broadcast(self, buffer: torch.Tensor, what: str) -> None:
         """Send the sender's buffer to all others; ``what`` names it in errors.
@@ -90,7 +86,7 @@ class BroadcastGroup:
         Raises:
             TransferBroken: a member is gone, or late.
         """
-        verdict = torch.tensor([int(is_right)], dtype=torch.int32, device=self.device)
+        verdict = torch.tensor([int(is_right)], dtype=torch.int32)
         with self._broken_named("in its verdict"):
             left = self._left()
             self._backend.allreduce(verdict, distributed.ReduceOp.MIN, left).wait(left)
@@ -158,18 +154,12 @@ def of_meeting(store: Store, meeting: Meeting) -> Store:
     return PrefixStore(meeting.token, store)
 
 
-def join(meeting: Meeting, *, rank: int, device: torch.device, timeout_s: float) -> BroadcastGroup:
+def join(meeting: Meeting, *, rank: int, timeout_s: float) -> BroadcastGroup:
     """Return a receiver's end of a broadcast, once all members have arrived.
 
     Raises:
         TransferBroken: not all members arrived, or the sender is gone.
-        WeightSyncError: the sender's tensors are on another type of device.
     """
-    if device.type != meeting.device:
-        raise WeightSyncError(
-            f"the learner broadcasts from {meeting.device} and the engine computes on "
-            f"{device.type}: set engine.weight_backend=cast_ray_file"
-        )
     started = time.monotonic()
     place = (meeting.address, meeting.port)
     try:
@@ -191,21 +181,5 @@ def join(meeting: Meeting, *, rank: int, device: torch.device, timeout_s: float)
         of_meeting(store, meeting),
         rank=rank,
         world_size=meeting.world_size,
-        device=device,
         timeout_s=timeout_s - (time.monotonic() - started),
     )
-
-
-def _backend(
-    store: Store,
-    rank: int,
-    world_size: int,
-    device: torch.device,
-    timeout: timedelta,
-) -> Any:  # Any: PyTorch's types lack the collectives of a backend
-    if device.type != "cuda":
-        return distributed.ProcessGroupGloo(store, rank, world_size, timeout)
-    options = distributed.ProcessGroupNCCL.Options()
-    # Longer than any wait here, because NCCL's own watchdog would kill the process.
-    options._timeout = 4 * timeout
-    return distributed.ProcessGroupNCCL(store, rank, world_size, options)

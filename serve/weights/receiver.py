@@ -261,18 +261,18 @@ class BroadcastReceiver(WeightReceiver):
             return super().acquire(manifest, update_info)
         meeting = Meeting(**update_info.meeting)
         with self.join(meeting, update_info) as group:
-            return receive_tensors(
+            tensors = receive_tensors(
                 group,
                 manifest.tensors,
                 bucket_bytes=meeting.bucket_bytes,
                 version=manifest.version,
             )
+        return on_device(tensors, manifest.tensors, self.device)
 
     def join(self, meeting: Meeting, update_info: BroadcastUpdate) -> BroadcastGroup:
         """Meet the sender and the other workers."""
         return join(
             meeting,
             rank=update_info.first_rank + self.parallel_config.rank,
-            device=self.device,
             timeout_s=update_info.timeout_s,
         )

@@ -177,7 +177,11 @@ def test_a_preset_stands_below_what_is_given_beside_it(tmp_path) -> None:
         (["resources.wait_for_nodes_s=-2"], "resources.wait_for_nodes_s.*-1"),
         (["resources.share_gpu=true"], "share_gpu.*gpus_per_learner_rank.* 1"),
         (["resources.preset=one_gpu", "max_staleness=1"], "max_staleness=0.* 1"),
-        (["resources.preset=one_gpu", "resources.engines=2"], "share_gpu.*one engine"),
+        (["resources.preset=one_gpu", "resources.engines=2"], "share_gpu.* 2 and 1"),
+        (
+            ["resources.preset=one_gpu", "resources.engines=2", "resources.learner_ranks=2"],
+            "share_gpu.*gpus_per_learner_rank above 0.5",
+        ),
         (["engine.num_engines=2"], "engine.num_engines.*engine.dtype"),
         (["learner.num_ranks=2"], "learner.num_ranks.*num_threads"),
     ],

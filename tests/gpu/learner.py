@@ -21,9 +21,7 @@ from cast_ray.learner.learner import Learner
 from cast_ray.learner.logprobs import token_logprobs
 from cast_ray.learner.settings import UpdateStats
 from cast_ray.rollout.trajectory import BATCH_SCHEMA
-from cast_ray.weights.broadcast import send_tensors
 from cast_ray.weights.device import on_device
-from cast_ray.weights.group import BroadcastGroup, open_store
 from cast_ray.weights.manifest import publish_weights, read_weights
 from serve.weights.probe import compare_product, probe_of, settled, whole_sums
 from tests.gpu.common import (
@@ -334,17 +332,3 @@ def weights_from_the_device_and_back() -> None:
         arrived = on_device(host, manifest.tensors, DEVICE)
         wrong = sum(not torch.equal(arrived[name], tensor) for name, tensor in state.items())
         report("tensors that arrived changed", wrong, "tensors", at_most=0)
-
-
-@check(PART)
-def broadcast_to_nobody() -> None:
-    """The broadcast group's backend on this device, with one rank."""
-    state = {"w": drawn(1000, 1000)}
-    with tempfile.TemporaryDirectory() as place:
-        manifest = publish_weights(state, directory=place, version=1)
-    group = BroadcastGroup(
-        open_store("127.0.0.1"), rank=0, world_size=1, device=DEVICE, timeout_s=60
-    )
-    with group:
-        send_tensors(group, state, manifest.tensors, bucket_bytes=2**20)
-    report("broadcast with one rank", 1, "done", at_least=1)

@@ -16,15 +16,12 @@ from cast_ray.weights.file import TensorSpec
 from cast_ray.weights.group import BroadcastGroup, Meeting, join
 from cast_ray.weights.manifest import WeightManifest
 
-CPU = torch.device("cpu")
-
 
 class MeddledGroup:
     """A group where something happens to each bucket after it has come."""
 
     def __init__(self, group: BroadcastGroup, meddle: Callable[[torch.Tensor, str], None]) -> None:
         self._group, self._meddle = group, meddle
-        self.device = group.device
         self.all_right = group.all_right
 
     def broadcast(self, buffer: torch.Tensor, what: str) -> None:
@@ -44,7 +41,7 @@ def receive(
     started = time.monotonic()
     found: Any
     try:
-        with join(meeting, rank=rank, device=CPU, timeout_s=timeout_s) as group:
+        with join(meeting, rank=rank, timeout_s=timeout_s) as group:
             meddled: Any = MeddledGroup(group, lambda bucket, what: _go_wrong(fault, bucket, what))
             tensors = receive_tensors(meddled, specs, bucket_bytes=meeting.bucket_bytes, version=1)
         found = {
@@ -58,9 +55,7 @@ def receive(
 
 def send(channel: Connection, manifest: WeightManifest, world_size: int, fault: str) -> None:
     """Send once, as far as the fault lets it."""
-    sender = WeightSender(
-        manifest, address="127.0.0.1", world_size=world_size, device=CPU, bucket_bytes=64
-    )
+    sender = WeightSender(manifest, address="127.0.0.1", world_size=world_size, bucket_bytes=64)
     channel.send(sender.meeting)
     if fault == "dies before":
         os._exit(1)
@@ -86,7 +81,6 @@ class SenderHost:
             manifest,
             address="127.0.0.1",
             world_size=world_size,
-            device=CPU,
             bucket_bytes=2**18,
         )
         return self._sender.meeting

@@ -48,12 +48,11 @@ def places_of(config: TrainConfig) -> dict[str, list[tuple[str, str]]]:
     return {"ranks": found[: resources.learner_ranks], "engines": found[resources.learner_ranks :]}
 
 
-@pytest.mark.parametrize(
-    ("preset", "nodes", "gpus"),
-    [("one_gpu", 1, 1), ("one_node_8_gpus", 1, 8), ("two_nodes_8_gpus", 2, 8)],
-)
-def test_every_part_of_a_preset_has_its_gpu(preset: str, nodes: int, gpus: int) -> None:
-    config = load_config(None, [f"resources.preset={preset}"])
+SHARED = ("share_gpu=true", "gpus_per_engine=0.4", "gpus_per_learner_rank=0.6")
+
+
+def by_gpu_on(config: TrainConfig, *, nodes: int, gpus: int) -> dict[tuple[str, str], list[str]]:
+    """Return the parts on each GPU of a cluster of logical GPUs, and print them."""
     cluster = Cluster()
     try:
         for _ in range(nodes):
@@ -70,10 +69,31 @@ def test_every_part_of_a_preset_has_its_gpu(preset: str, nodes: int, gpus: int) 
         for number, (node, visible) in enumerate(places):
             by_gpu[names[node], visible].append(f"{kind} {number}")
     for (node, gpu), parts in sorted(by_gpu.items()):
-        print(f"{preset}: {node}, GPU {gpu}: {', '.join(parts)}")
+        print(f"{config.resources.preset}: {node}, GPU {gpu}: {', '.join(parts)}")
+    assert len({node for node, _ in found["ranks"]}) == 1  # near each other
+    return by_gpu
+
+
+@pytest.mark.parametrize(
+    ("preset", "nodes", "gpus"),
+    [("one_gpu", 1, 1), ("one_node_8_gpus", 1, 8), ("two_nodes_8_gpus", 2, 8)],
+)
+def test_every_part_of_a_preset_has_its_gpu(preset: str, nodes: int, gpus: int) -> None:
+    config = load_config(None, [f"resources.preset={preset}"])
+    by_gpu = by_gpu_on(config, nodes=nodes, gpus=gpus)
     assert len(by_gpu) == nodes * gpus
     if config.resources.share_gpu:
         assert list(by_gpu.values()) == [["ranks 0", "engines 0"]]
     else:
         assert all(len(parts) == 1 for parts in by_gpu.values())
-    assert len({node for node, _ in found["ranks"]}) == 1  # near each other
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_each_rank_shares_its_gpu_with_one_engine(ranks: int) -> None:
+    """Also where GPUs are left over: Ray fills a GPU that is in use before it begins another."""
+    numbers = (*SHARED, f"engines={ranks}", f"learner_ranks={ranks}")
+    config = load_config(None, [f"resources.{number}" for number in numbers])
+    by_gpu = by_gpu_on(config, nodes=1, gpus=8)
+    assert len(by_gpu) == ranks
+    kinds = [sorted(part.split()[0] for part in parts) for parts in by_gpu.values()]
+    assert kinds == [["engines", "ranks"]] * ranks

@@ -238,7 +238,7 @@ def test_group_broadcasts_what_it_has_published_and_outlives_a_receiver_that_sta
     error = group.send_broadcast(timeout_s=1)()
     meeting = group.open_broadcast(manifest, world_size=2)
     wait = group.send_broadcast(timeout_s=60)
-    with join(meeting, rank=1, device=torch.device("cpu"), timeout_s=60) as members:
+    with join(meeting, rank=1, timeout_s=60) as members:
         found = receive_tensors(
             members, manifest.tensors, bucket_bytes=meeting.bucket_bytes, version=1
         )

@@ -72,7 +72,6 @@ class Pair:
             manifest,
             address="127.0.0.1",
             world_size=3,
-            device=torch.device("cpu"),
             bucket_bytes=2**18,
         )
         route = WeightRoute(meeting=sender.meeting, first_rank=1)
