@@ -59,6 +59,7 @@ _NODE_KEYS = {
     "UserData",
 }
 """The settings of an EC2 instance that make sense for a cluster."""
+_WEIGHTS = "*.safetensors"
 _START_COMMANDS = ("head_start_ray_commands", "worker_start_ray_commands")
 
 
@@ -93,6 +94,7 @@ def faults_of(cluster: Mapping[str, Any]) -> list[str]:
         *_provider_faults(cluster, provider),
         *(_local_faults(cluster) if provider == "local" else _type_faults(cluster, provider)),
         *_access_faults(cluster),
+        *_storage_faults(cluster),
         *_command_faults(cluster),
         *_version_faults(cluster),
     ]
@@ -183,6 +185,26 @@ def _access_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
             "file_mounts has no ~/.ray/auth_token: without the token no node can join "
             "(`ray get-auth-token --generate` makes one)"
         )
+
+
+def _storage_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
+    """Yield types that lack others' right to buckets, and models that travel to every node."""
+    profile = "IamInstanceProfile"
+    kinds = (cluster.get("available_node_types") or {}).items()
+    lacking = [name for name, kind in kinds if profile not in kind["node_config"]]
+    if lacking and len(lacking) < len(kinds):
+        yield (
+            f"available_node_types: {', '.join(lacking)} without the {profile} of the others: what "
+            f"runs there cannot reach the bucket; give it to every type"
+        )
+    for target, source in (cluster.get("file_mounts") or {}).items():
+        weights = sum(file.stat().st_size for file in Path(source).expanduser().glob(_WEIGHTS))
+        if weights:
+            yield (
+                f"file_mounts.{target} sends a model of {weights / 2**30:.1f} GiB from here to "
+                f"every node: stage it once, in a bucket or on a shared file system, and name that "
+                f"as policy.path"
+            )
 
 
 def _command_faults(cluster: Mapping[str, Any]) -> Iterator[str]:

@@ -104,6 +104,10 @@ CLOUD_MISTAKES: list[tuple[Mistake, str]] = [
         replaced(WORKER, "--object-store-memory=10000000000", ""),
         f"{WORKER} --object-store-memory --shm-size",
     ),
+    (
+        put(*GPU, "node_config", "IamInstanceProfile", value={"Name": "mine"}),
+        "available_node_types head, gpu_spot, cpu_spot IamInstanceProfile",
+    ),
 ]
 SSH_MISTAKES: list[tuple[Mistake, str]] = [
     (put("head_node_type", value="head"), "head_node_type local"),
@@ -147,6 +151,14 @@ def test_a_file_that_is_none_is_said(tmp_path: Path, text: str | None, facts: li
         path.write_text(text)
     with refused(ConfigError, str(path), *facts):
         read_cluster_file(path)
+
+
+def test_a_model_that_would_travel_to_every_node_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(2**20))
+    cluster = read_cluster_file(CLOUD)
+    cluster["file_mounts"]["~/model"] = str(tmp_path)
+    [fault] = faults_of(cluster)
+    assert all(fact in fault for fact in ("file_mounts.~/model", "0.0 GiB", "policy.path"))
 
 
 def test_faults_end_the_doctor_with_1(tmp_path: Path) -> None:
