@@ -27,9 +27,10 @@ from safetensors import SafetensorError, safe_open
 
 from cast_ray.cluster import code_version, node_probe
 from cast_ray.cluster.machine import (
+    cuda_of_torch,
     engine_build,
     gib,
-    has_cpu_torch,
+    gpus_here,
     installed_versions,
     require_build,
 )
@@ -104,7 +105,8 @@ def require_fit_machine(config: TrainConfig) -> None:
         ModelError: the weights of its policy are damaged.
     """
     build = engine_build(installed_versions())
-    require_build(config.resources, build, is_cpu_torch=has_cpu_torch())
+    gpus = gpus_here() if config.resources.gpus_per_engine else []
+    require_build(config.resources, build, cuda=cuda_of_torch(), gpus=gpus)
     free = shutil.disk_usage("/dev/shm").free
     for problem in room_problems(free, needs_of(config, run_dir="").weight_bytes):
         raise EnvironmentSetupError(problem)

@@ -22,11 +22,14 @@ from cast_ray.cluster.machine import (
     DISK_MOST_USED,
     GIB,
     TRAINING_INSTALL,
+    Gpu,
     available_memory,
+    cuda_of_torch,
     dead_folders,
     engine_build,
     gib,
-    gpu_names,
+    gpu_faults,
+    gpus_here,
     has_cpu_torch,
     installed_versions,
     is_compiled,
@@ -95,7 +98,12 @@ def diagnose() -> list[Finding]:
         return [*core, _CORE_ONLY]
     return [
         *core,
-        *check_build(engine_build(installed), gpu_names(), include=Path(get_path("include"))),
+        *check_build(
+            engine_build(installed),
+            gpus_here(),
+            cuda=cuda_of_torch(),
+            include=Path(get_path("include")),
+        ),
         check_cuda_add_ons(installed, is_cpu_torch=has_cpu_torch()),
         check_plugin(),
         check_shared_memory(_SHARED_MEMORY),
@@ -186,17 +194,20 @@ def check_packages(pins: Mapping[str, str], installed: Mapping[str, str]) -> Ite
     )
 
 
-def check_build(build: str, gpus: Sequence[str], *, include: Path) -> Iterator[Finding]:
+def check_build(build: str, gpus: Sequence[Gpu], *, cuda: int, include: Path) -> Iterator[Finding]:
     """Compare vLLM's build with this machine's GPUs.
 
     Args:
         build: ``cpu``, ``gpu`` or empty.
-        gpus: names of the GPUs that the driver shows.
+        gpus: that the driver shows.
+        cuda: the major version that torch was built for.
         include: where Python's headers are, with which Triton compiles on GPUs.
     """
-    found = f"{len(gpus)} x {gpus[0]}" if gpus else "no NVIDIA GPU, or no driver for one"
+    found = f"{len(gpus)} x {gpus[0].name}" if gpus else "no NVIDIA GPU, or no driver for one"
     if build == "gpu":
         yield _finding("GPU", bool(gpus), f"{found}; vLLM's build for GPUs", "make setup EXTRA=cpu")
+        for fault in gpu_faults(gpus, cuda):
+            yield _finding("GPU", False, *fault.rsplit(": ", 1))
         headers, remedy = include / "Python.h", "install them (Debian: apt-get install python3-dev)"
         yield _finding("Python's headers", headers.is_file(), str(headers), remedy)
     elif build:

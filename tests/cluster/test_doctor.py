@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ import pytest
 from cast_ray.cluster import doctor
 from cast_ray.cluster.doctor import GIB, Finding, diagnose, format_findings
 from cast_ray.cluster.machine import (
+    Gpu,
+    cuda_of_torch,
     dead_folders,
+    gpu_faults,
     has_cpu_torch,
     installed_versions,
     is_compiled,
@@ -156,11 +160,11 @@ def test_cuda_builds_beside_a_cpu_torch_are_named(
 
 
 def test_a_build_that_does_not_fit_the_gpus_is_named(tmp_path: Path) -> None:
-    def found(build: str, gpus: list[str]) -> list[tuple[bool, str]]:
-        checks = doctor.check_build(build, gpus, include=tmp_path)
+    def found(build: str, gpus: list[Gpu], cuda: int = 13) -> list[tuple[bool, str]]:
+        checks = doctor.check_build(build, gpus, cuda=cuda, include=tmp_path)
         return [(check.ok, check.remedy) for check in checks]
 
-    h100 = ["NVIDIA H100 80GB HBM3"] * 2
+    h100 = [Gpu("NVIDIA H100 80GB HBM3", 9.0, "580.95.05")] * 2
     assert found("", h100) == []
     assert found("cpu", []) == [(True, "")]
     [(ok, remedy)] = found("cpu", h100)
@@ -170,22 +174,39 @@ def test_a_build_that_does_not_fit_the_gpus_is_named(tmp_path: Path) -> None:
     assert not has_headers and "python3-dev" in install
     (tmp_path / "Python.h").touch()
     assert found("gpu", h100) == [(True, ""), (True, "")]
-    assert "2 x NVIDIA H100" in next(doctor.check_build("gpu", h100, include=tmp_path)).detail
+    first = next(doctor.check_build("gpu", h100, cuda=13, include=tmp_path))
+    assert "2 x NVIDIA H100" in first.detail
+    _, (is_served, _), _ = found("gpu", [Gpu("Tesla V100", 7.0, "580.95.05")])
+    assert not is_served
+
+
+def test_a_gpu_that_the_packages_do_not_serve_is_named_with_its_numbers() -> None:
+    h100 = Gpu("H100", 9.0, "580.95.05")
+    assert gpu_faults([h100], 13) == gpu_faults([h100], 12) == gpu_faults([], 13) == []
+    assert gpu_faults([replace(h100, driver="550.54")], 12) == []
+    assert gpu_faults([replace(h100, driver="550.54")], 0) == []
+    [old_driver] = gpu_faults([replace(h100, driver="550.54")] * 2, 13)
+    assert all(fact in old_driver for fact in ("550.54", "H100", "CUDA 13", "580"))
+    [old_gpu] = gpu_faults([replace(h100, capability=7.0)], 13)
+    assert all(fact in old_gpu for fact in ("7.0", "7.5", "one_machine"))
 
 
 def test_a_run_is_refused_on_the_other_build() -> None:
     one_gpu = load_config(None, ["resources.preset=one_gpu"]).resources
     on_cpus = load_config(None, []).resources
-    require_build(one_gpu, "gpu", is_cpu_torch=False)
-    require_build(on_cpus, "cpu", is_cpu_torch=True)
-    require_build(on_cpus, "", is_cpu_torch=True)
-    for resources, build, is_cpu_torch, facts in (
-        (one_gpu, "cpu", True, ("gpus_per_engine=0.5", "EXTRA=gpu", "one_machine")),
-        (on_cpus, "gpu", False, ("gpus_per_engine=0 ", "EXTRA=cpu", "one_gpu")),
-        (one_gpu, "gpu", True, ("gpus_per_learner_rank=0.5", "CUDA", "EXTRA=gpu")),
+    require_build(one_gpu, "gpu", cuda=13)
+    require_build(on_cpus, "cpu", cuda=0)
+    require_build(on_cpus, "", cuda=0)
+    old = [Gpu("Tesla V100", 7.0, "580.95.05")]
+    require_build(on_cpus, "cpu", cuda=0, gpus=old)
+    for resources, build, cuda, facts in (
+        (one_gpu, "cpu", 0, ("gpus_per_engine=0.5", "EXTRA=gpu", "one_machine")),
+        (on_cpus, "gpu", 13, ("gpus_per_engine=0 ", "EXTRA=cpu", "one_gpu")),
+        (one_gpu, "gpu", 0, ("gpus_per_learner_rank=0.5", "CUDA", "EXTRA=gpu")),
+        (one_gpu, "gpu", 13, ("V100", "7.0")),
     ):
         with pytest.raises(EnvironmentSetupError) as refused:
-            require_build(resources, build, is_cpu_torch=is_cpu_torch)
+            require_build(resources, build, cuda=cuda, gpus=old)
         assert all(fact in str(refused.value) for fact in facts), refused.value
 
 
@@ -193,6 +214,7 @@ def test_build_of_torch_is_told_without_importing_it() -> None:
     import torch
 
     assert has_cpu_torch() == (torch.version.cuda is None)
+    assert cuda_of_torch() == int((torch.version.cuda or "0").split(".")[0])
 
 
 def test_small_shared_memory_is_named_with_the_containers_option(tmp_path: Path) -> None:
