@@ -171,6 +171,13 @@ class Game(ABC, Generic[StateT]):
         """Return (row, column) of what the player cannot see; None in a game that hides nothing."""
         return None
 
+    def thought(self, state: StateT, action: str) -> str:
+        """Return what a player might think before an action, for demonstrations; empty = nothing.
+
+        It follows from the board and the action alone: no solver speaks.
+        """
+        return ""
+
     def rescue_value(self, board: str) -> float:
         """Return what a turn earns that wins from an infinite cost (0 where infinite is a proof).
 

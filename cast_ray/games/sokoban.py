@@ -25,6 +25,7 @@ SYMBOLS = "#_OX*PS"
 """Wall, floor, target, box, box on target, player, player on target."""
 
 _STEPS = {"Up": (-1, 0), "Down": (1, 0), "Left": (0, -1), "Right": (0, 1)}
+_SIDES = {"Up": "Above", "Down": "Below", "Left": "Left of", "Right": "Right of"}
 _SPELLINGS = {name.lower(): name for name in ACTIONS} | {
     str(number): name for number, name in enumerate(ACTIONS, start=1)
 }
@@ -176,6 +177,22 @@ class Sokoban(Game[SokobanState]):
         return tuple(
             action for action in ACTIONS if self.apply(state, action).effect is Effect.CHANGED
         )
+
+    def thought(self, state: SokobanState, action: str) -> str:
+        """Return where the player stands, what is next to it, and what the action does."""
+        layout = state.layout
+        here, ahead = state.player, _neighbor(state.layout, state.player, action)
+        text = f"I am at {_listing([here], layout.cols)}. {_SIDES[action]} me "
+        if ahead is None:
+            return f"{text}is a wall: nothing moves."
+        text += f"at {_listing([ahead], layout.cols)} "
+        if ahead not in state.boxes:
+            return f"{text}is free floor: I walk there."
+        behind = _neighbor(layout, ahead, action)
+        if behind is None or behind in state.boxes:
+            return f"{text}is a box that cannot be pushed."
+        kind = "a target" if behind in layout.targets else "floor"
+        return f"{text}is a box: I push it to {_listing([behind], layout.cols)}, {kind}."
 
     def canonical(self, state: SokobanState) -> str:
         """Return the smallest board text over the 8 symmetries of the square."""

@@ -31,6 +31,7 @@ def demonstrate(
     is_dead: Callable[[Hashable], bool] | None,
     turn_budget: int,
     mistake_probability: float,
+    with_thoughts: bool,
     tokenizer: ChatTokenizer,
     rng: np.random.Generator,
 ) -> Conversation:
@@ -45,6 +46,7 @@ def demonstrate(
         is_dead: ends the demonstration where an episode would end; None continues.
         turn_budget: most turns.
         mistake_probability: of each turn.
+        with_thoughts: whether the game's ``thought`` comes before each action.
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
@@ -56,7 +58,7 @@ def demonstrate(
         if not choices or rng.random() < mistake_probability:
             choices = mistakes(state)
         action = choices[int(rng.integers(len(choices)))]
-        answer = f"```{action}```"
+        answer = demonstrated_answer(game, state, action, with_thoughts=with_thoughts)
         ids = tokenizer.answer(answer)
         talk.append_answer(ids, [0.0] * len(ids), [NOT_THE_POLICY] * len(ids))
         turn = env.step(answer)
@@ -64,6 +66,18 @@ def demonstrate(
         if turn.end_reason:
             return talk
         talk.append_observation(tokenizer.observation(turn.message))
+
+
+def demonstrated_answer(
+    game: Game[Any],  # Any: as above
+    state: Any,
+    action: str,
+    *,
+    with_thoughts: bool,
+) -> str:
+    """Return an answer that names an action, after a thought if it should have one."""
+    thought = game.thought(state, action) if with_thoughts else ""
+    return f"{thought}\n```{action}```" if thought else f"```{action}```"
 
 
 def to_demonstration_table(conversations: list[Conversation]) -> pa.Table:

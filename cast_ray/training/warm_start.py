@@ -19,7 +19,11 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.small_policy import build_small_policy
 from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
-from cast_ray.rollout.demonstrations import demonstrate, to_demonstration_table
+from cast_ray.rollout.demonstrations import (
+    demonstrate,
+    demonstrated_answer,
+    to_demonstration_table,
+)
 from cast_ray.runs.directories import make_partial, publish
 from cast_ray.runs.remote_directories import is_whole, localized, written_at
 from cast_ray.runs.uris import PathOrUri, path_or_uri
@@ -57,20 +61,32 @@ def build_initial_model(
     )
 
 
-def check_answers_fit(puzzle: Puzzle, *, tokenizer: ChatTokenizer, max_answer_tokens: int) -> None:
+def check_answers_fit(
+    puzzle: Puzzle, *, tokenizer: ChatTokenizer, max_answer_tokens: int, with_thoughts: bool = False
+) -> None:
     """Check that ``rollout.max_answer_tokens`` is enough for every action of a puzzle.
 
     Raises:
-        ConfigError: an action needs more, so every such answer would be truncated.
+        ConfigError: an action needs more, so every such answer would be truncated; or the game has
+            no thoughts and they are wanted.
     """
     game = get_game(puzzle.game)
-    actions = game.actions(game.decode(puzzle.board))
-    lengths = {action: len(tokenizer.answer(f"```{action}```")) for action in actions}
-    longest = max(lengths, key=lengths.__getitem__)
-    if lengths[longest] > max_answer_tokens:
+    state = game.decode(puzzle.board)
+    if with_thoughts and not game.thought(state, game.actions(state)[0]):
         raise ConfigError(
-            f"rollout.max_answer_tokens must be >= {lengths[longest]} for {puzzle.game}, got "
-            f"{max_answer_tokens}: the answer ```{longest}``` has that many, with its end"
+            f"warm_start.thoughts is for games that have some, and {puzzle.game} has none: set it "
+            "to false"
+        )
+    answers = [
+        demonstrated_answer(game, state, action, with_thoughts=with_thoughts)
+        for action in game.actions(state)
+    ]
+    longest = max(answers, key=lambda answer: len(tokenizer.answer(answer)))
+    needed = len(tokenizer.answer(longest))
+    if needed > max_answer_tokens:
+        raise ConfigError(
+            f"rollout.max_answer_tokens must be >= {needed} for {puzzle.game}, got "
+            f"{max_answer_tokens}: the answer {longest!r} has that many, with its end"
         )
 
 
@@ -121,6 +137,7 @@ def demonstrations(
                     if is_careful
                     else config.careless_mistake_probability
                 ),
+                with_thoughts=config.thoughts,
                 tokenizer=tokenizer,
                 rng=rng,
             )
@@ -199,6 +216,7 @@ def engine_model(run: Run) -> PathOrUri:
         run.boards.train[0],
         tokenizer=_tokenizer(model_dir),
         max_answer_tokens=run.config.rollout.max_answer_tokens,
+        with_thoughts=run.config.warm_start.steps > 0 and run.config.warm_start.thoughts,
     )
     return model_dir
 

@@ -13,16 +13,18 @@ import pytest
 
 from cast_ray.config.train import PuzzleConfig, WarmStartConfig
 from cast_ray.datasets.splits import make_boards
+from cast_ray.errors import ConfigError
 from cast_ray.games import get_game
 from cast_ray.games.game import Effect, Status
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.sokoban import SokobanState
 from cast_ray.rollout.chat import ChatTokenizer, Conversation
-from cast_ray.rollout.demonstrations import demonstrate
-from cast_ray.training.warm_start import demonstrations
+from cast_ray.rollout.demonstrations import demonstrate, demonstrated_answer
+from cast_ray.training.warm_start import check_answers_fit, demonstrations
 from solver_actors.minesweeper.solver import MinesweeperSolver
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
+from tests.support.refusals import refused
 from tests.support.scripted import build_test_policy
 
 GAME = get_game("sokoban")
@@ -55,7 +57,12 @@ def replayed(talk: Conversation, puzzle: Puzzle, tokenizer: ChatTokenizer) -> li
 
 
 def shown(
-    puzzle: Puzzle, tokenizer: ChatTokenizer, *, mistakes: float, ends_dead: bool = True
+    puzzle: Puzzle,
+    tokenizer: ChatTokenizer,
+    *,
+    mistakes: float,
+    ends_dead: bool = True,
+    with_thoughts: bool = False,
 ) -> Conversation:
     solver = ORACLE.solver(puzzle.game, puzzle.board)
     return demonstrate(
@@ -66,6 +73,7 @@ def shown(
         is_dead=solver.is_dead if ends_dead else None,
         turn_budget=BUDGET,
         mistake_probability=mistakes,
+        with_thoughts=with_thoughts,
         tokenizer=tokenizer,
         rng=np.random.default_rng(0),
     )
@@ -112,6 +120,46 @@ def test_play_goes_on_in_dead_states_where_episodes_do(tokenizer: ChatTokenizer)
         for dead in (True, False)
     ]
     assert sum(lengths[0]) < sum(lengths[1])
+
+
+def test_a_thought_before_an_action_changes_the_text_and_not_the_play(
+    tokenizer: ChatTokenizer,
+) -> None:
+    for puzzle in puzzles():
+        silent, thinking = (
+            replayed(
+                shown(puzzle, tokenizer, mistakes=0.5, with_thoughts=thoughts), puzzle, tokenizer
+            )
+            for thoughts in (False, True)
+        )
+        assert silent == thinking
+
+
+@pytest.mark.parametrize(
+    ("action", "thought"),
+    [
+        ("Up", "I am at (1, 1). Above me is a wall: nothing moves."),
+        ("Down", "I am at (1, 1). Below me at (2, 1) is free floor: I walk there."),
+        ("Right", "I am at (1, 1). Right of me at (1, 2) is a box: I push it to (1, 3), a target."),
+        ("Left", "I am at (1, 1). Left of me at (1, 0) is a box that cannot be pushed."),
+    ],
+)
+def test_a_thought_says_what_the_board_shows(
+    action: str, thought: str, tokenizer: ChatTokenizer
+) -> None:
+    state = GAME.decode("#####\nXPXO#\n#_O_#")
+    assert GAME.thought(state, action) == thought
+    assert GAME.parse(demonstrated_answer(GAME, state, action, with_thoughts=True)) == action
+    puzzle = replace(puzzles()[0], board=GAME.encode(state))
+    with refused(ConfigError, "max_answer_tokens", "41"):
+        check_answers_fit(puzzle, tokenizer=tokenizer, max_answer_tokens=41, with_thoughts=True)
+    check_answers_fit(puzzle, tokenizer=tokenizer, max_answer_tokens=41)
+
+
+def test_thoughts_of_a_game_without_any_are_refused(tokenizer: ChatTokenizer) -> None:
+    minefield = replace(puzzles()[0], game="minesweeper", board=MINEFIELD)
+    with refused(ConfigError, "warm_start.thoughts", "minesweeper"):
+        check_answers_fit(minefield, tokenizer=tokenizer, max_answer_tokens=99, with_thoughts=True)
 
 
 def test_careless_demonstrations_are_the_last_ones(tokenizer: ChatTokenizer) -> None:
