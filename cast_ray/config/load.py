@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from cast_ray.config.learning import ALGORITHMS
+from cast_ray.config.pretrained import values_for
 from cast_ray.config.reference import config_values
 from cast_ray.config.resources import PRESETS
 from cast_ray.config.train import TrainConfig
@@ -18,13 +19,13 @@ from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import ConfigError
 from cast_ray.files import written_aside
 
-_VALUES_OF: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
-    "algorithm": lambda name: ALGORITHMS[name],
-    "resources.preset": lambda name: PRESETS[name],
-    # The warm start is for an untrained network; its learning rate would ruin a trained one.
-    "policy.path": lambda path: {"warm_start": {"steps": 0}} if path else {},
+_VALUES_OF: Mapping[str, Callable[[Any, bool], Mapping[str, Any]]] = {
+    "algorithm": lambda name, _: ALGORITHMS[name],
+    "resources.preset": lambda name, _: PRESETS[name],
+    "policy.path": lambda path, with_lora: values_for(path, with_lora=with_lora),
 }
-"""From a key whose value stands for other values to the function that returns these."""
+"""From a key whose value stands for other values to the function that returns these, of that value
+and of whether adapters are trained."""
 PRESET_KEYS = tuple(_VALUES_OF)
 Layer: TypeAlias = tuple[DictConfig, str]
 """Values that win over earlier ones, and where they come from, for messages."""
@@ -34,8 +35,8 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
     """Return defaults, then the YAML file, then ``key=value`` overrides, checked.
 
     The values that an algorithm (``learning.ALGORITHMS``) or a preset (``resources.PRESETS``)
-    stands for are merged right below what names it, and so is ``warm_start.steps = 0`` below a
-    ``policy.path``.
+    stands for are merged right below what names it, and so is what a model stands for
+    (``pretrained.values_for``) below its ``policy.path``.
 
     Raises:
         ConfigError: an unreadable file, an unknown key or a bad value; the message names the key,
@@ -102,11 +103,13 @@ def _layers(file: Path | None, overrides: Sequence[str]) -> list[Layer]:
 
 def _merged(base: object, layers: Sequence[Layer], *, has_file: bool) -> object:
     naming = {key: _naming_layer(key, layers) for key in PRESET_KEYS}
+    ranks = [_value(layer, "learner.lora_rank") for layer, _ in layers]
+    with_lora = bool(next((rank for rank in reversed(ranks) if rank is not None), 0))
     for i, (layer, origin) in enumerate(layers):
         for key, named in naming.items():
             # A file's values win over those that it names, but not over those named by an override.
             if named is not None and i == min(named, int(has_file)):
-                base = _with_values_of(key, base, *layers[named])
+                base = _with_values_of(key, base, *layers[named], with_lora=with_lora)
         base = _merge(base, layer, origin=origin)
     return base
 
@@ -155,13 +158,16 @@ def _value(layer: DictConfig, key: str) -> object | None:
         return None
 
 
-def _with_values_of(key: str, base: object, layer: DictConfig, origin: str) -> object:
+def _with_values_of(
+    key: str, base: object, layer: DictConfig, origin: str, *, with_lora: bool
+) -> object:
     """Return ``base`` with the values that a key's value in a layer stands for."""
     named = OmegaConf.create()
     OmegaConf.update(named, key, _value(layer, key))
     checked = _merge(base, named, origin=origin)
     assert isinstance(checked, DictConfig)
-    return OmegaConf.merge(checked, dict(_VALUES_OF[key](OmegaConf.select(checked, key))))
+    values = _VALUES_OF[key](OmegaConf.select(checked, key), with_lora)
+    return OmegaConf.merge(checked, dict(values))
 
 
 def save_config(config: TrainConfig | ValueNetConfig, path: Path) -> None:

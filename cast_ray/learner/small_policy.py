@@ -12,6 +12,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from cast_ray.config.pretrained import SMALL_POLICY_KEY
 from cast_ray.config.train import PolicyConfig
 from cast_ray.runs.directories import save_refusals_named
 
@@ -127,6 +128,7 @@ def build_small_policy(
             eos_token_id=tokenizer.get_vocab()[END_OF_TURN],
             pad_token_id=tokenizer.get_vocab()[PADDING],
             bos_token_id=None,
+            **{SMALL_POLICY_KEY: True},
         )
     )
     with save_refusals_named(directory):

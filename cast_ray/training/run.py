@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.learning import ObjectiveConfig
+from cast_ray.config.pretrained import pretrained_note
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
@@ -146,6 +147,8 @@ def _create(
     tiers = get_game(config.game).tiers
     if config.tier not in tiers:
         raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {config.tier!r}")
+    if note := pretrained_note(config):
+        progress.note(note)
     if config.policy.path:
         read_chat_pieces(localized(config.policy.path, with_weights=False))
     check_value_net(config)

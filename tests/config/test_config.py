@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cast_ray.config.learning import ALGORITHMS
 from cast_ray.config.load import config_keys, load_config, save_config
+from cast_ray.config.pretrained import SMALL_POLICY_KEY, pretrained_note
 from cast_ray.config.train import AdvantageConfig, TrainConfig
 from cast_ray.errors import ConfigError
 from tests.support.refusals import refused
@@ -286,6 +287,37 @@ def test_a_given_model_is_taught_where_that_is_said(tmp_path: Path) -> None:
     named.write_text("policy: {path: /models/one}\nwarm_start: {steps: 60}\n")
     assert load_config(named, []).warm_start.steps == 60
     assert load_config(named, ["policy.path=/models/two"]).warm_start.steps == 0
+
+
+def test_a_pretrained_model_begins_with_the_papers_values_and_a_small_one_keeps_its_own(
+    tmp_path: Path,
+) -> None:
+    def key_values(*overrides: str, file: Path | None = None) -> tuple[float, float, int]:
+        config = load_config(file, overrides)
+        return config.learner.lr, config.advantage.alpha, config.rollout.max_answer_tokens
+
+    (tmp_path / "config.json").write_text("{}")
+    given = f"policy.path={tmp_path}"
+    assert key_values() == (2e-4, 1.0, 8)
+    assert key_values(given) == key_values("policy.path=Qwen/Qwen3-4B") == (1e-6, 0.1, 16384)
+    for order in (1, -1):
+        assert key_values(*[given, "learner.lora_rank=8"][::order], "learner.zero_stage=0") == (
+            1e-5,
+            0.1,
+            16384,
+        )
+        assert key_values(*[given, "learner.lr=3e-5"][::order]) == (3e-5, 0.1, 16384)
+    file = tmp_path / "run.yaml"
+    file.write_text("learner: {lora_rank: 8, zero_stage: 0}\nadvantage: {alpha: 0.5}\n")
+    assert key_values(given, file=file) == (1e-5, 0.1, 16384)
+    file.write_text(f"policy: {{path: {tmp_path}}}\nadvantage: {{alpha: 0.5}}\n")
+    assert key_values(file=file) == (1e-6, 0.5, 16384)
+    assert load_config(None, [given, "warm_start.steps=9"]).warm_start.lr == 1e-5
+    note = pretrained_note(load_config(None, [given, "learner.lr=3e-5"]))
+    assert all(fact in note for fact in (str(tmp_path), "learner.lr=3e-05", "advantage.alpha=0.1"))
+    (tmp_path / "config.json").write_text(f'{{"{SMALL_POLICY_KEY}": true}}')
+    assert key_values(given) == (2e-4, 1.0, 8)
+    assert pretrained_note(load_config(None, [given])) == pretrained_note(TrainConfig()) == ""
 
 
 def test_every_contradiction_is_listed_at_once() -> None:
