@@ -73,7 +73,9 @@ NUM_CONCURRENT = 128
 NUM_EPISODES = 256
 """Of one round."""
 NUM_ROUNDS = 5
-ANSWER_LENGTHS = (32, 8)
+ANSWER_LENGTHS = (256, 32, 8)
+LONG_ANSWER = 64
+"""Of more tokens than this a quarter of the episodes is enough."""
 _GROUP_SIZE = 8
 _SEED = 0
 _START_TIMEOUT_S = 300.0
@@ -158,6 +160,7 @@ def rollout_sides(folder: Path) -> Iterator[Sides]:
         [
             f"engine.request_timeout_s={_ROUND_TIMEOUT_S}",
             f"engine.start_timeout_s={_START_TIMEOUT_S}",
+            "rollout.prompt_tokens=4096",  # a game of the longest answers
         ],
     )
     model_dir = folder / "model"
@@ -252,6 +255,8 @@ def _play(sides: Sides, num_tokens: int, number: int) -> pa.Table:
     groups = episode_groups(
         sides.puzzles, attempts=_GROUP_SIZE, step=number, seed=_SEED, purpose=f"{num_tokens}"
     )
+    if num_tokens > LONG_ANSWER:
+        groups = groups[: len(groups) // 4]
     deadline = time.monotonic() + _ROUND_TIMEOUT_S
     tickets = []
     while time.monotonic() < deadline:
