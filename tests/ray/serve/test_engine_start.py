@@ -21,6 +21,7 @@ from serve.engine.first_error import first_error
 from serve.engine.vllm_args import vllm_option_names
 from serve.engine.vllm_start import WORK_GIB, check_fits, engine_arguments
 from serve.messages import EngineOptions
+from tests.support.scripted import build_test_policy
 from tests.support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -139,6 +140,14 @@ def test_weights_that_are_noise_are_named(local_ray: None, model_dir: Path) -> N
     file = model_dir / "model.safetensors"
     file.write_bytes(b"\xff" * file.stat().st_size)
     assert re.search(rf"vLLM .*{model_dir}: .+", failure_of(model_dir))
+
+
+def test_core_that_dies_of_its_first_request_says_why(local_ray: None, tmp_path: Path) -> None:
+    """vLLM starts with such heads on a CPU, and its kernel refuses the first prompt."""
+    build_test_policy(tmp_path / "narrow", head_dim=16)
+    message = failure_of(tmp_path / "narrow")
+    assert re.search(r"probe: .*Unsupported CPU attention configuration.*head_dim=16", message)
+    assert "stack trace" not in message
 
 
 def test_the_first_of_several_exceptions_is_the_cause() -> None:
