@@ -289,6 +289,14 @@ class TrainConfig:
         if found:
             raise ConfigError("; ".join(found))
 
+    @property
+    def models(self) -> dict[str, str]:
+        """The models that the run loads from elsewhere, by key."""
+        named = {"policy.path": self.policy.path}
+        if self.objective.kl_coefficient and self.objective.reference not in ("start", "none"):
+            named["objective.reference"] = self.objective.reference
+        return {key: path for key, path in named.items() if path}
+
     def _contradictions(self) -> list[str]:
         """Return why sections contradict each other, beyond those of ``learning``."""
         rollout = self.rollout

@@ -13,7 +13,7 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
 from cast_ray.rollout.chat import read_chat_pieces
-from cast_ray.runs.remote_directories import has_file, is_whole, localized
+from cast_ray.runs.remote_directories import has_file, is_whole, sound_model
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import PathOrUri, path_or_uri
@@ -188,8 +188,8 @@ def _most_positions(source: str) -> int | None:
 
 
 def _files_of(source: str) -> Path:
-    """Return a local directory with a model's files except its weights."""
-    return localized(model_directory(path_or_uri(source)), with_weights=False)
+    """Return a local directory with a model's files; without its weights if those are elsewhere."""
+    return sound_model(model_directory(path_or_uri(source)), with_weights=False)
 
 
 def _longest_conversation(source: str) -> int:

@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cast_ray.algorithms.advantages import get_transform
-from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
-from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
+from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.runs.object_store import check_reachable
-from cast_ray.runs.remote_directories import file_names, localized
+from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_run import StoredRunDirectory
 from cast_ray.runs.remote_session import REACH_S, RunAtUri
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
+from cast_ray.training.models import check_models
 from cast_ray.training.value_net.oracle import check_value_net, keep_value_net
 from serve.engine.vllm_args import check_vllm_options
 
@@ -85,7 +85,7 @@ def open_run(
         check_reachable(location, timeout_s=REACH_S)
     check_vllm_options(config.engine.vllm)
     get_transform(config.advantage.transform)  # refuses an unknown name
-    _check_reference(config.objective)
+    check_models(config)
     goes_on = None
     with ExitStack() as held:
         if resume:
@@ -110,21 +110,6 @@ def open_run(
             earlier,
             at_uri,
             held.pop_all(),
-        )
-
-
-def _check_reference(objective: ObjectiveConfig) -> None:
-    """Raise ModelError if the objective's reference model is missing.
-
-    The learner loads it only after the first step was played.
-    """
-    if not objective.kl_coefficient or objective.reference == "start":
-        return
-    names = file_names(path_or_uri(objective.reference))
-    if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
-        raise ModelError(
-            f"objective.reference={objective.reference} is no model directory (config.json and "
-            "safetensors weights): give such a directory, or start"
         )
 
 

@@ -57,6 +57,7 @@ class PolicyEngine:
 
         Raises:
             EngineError: vLLM does not start, or its first request kills it.
+            ModelError: a file of the model is missing or damaged.
         """
         figures = EngineFigures()
         engine = cls(*start_vllm(options, figures), figures, options)

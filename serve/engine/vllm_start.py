@@ -16,7 +16,7 @@ from vllm.v1.metrics.loggers import StatLoggerFactory
 from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 
 from cast_ray.errors import EngineError
-from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.remote_directories import sound_model
 from serve.engine.first_error import one_line
 from serve.engine.overheard import Overheard
 from serve.engine.stats import EngineFigures, logger_of
@@ -33,10 +33,9 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> tuple[AsyncLLM
 
     Raises:
         EngineError: vLLM does not start; the message is its first error.
+        ModelError: a file of the model is missing or damaged.
     """
-    model_dir = localized(options.model_dir)
-    if not (model_dir / "config.json").is_file():
-        raise EngineError(f"there is no config.json in {model_dir}: no model to start")
+    model_dir = sound_model(options.model_dir)
     share = _share_of_gpu(options, model_dir)
     loggers: list[StatLoggerFactory] = [logger_of(figures)]
     if options.engine.export_metrics:

@@ -24,7 +24,7 @@ from cast_ray.evaluation.models import model_directory
 from cast_ray.games import game_names
 from cast_ray.games.analysis import Analyst
 from cast_ray.rollout.chat import ChatPieces, read_chat_pieces
-from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.remote_directories import sound_model
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import PathOrUri, path_or_uri
 from serve.engine.vllm_args import check_vllm_options
@@ -89,10 +89,10 @@ class ServicePlan:
 
         Raises:
             ConfigError: an option of ``engine.vllm`` is unknown or must be set elsewhere.
-            ModelError: there is no model, or its chat template cannot be appended to.
+            ModelError: there is no model, it is damaged, or its chat template is not append-only.
         """
         check_vllm_options(config.engine.vllm)
-        model_dir = localized(model_directory(model))
+        model_dir = sound_model(model_directory(model))
         return cls(
             model_dir=model_dir,
             pieces=read_chat_pieces(model_dir),

@@ -1,0 +1,66 @@
+"""The models of a run are looked at when it is opened."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cast_ray.config.load import load_config
+from cast_ray.errors import ModelError
+from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.training.run import Run, open_run
+from tests.support.refusals import refused
+from tests.support.scripted import build_test_policy
+
+SMALL = ["puzzles.num_train=4", "puzzles.num_validation=2", "puzzles.num_held_out=2"]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("policy")
+    build_test_policy(directory)
+    return directory
+
+
+def opened(run_dir: Path, model: Path | str, *values: str, resume: bool = False) -> Run:
+    """Open a run of a model and let it go again."""
+    config = load_config(None, [*SMALL, f"run_dir={run_dir}", f"policy.path={model}", *values])
+    run = open_run(config, resume=resume, progress=TrainProgress(Console(file=io.StringIO())))
+    run.on_exit.close()
+    return run
+
+
+def test_model_that_is_damaged_leaves_no_run(policy: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(policy, model)
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+
+    with refused(ModelError, f"policy.path={model}", "model.safetensors"):
+        opened(tmp_path / "run", model)
+
+    assert not (tmp_path / "run").exists()
+
+
+def test_command_ends_with_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("version https://git-lfs.github.com/spec/v1\n")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "cast_ray.cli", "train", "--unsupervised"),
+            *(f"policy.path={tmp_path}", f"run_dir={tmp_path / 'run'}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("cast-ray: ")]
+    assert "config.json" in line and "git lfs pull" in line and str(tmp_path) in line
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
