@@ -115,7 +115,7 @@ def needs_of(config: TrainConfig, *, run_dir: str) -> Needs:
     """Return what a run needs on every node.
 
     Args:
-        config: of the run.
+        config: of the run; a hub's models by their commits.
         run_dir: its directory; empty = not known yet.
     """
     named = {**config.models, "run_dir": run_dir}
@@ -136,7 +136,7 @@ def _num_values(model: PathOrUri) -> int:
 
     What is wrong with them the nodes say.
     """
-    if isinstance(model, Uri):
+    if isinstance(model, Uri) and not model.hub_model:
         return 0
     try:
         return model_files.num_values(localized(model, with_weights=False))

@@ -101,11 +101,15 @@ def _store_fault(uri: str, timeout_s: float) -> str:
     try:  # here: the rest must work where cast_ray is missing or old
         from cast_ray.errors import CastRayError
         from cast_ray.runs.object_store import check_reachable
+        from cast_ray.runs.remote_directories import localized
         from cast_ray.runs.uris import Uri
     except ImportError as error:
         return f"cannot be asked: {error}"
     try:
-        check_reachable(Uri(uri), timeout_s=timeout_s)
+        if Uri(uri).hub_model:
+            localized(uri, with_weights=False)
+        else:
+            check_reachable(Uri(uri), timeout_s=timeout_s)
     except CastRayError as error:
         return str(error)
     return ""

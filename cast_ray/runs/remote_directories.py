@@ -27,6 +27,7 @@ from cast_ray.errors import ModelError, RunDirectoryError, StorageError
 from cast_ray.files import refusals_named
 from cast_ray.numba_cache import user_cache
 from cast_ray.runs.directories import MARKER, check_whole, described_files, marker_text
+from cast_ray.runs.hub import download
 from cast_ray.runs.model_files import model_fault
 from cast_ray.runs.object_store import (
     StoredFile,
@@ -152,7 +153,9 @@ def is_whole(location: PathOrUri) -> bool:
 
 
 def has_file(location: PathOrUri, name: str) -> bool:
-    """Return whether a directory has a file of that name."""
+    """Return whether a directory has a file of that name, other than a hub model's weights."""
+    if isinstance(location, Uri) and location.hub_model:
+        location = localized(location, with_weights=False)
     if isinstance(location, Path):
         return (location / name).is_file()
     return find_file(location / name) is not None
@@ -180,17 +183,20 @@ def localized(location: str | Path, *, with_weights: bool = True) -> Path:
     """Return the local copy of a file or directory, downloaded if it lies at a URI.
 
     Args:
-        location: a URI, or a local path, which is returned as it is. Text that crossed a process
-            boundary is welcome.
+        location: a URI or a hub's model, or a local path, which is returned as it is. Text that
+            crossed a process boundary is welcome.
         with_weights: False skips safetensors files: a tokenizer needs none.
 
     Raises:
         StorageError: there is nothing, or the store cannot be reached.
+        ModelError: the hub does not have the model, or not for this user.
         RunDirectoryError: a byte of it is not as it was written.
     """
     uri = path_or_uri(location)
     if isinstance(uri, Path):
         return uri
+    if uri.hub_model:
+        return download(*uri.hub_model, with_weights=with_weights)
     folder = cache_root() / "localized" / local_name(uri)
     if file := find_file(uri):
         copy = folder / _fingerprint([file])

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cast_ray.algorithms.advantages import get_transform
+from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import ConfigError, RunDirectoryError
@@ -16,11 +17,11 @@ from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.runs.object_store import check_reachable
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_run import StoredRunDirectory
-from cast_ray.runs.remote_session import REACH_S, RunAtUri
+from cast_ray.runs.remote_session import REACH_S, RunAtUri, stored_config
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
-from cast_ray.training.models import check_models
+from cast_ray.training.models import find_models
 from cast_ray.training.value_net.oracle import check_value_net, keep_value_net
 from serve.engine.vllm_args import check_vllm_options
 
@@ -85,7 +86,9 @@ def open_run(
         check_reachable(location, timeout_s=REACH_S)
     check_vllm_options(config.engine.vllm)
     get_transform(config.advantage.transform)  # refuses an unknown name
-    check_models(config)
+    before = stored_config(location) if resume else None
+    stored = load_config(before, []) if before else None
+    config = find_models(config, stored=stored, progress=progress)
     goes_on = None
     with ExitStack() as held:
         if resume:

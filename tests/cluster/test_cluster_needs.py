@@ -39,6 +39,14 @@ def test_damaged_weights_are_for_the_nodes_to_tell(tmp_path: Path) -> None:
     assert needs_of(config, run_dir="").weight_bytes == 0
 
 
+def test_model_of_a_hub_is_for_the_nodes_to_fetch() -> None:
+    name = f"owner/none@{'0' * 40}"
+    config = load_config(None, ["objective.kl_coefficient=1", f"objective.reference={name}"])
+    needs = needs_of(config, run_dir="")
+    assert needs.stores == {"objective.reference": f"hf://{name}"}
+    assert needs.models == {}
+
+
 def test_model_that_is_not_here_is_for_the_nodes_to_tell() -> None:
     needs = needs_of(load_config(None, ["policy.path=/nowhere/one"]), run_dir="/runs/mine")
     assert needs.models == {"policy.path": "/nowhere/one"}

@@ -1,8 +1,9 @@
-"""The models of a run are looked at when it is opened."""
+"""The models of a run: pinned and looked at when it is opened, the same when it is resumed."""
 
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,22 @@ from cast_ray.config.load import load_config
 from cast_ray.errors import ModelError
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.training.run import Run, open_run
+from tests.support.hub import loopback_hub
 from tests.support.refusals import refused
 from tests.support.scripted import build_test_policy
 
 SMALL = ["puzzles.num_train=4", "puzzles.num_validation=2", "puzzles.num_held_out=2"]
+OPEN = """
+import io, sys
+from rich.console import Console
+from cast_ray.config.load import load_config
+from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.training.run import open_run
+how, *values = sys.argv[1:]
+progress = TrainProgress(Console(file=sys.stdout, width=500))
+run = open_run(load_config(None, values), resume=how == "resume", progress=progress)
+run.on_exit.close()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +47,35 @@ def opened(run_dir: Path, model: Path | str, *values: str, resume: bool = False)
     run = open_run(config, resume=resume, progress=TrainProgress(Console(file=io.StringIO())))
     run.on_exit.close()
     return run
+
+
+def test_name_at_a_hub_is_pinned_and_stays_when_the_run_is_resumed(
+    policy: Path, tmp_path: Path
+) -> None:
+    values = [*SMALL, f"run_dir={tmp_path / 'run'}", "policy.path=owner/tiny"]
+    with loopback_hub() as hub:
+        commit = hub.push("owner/tiny", policy)
+        environment = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "cache")}
+
+        def drive(how: str) -> str:
+            done = subprocess.run(
+                [sys.executable, "-c", OPEN, how, *values],
+                env={**os.environ, **environment},
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        assert f"policy.path=owner/tiny@{commit}" in drive("begin")
+        stored = load_config(tmp_path / "run" / "config.yaml", [])
+        assert stored.policy.path == f"owner/tiny@{commit}"
+        hub.push("owner/tiny", policy)
+        hub.requests.clear()
+        assert f"policy.path=owner/tiny@{commit}" in drive("resume")
+    assert load_config(tmp_path / "run" / "config.yaml", []) == stored
+    assert not hub.downloaded()
 
 
 def test_model_that_is_damaged_leaves_no_run(policy: Path, tmp_path: Path) -> None:
