@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from cast_ray.config.load import load_config
-from cast_ray.errors import ModelError
+from cast_ray.errors import ModelError, RunDirectoryError
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.training.run import Run, open_run
 from tests.support.hub import loopback_hub
@@ -76,6 +77,59 @@ def test_name_at_a_hub_is_pinned_and_stays_when_the_run_is_resumed(
         assert f"policy.path=owner/tiny@{commit}" in drive("resume")
     assert load_config(tmp_path / "run" / "config.yaml", []) == stored
     assert not hub.downloaded()
+
+
+def test_model_that_moved_is_named_anew(policy: Path, tmp_path: Path) -> None:
+    model, run_dir = tmp_path / "old", tmp_path / "run"
+    shutil.copytree(policy, model)
+    opened(run_dir, model)
+    model.rename(tmp_path / "new")
+
+    resumed = opened(run_dir, tmp_path / "new", resume=True)
+
+    assert resumed.config.policy.path == str(tmp_path / "new")
+    assert load_config(run_dir / "config.yaml", []).policy.path == str(tmp_path / "new")
+    with refused(ModelError, f"policy.path={model}", "directory"):
+        opened(run_dir, model, resume=True)
+
+
+@pytest.mark.parametrize("changed", ["model.safetensors", "tokenizer.json", "chat_template.jinja"])
+def test_another_model_is_not_the_one_that_moved(
+    policy: Path, tmp_path: Path, changed: str
+) -> None:
+    run_dir, other = tmp_path / "run", tmp_path / "other"
+    opened(run_dir, policy)
+    shutil.copytree(policy, other)
+    content = (other / changed).read_bytes()
+    if changed == "tokenizer.json":
+        content = json.dumps(json.loads(content)).encode()
+    elif changed == "model.safetensors":
+        content = content[:-1] + bytes([content[-1] ^ 1])
+    else:
+        content += b"\n"
+    (other / changed).write_bytes(content)
+
+    with refused(RunDirectoryError, f"policy.path={other}", str(policy), "run_dir"):
+        opened(run_dir, other, resume=True)
+    assert load_config(run_dir / "config.yaml", []).policy.path == str(policy)
+
+
+def test_run_without_digests_takes_no_other_model_and_gets_digests(
+    policy: Path, tmp_path: Path
+) -> None:
+    """A run that an older version began."""
+    run_dir = tmp_path / "run"
+    digests = opened(run_dir, policy).directory.models
+    noted = digests.read_text()
+    digests.unlink()
+    shutil.copytree(policy, tmp_path / "copy")
+    with refused(RunDirectoryError, "policy.path", str(tmp_path / "copy")):
+        opened(run_dir, tmp_path / "copy", resume=True)
+
+    opened(run_dir, policy, resume=True)
+
+    assert digests.read_text() == noted
+    opened(run_dir, tmp_path / "copy", resume=True)
 
 
 def test_model_that_is_damaged_leaves_no_run(policy: Path, tmp_path: Path) -> None:
