@@ -12,6 +12,7 @@ import typer
 from cast_ray.cli.options import table_console
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError
+from cast_ray.runs.hub import with_commits
 
 
 def doctor(
@@ -91,7 +92,7 @@ def _look_at_file(path: Path) -> bool:
 
 
 def _look_at_cluster(address: str | None, config: Path | None, overrides: list[str]) -> bool:
-    resolved = load_config(config, overrides)
+    resolved = with_commits(load_config(config, overrides), with_weights=False)
     # Imported late: Ray takes a second, which a typing error need not wait for.
     import ray
 

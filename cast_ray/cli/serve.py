@@ -12,6 +12,7 @@ import typer
 from cast_ray.cli.options import Host, Overrides, Port
 from cast_ray.config.load import load_config
 from cast_ray.errors import ModelError
+from cast_ray.runs.hub import pinned
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import path_or_uri
 
@@ -23,8 +24,8 @@ def serve(
     model: Annotated[
         str,
         typer.Argument(
-            help="Model directory, run directory, or the URI of one. Default: the newest run in "
-            "runs/ that has a model."
+            help="Model directory, run directory, the URI of one, or a hub's model (OWNER/NAME). "
+            "Default: the newest run in runs/ that has a model."
         ),
     ] = "",
     overrides: Overrides = None,
@@ -58,7 +59,7 @@ def serve(
         given.insert(0, model)
         model = ""
     model = model or str(newest_trained(Path("runs")))
-    location = path_or_uri(model)
+    location = path_or_uri(pinned(model))
     stored = stored_config(location)
     if stored is None and not any(item.startswith("rollout.max_answer_tokens=") for item in given):
         given.insert(0, _ANSWER_TOKENS)

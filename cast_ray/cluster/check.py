@@ -6,7 +6,6 @@ minutes later and with less helpful messages.
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 import uuid
@@ -23,7 +22,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
-from safetensors import SafetensorError, safe_open
 
 from cast_ray.cluster import code_version, node_probe
 from cast_ray.cluster.machine import (
@@ -45,8 +43,10 @@ from cast_ray.cluster.problems import (
     room_problems,
 )
 from cast_ray.config.train import TrainConfig
-from cast_ray.errors import EnvironmentSetupError, ModelError, RunDirectoryError
-from cast_ray.runs.uris import Uri, path_or_uri
+from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
+from cast_ray.runs import model_files
+from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
 
 ANSWER_TIMEOUT_S = 90.0
 """A node may first have to start the process and set up its environment."""
@@ -84,7 +84,7 @@ def require_fit_cluster(
 
     Raises:
         EnvironmentSetupError: there are problems; the message lists all of them.
-        ModelError, RunDirectoryError: there is a problem on the driver's own node.
+        RunDirectoryError: the driver cannot write to the run's directory.
     """
     state = look_at_cluster(needs_of(config, run_dir=run_dir), timeout_s=timeout_s)
     for note in state.notes:
@@ -102,7 +102,6 @@ def require_fit_machine(config: TrainConfig) -> None:
 
     Raises:
         EnvironmentSetupError: the packages or the shared memory are not fit for it.
-        ModelError: the weights of its policy are damaged.
     """
     build = engine_build(installed_versions())
     gpus = gpus_here() if config.resources.gpus_per_engine else []
@@ -116,26 +115,33 @@ def needs_of(config: TrainConfig, *, run_dir: str) -> Needs:
     """Return what a run needs on every node.
 
     Args:
-        config: of the run.
+        config: of the run; a hub's models by their commits.
         run_dir: its directory; empty = not known yet.
-
-    Raises:
-        ModelError: the weights of its policy are damaged.
     """
-    named = {"policy.path": config.policy.path}
-    if config.objective.kl_coefficient and config.objective.reference not in ("start", "none"):
-        named["objective.reference"] = config.objective.reference
-    named["run_dir"] = run_dir
+    named = {**config.models, "run_dir": run_dir}
     given = {key: path_or_uri(value).absolute() for key, value in named.items() if value}
     stores = {key: str(value) for key, value in given.items() if isinstance(value, Uri)}
     models = {k: str(v) for k, v in given.items() if k != "run_dir" and k not in stores}
-    policy = models.get("policy.path", "")
+    policy = given.get("policy.path")
     return Needs(
         models=models,
         stores=stores,
         run_dir=str(given.get("run_dir", "")),
-        weight_bytes=_num_values(Path(policy)) * _BYTES[config.engine.dtype] if policy else 0,
+        weight_bytes=_num_values(policy) * _BYTES[config.engine.dtype] if policy else 0,
     )
+
+
+def _num_values(model: PathOrUri) -> int:
+    """Return how many values a model's weights have; 0 if they are not here, or not readable.
+
+    What is wrong with them the nodes say.
+    """
+    if isinstance(model, Uri) and not model.hub_model:
+        return 0
+    try:
+        return model_files.num_values(localized(model, with_weights=False))
+    except (OSError, ValueError):
+        return 0
 
 
 def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> ClusterState:
@@ -169,14 +175,14 @@ def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Clu
 
 def _ask(nodes: Sequence[Node], question: dict[str, Any], *, timeout_s: float) -> list[NodeReport]:
     """Return every node's answer, or why there is none."""
-    for module in (node_probe, code_version):
+    for module in (node_probe, code_version, model_files):
         cloudpickle.register_pickle_by_value(module)
     try:
         answers = [_on(node, node_probe.look).remote(**question) for node in nodes]
         ray.wait(answers, num_returns=len(answers), timeout=timeout_s)
         return [_report(node, ref, timeout_s) for node, ref in zip(nodes, answers, strict=True)]
     finally:
-        for module in (node_probe, code_version):
+        for module in (node_probe, code_version, model_files):
             cloudpickle.unregister_pickle_by_value(module)
 
 
@@ -232,21 +238,6 @@ def _beacon(run_dir: str) -> Iterator[str]:
         yield str(file)
     finally:
         file.unlink(missing_ok=True)
-
-
-def _num_values(model_dir: Path) -> int:
-    """Return how many values a model's weights have; 0 if they cannot be read here."""
-    num_values = 0
-    for file in sorted(model_dir.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="pt") as weights:
-                parts = map(weights.get_slice, weights.keys())
-                num_values += sum(math.prod(part.get_shape()) for part in parts)
-        except SafetensorError as error:
-            raise ModelError(f"{file} is damaged ({error}): copy it there again") from None
-        except OSError:  # the probe of this node reports it
-            return 0
-    return num_values
 
 
 def cluster_view(state: ClusterState) -> Group:

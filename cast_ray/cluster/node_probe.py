@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from cast_ray.cluster.code_version import PACKAGES, code_version
+from cast_ray.runs.model_files import model_fault
 
 PYTHON, CODE = "Python", "cast_ray"
 _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
@@ -75,7 +76,7 @@ def look(
         "shared_memory_free": shutil.disk_usage(shared).free if shared.is_dir() else 0,
         "temporary_free": temporary.free,
         "temporary_used": 1 - temporary.free / temporary.total,
-        "models": {key: model_fault(path) for key, path in models.items()},
+        "models": {k: model_fault(Path(path), is_trained=True) for k, path in models.items()},
         "stores": {key: _store_fault(uri, store_timeout_s) for key, uri in stores.items()},
         "run_dir": _beacon_fault(beacon) if beacon else "",
     }
@@ -84,22 +85,6 @@ def look(
 def clock() -> float:
     """Return the time here, as ``time.time``."""
     return time.time()
-
-
-def model_fault(path: str) -> str:
-    """Return why a directory is not a usable model; empty = it is."""
-    directory = Path(path)
-    if not directory.is_dir():
-        return "is not a directory"
-    try:
-        (directory / "config.json").read_bytes()
-    except OSError as error:
-        return f"has no readable config.json ({error.strerror})"
-    weights = list(directory.glob("*.safetensors"))
-    if not weights:
-        return "has no safetensors weights"
-    closed = [file.name for file in weights if not os.access(file, os.R_OK)]
-    return f"has {closed[0]}, which cannot be read" if closed else ""
 
 
 def _version(names: tuple[str, ...]) -> str:
@@ -116,11 +101,15 @@ def _store_fault(uri: str, timeout_s: float) -> str:
     try:  # here: the rest must work where cast_ray is missing or old
         from cast_ray.errors import CastRayError
         from cast_ray.runs.object_store import check_reachable
+        from cast_ray.runs.remote_directories import localized
         from cast_ray.runs.uris import Uri
     except ImportError as error:
         return f"cannot be asked: {error}"
     try:
-        check_reachable(Uri(uri), timeout_s=timeout_s)
+        if Uri(uri).hub_model:
+            localized(uri, with_weights=False)
+        else:
+            check_reachable(Uri(uri), timeout_s=timeout_s)
     except CastRayError as error:
         return str(error)
     return ""

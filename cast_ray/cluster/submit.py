@@ -22,7 +22,7 @@ from cast_ray.cluster.inside_job import SUBMITTED_BY, require_run_dir
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError, EnvironmentSetupError
 from cast_ray.files import refusals_named
-from cast_ray.runs.uris import path_or_uri
+from cast_ray.runs.uris import hub_name, path_or_uri
 
 _CACHES = ("__pycache__", "*.pyc", "*.nbi", "*.nbc")
 """Of Python and numba; they are bound to a path and a machine."""
@@ -173,8 +173,10 @@ def _require_cluster_paths(config: TrainConfig) -> None:
         "objective.reference": "" if reference in ("start", "none") else reference,
     }
     for key, path in paths.items():
-        if path and not path_or_uri(path).is_absolute():
+        is_hubs = key != "puzzles.file" and hub_name(path)[1]
+        if path and not is_hubs and not path_or_uri(path).is_absolute():
             raise ConfigError(
                 f"{key} must be an absolute path on the cluster, which has no files of this "
-                f"machine, or a URI: got {path!r}"
+                f"machine, or a URI (of a hub's model also its name with a revision, such as "
+                f"owner/name@main): got {path!r}"
             )

@@ -133,8 +133,8 @@ class ObjectiveConfig:
     kl_coefficient: float = 0.0
     """Weight of the divergence from the reference model in the loss."""
     reference: str = "start"
-    """The reference model: ``start`` (the run's first weights), a model directory, or ``none``. It
-    is loaded only if ``kl_coefficient`` is not 0."""
+    """The reference model: ``start`` (the run's first weights), one as for ``policy.path``, or
+    ``none``. It is loaded only if ``kl_coefficient`` is not 0."""
     entropy_coefficient: float = 0.0
     """Weight of the policy's entropy as a bonus (the paper: off)."""
     rollout_correction: Literal["truncate", "mask", "none"] = "truncate"

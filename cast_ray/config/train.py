@@ -8,7 +8,8 @@ of advantages, objective and learner are in ``learning``, a run's share of a clu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cast_ray.config.checks import above, at_least, between, require
@@ -49,9 +50,10 @@ class PolicyConfig:
     """The network: a model directory, or the shape of a small model that the run makes."""
 
     path: str = ""
-    """Hugging Face model directory; empty = build a small Qwen3 with its own tokenizer. A
-    pretrained model changes other defaults to the paper's: learner.lr 1e-6 (adapters: 1e-5),
-    learner.betas 0.9 and 0.999, learner.gradient_checkpointing, advantage.alpha 0.1,
+    """Hugging Face model directory, a URI of one, or its name at the hub (``owner/name`` or
+    ``owner/name@revision``; the run keeps the commit); empty = build a small Qwen3 with its own
+    tokenizer. A pretrained model changes other defaults to the paper's: learner.lr 1e-6 (adapters:
+    1e-5), learner.betas 0.9 and 0.999, learner.gradient_checkpointing, advantage.alpha 0.1,
     rollout.max_answer_tokens 16384, no warm start. The run prints them."""
     vocab_size: int = 768
     """Tokens of the small model, whose tokenizer is learned from game texts."""
@@ -294,6 +296,20 @@ class TrainConfig:
         )
         if found:
             raise ConfigError("; ".join(found))
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The models that the run loads from elsewhere, by key."""
+        named = {"policy.path": self.policy.path}
+        if self.objective.kl_coefficient and self.objective.reference not in ("start", "none"):
+            named["objective.reference"] = self.objective.reference
+        return {key: path for key, path in named.items() if path}
+
+    def with_models(self, models: Mapping[str, str]) -> TrainConfig:
+        """Return the configuration with other values of these keys."""
+        policy = replace(self.policy, path=models.get("policy.path", self.policy.path))
+        reference = models.get("objective.reference", self.objective.reference)
+        return replace(self, policy=policy, objective=replace(self.objective, reference=reference))
 
     def _contradictions(self) -> list[str]:
         """Return why sections contradict each other, beyond those of ``learning``."""

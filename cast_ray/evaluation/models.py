@@ -13,7 +13,8 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
 from cast_ray.rollout.chat import read_chat_pieces
-from cast_ray.runs.remote_directories import has_file, is_whole, localized
+from cast_ray.runs.hub import pinned
+from cast_ray.runs.remote_directories import has_file, is_whole, sound_model
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import PathOrUri, path_or_uri
@@ -49,7 +50,7 @@ class EvaluatedModel:
     label: str
     kind: Kind
     sources: tuple[str, ...]
-    """As given: one, or several run directories that are averaged."""
+    """As given, a hub's model by its commit: one, or several run directories that are averaged."""
     configs: tuple[TrainConfig, ...]
     """Sampling, budgets and engine, one for each source."""
 
@@ -68,8 +69,8 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
     """Parse a model of the command line.
 
     Args:
-        text: model or run directory or its URI, several run directories separated by commas (they
-            are averaged), ``openai:NAME``, or a built-in player.
+        text: model or run directory or its URI, a hub's model, several run directories separated by
+            commas (they are averaged), ``openai:NAME``, or a built-in player.
         overrides: configuration values as key=value, which replace the model's own.
         label: name in tables; empty = the model's name.
 
@@ -86,7 +87,7 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         kind, sources, base = Kind.PLAYER, (text,), ()
     else:
         kind = Kind.ENGINE
-        sources = tuple(word.strip() for word in text.split(",") if word.strip())
+        sources = tuple(pinned(word.strip()) for word in text.split(",") if word.strip())
         for source in sources:
             read_chat_pieces(_files_of(source))  # raises now if it has no chat template
         base = ()
@@ -188,8 +189,8 @@ def _most_positions(source: str) -> int | None:
 
 
 def _files_of(source: str) -> Path:
-    """Return a local directory with a model's files except its weights."""
-    return localized(model_directory(path_or_uri(source)), with_weights=False)
+    """Return a local directory with a model's files; without its weights if those are elsewhere."""
+    return sound_model(model_directory(path_or_uri(source)), with_weights=False)
 
 
 def _longest_conversation(source: str) -> int:

@@ -15,7 +15,7 @@ import ray
 from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.errors import WeightSyncError
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
-from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.remote_directories import localized, sound_model
 from cast_ray.runs.uris import PathOrUri
 from cast_ray.weights.broadcast import WeightSender
 from cast_ray.weights.group import Meeting
@@ -56,11 +56,12 @@ class LearnerActor:
         from cast_ray.learner.learner import Learner
 
         settings = self._settings
+        reference = settings.reference_dir and sound_model(settings.reference_dir, is_trained=True)
         self._learner = Learner(
             replace(
                 settings,
                 model_dir=str(localized(settings.model_dir)),
-                reference_dir=settings.reference_dir and str(localized(settings.reference_dir)),
+                reference_dir=str(reference),
             ),
             rank=self._rank,
             world_size=self._world_size,

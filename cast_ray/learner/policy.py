@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -18,6 +20,7 @@ from cast_ray.errors import ModelError
 from cast_ray.learner.attention import ATTENTION
 from cast_ray.learner.logprobs import token_logprobs
 from cast_ray.runs.directories import make_partial, publish, save_refusals_named
+from cast_ray.runs.remote_directories import sound_model
 
 TOKENIZER_FILES = (
     "tokenizer*",
@@ -31,6 +34,17 @@ TOKENIZER_FILES = (
 
 _LARGEST_ROUNDING = 0.03
 """Share of a hidden state's norm: experts multiply in other groupings, also in bfloat16."""
+
+_LOADING_FAILED = (
+    OSError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    ImportError,
+    StrictDataclassError,
+    SafetensorError,
+)
+"""What transformers raises for what is wrong in a model's files."""
 
 
 class PackedPolicy(torch.nn.Module):
@@ -142,10 +156,10 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
     Its attention is that of ``packed_attention``.
 
     Raises:
-        ModelError: the directory is missing, is no causal language model, or lacks weights.
+        ModelError: the directory is missing or damaged, is no causal language model, or lacks
+            weights.
     """
-    if not (directory / "config.json").is_file():
-        raise ModelError(f"{directory} has no config.json: give a Hugging Face model directory")
+    sound_model(directory, is_trained=True)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(  # Any: annotated as one model
             directory,
@@ -154,15 +168,18 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, by their names
             attn_implementation=ATTENTION,
         )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{directory} cannot be loaded as a causal model: {error}") from error
+    except _LOADING_FAILED as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ModelError(f"{directory} cannot be loaded as a causal model: {reason}") from error
     model, loading = loaded
-    if loading["missing_keys"]:
+    missing = [*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])]
+    if missing:
         raise ModelError(
-            f"{directory} lacks the weights {sorted(loading['missing_keys'])[:3]} "
-            "which would start at random values: give a complete model"
+            f"{directory} lacks the weights {sorted(missing)[:3]} (or their shapes differ from its "
+            "config.json), which would start at random values: give a complete model"
         )
     return model
 

@@ -23,10 +23,12 @@ from typing import TypeVar
 
 from filelock import FileLock
 
-from cast_ray.errors import RunDirectoryError, StorageError
+from cast_ray.errors import ModelError, RunDirectoryError, StorageError
 from cast_ray.files import refusals_named
 from cast_ray.numba_cache import user_cache
 from cast_ray.runs.directories import MARKER, check_whole, described_files, marker_text
+from cast_ray.runs.hub import download
+from cast_ray.runs.model_files import model_fault
 from cast_ray.runs.object_store import (
     StoredFile,
     delete_file,
@@ -151,17 +153,12 @@ def is_whole(location: PathOrUri) -> bool:
 
 
 def has_file(location: PathOrUri, name: str) -> bool:
-    """Return whether a directory has a file of that name."""
+    """Return whether a directory has a file of that name, other than a hub model's weights."""
+    if isinstance(location, Uri) and location.hub_model:
+        location = localized(location, with_weights=False)
     if isinstance(location, Path):
         return (location / name).is_file()
     return find_file(location / name) is not None
-
-
-def file_names(location: PathOrUri) -> list[str]:
-    """Return the names of a directory's files; empty if it does not exist."""
-    if isinstance(location, Path):
-        return [path.name for path in location.glob("*")]
-    return [file.name for file in list_files(location)]
 
 
 def check_whole_at(uri: Uri) -> None:
@@ -186,17 +183,20 @@ def localized(location: str | Path, *, with_weights: bool = True) -> Path:
     """Return the local copy of a file or directory, downloaded if it lies at a URI.
 
     Args:
-        location: a URI, or a local path, which is returned as it is. Text that crossed a process
-            boundary is welcome.
+        location: a URI or a hub's model, or a local path, which is returned as it is. Text that
+            crossed a process boundary is welcome.
         with_weights: False skips safetensors files: a tokenizer needs none.
 
     Raises:
         StorageError: there is nothing, or the store cannot be reached.
+        ModelError: the hub does not have the model, or not for this user.
         RunDirectoryError: a byte of it is not as it was written.
     """
     uri = path_or_uri(location)
     if isinstance(uri, Path):
         return uri
+    if uri.hub_model:
+        return download(*uri.hub_model, with_weights=with_weights)
     folder = cache_root() / "localized" / local_name(uri)
     if file := find_file(uri):
         copy = folder / _fingerprint([file])
@@ -209,6 +209,28 @@ def localized(location: str | Path, *, with_weights: bool = True) -> Path:
         # Without the marker too: it lists the weights.
         files = [f for f in files if not f.name.endswith(".safetensors") and f.name != MARKER]
     _download_once(files, uri, copy)
+    return copy
+
+
+def sound_model(
+    location: str | Path, *, called: str = "", with_weights: bool = True, is_trained: bool = False
+) -> Path:
+    """Return the local copy of a model, as ``localized`` does, unless a fault of it is known.
+
+    Args:
+        location: as for ``localized``.
+        called: what messages call it; empty = its local path.
+        with_weights: False skips the weights of one that is not here.
+        is_trained: whether a learner loads it.
+
+    Raises:
+        ModelError: a file, which is named, is missing, damaged or not fit for a learner.
+        StorageError, RunDirectoryError: as for ``localized``.
+    """
+    copy = localized(location, with_weights=with_weights)
+    has_weights = with_weights or isinstance(path_or_uri(location), Path)
+    if fault := model_fault(copy, with_weights=has_weights, is_trained=is_trained):
+        raise ModelError(f"{called or copy} {fault}: replace it, or give another model")
     return copy
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cast_ray.errors import CastRayError, RunDirectoryError, StorageError
 from cast_ray.files import locked
-from cast_ray.runs.object_store import find_file, list_files
-from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.object_store import list_files
+from cast_ray.runs.remote_directories import has_file, localized
 from cast_ray.runs.remote_lock import RunOwner, check_free, read_claim
 from cast_ray.runs.remote_run import OWNER, download_run, new_copy, read_origin, working_copy
 from cast_ray.runs.remote_sync import RunPublisher
@@ -126,7 +126,7 @@ def stored_config(run: PathOrUri) -> Path | None:
     if isinstance(file, Uri):
 
         def download() -> Path | None:
-            return localized(file) if find_file(file) else None
+            return localized(file) if has_file(run, "config.yaml") else None
 
         try:
             found = answer_within(REACH_S, download, name="read configuration")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -87,6 +88,7 @@ class RunDirectory:
         self.initial_model = path / "initial_model"
         self.start_model = path / "start_model"
         self.value_net = path / "value_net"
+        self.models = path / "models.json"
         self.model = path / "model"
         self.recoveries = path / "recoveries.jsonl"
         self.starts = path / "starts.txt"
@@ -121,10 +123,14 @@ class RunDirectory:
         run.make_folders()
         return run
 
-    def reopen(self, config: TrainConfig) -> list[str]:
+    def reopen(self, config: TrainConfig, *, moved: Collection[str] = ()) -> list[str]:
         """Store the configuration with which an interrupted run is resumed.
 
         ``run_dir``, a larger ``steps`` and ``CHANGEABLE_KEYS`` may differ from the stored one.
+
+        Args:
+            config: of the resumed run.
+            moved: keys of models that are the same at another place.
 
         Returns:
             The keys of ``CHANGEABLE_KEYS`` that differ, with both values.
@@ -134,7 +140,7 @@ class RunDirectory:
         """
         stored = load_config(self.config, [])
         differing = differing_values(stored, config)
-        allowed = CHANGEABLE_KEYS | {"run_dir"}
+        allowed = CHANGEABLE_KEYS | {"run_dir", *moved}
         if config.steps > stored.steps:
             allowed |= {"steps"}
         refused = [text for key, text in differing.items() if key not in allowed]

@@ -1,14 +1,25 @@
 """Where something lies: a path of this machine or a URI, told apart once, where the text enters.
 
 Below that point the type says which of the two it is, and both are used by the same words: ``/``,
-``name``, ``parent``, ``absolute()``.
+``name``, ``parent``, ``absolute()``. A hub's model at a commit is a URI: ``owner/name@commit``
+becomes ``hf://owner/name@commit``.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit, urlunsplit
+
+_HUB = re.compile(r"(?:hf://)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")
+COMMIT = re.compile("[0-9a-f]{40}")
+
+
+def hub_name(text: str) -> tuple[str, str]:
+    """Return name and revision (empty = none given) of a hub's model; empty if it cannot be one."""
+    found = _HUB.fullmatch(text)
+    return (found[1], found[2] or "") if found else ("", "")
 
 
 class Uri(str):
@@ -28,7 +39,14 @@ class Uri(str):
     def name(self) -> str:
         """The last part of the path, or the bucket's name."""
         parts = urlsplit(self)
-        return parts.path.rstrip("/").rpartition("/")[2] or parts.netloc
+        name = parts.path.rstrip("/").rpartition("/")[2] or parts.netloc
+        return name.partition("@")[0] if self.hub_model else name
+
+    @property
+    def hub_model(self) -> tuple[str, str] | None:
+        """Name and commit of a hub's model (``cast_ray.runs.hub``); None for other URIs."""
+        name, revision = hub_name(self)
+        return (name, revision) if COMMIT.fullmatch(revision) else None
 
     @property
     def parent(self) -> Uri:
@@ -55,6 +73,8 @@ PathOrUri: TypeAlias = Path | Uri
 
 
 def path_or_uri(text: str | Path) -> PathOrUri:
-    """Return what a configuration value or an argument names."""
+    """Return what a configuration value or an argument names; a hub's model by its commit."""
+    if Uri(text).hub_model and not Path(text).is_dir():
+        return Uri(f"hf://{str(text).removeprefix('hf://')}")
     scheme, separator, _ = str(text).partition("://")
     return Uri(text) if separator and scheme.replace("+", "").isalnum() else Path(text)

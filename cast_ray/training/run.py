@@ -8,20 +8,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cast_ray.algorithms.advantages import get_transform
-from cast_ray.config.learning import ObjectiveConfig
+from cast_ray.config.load import load_config
 from cast_ray.config.pretrained import pretrained_note
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
-from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
+from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.games import get_game
 from cast_ray.rollout.chat import read_chat_pieces
 from cast_ray.runs.object_store import check_reachable
-from cast_ray.runs.remote_directories import file_names, localized
+from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_run import StoredRunDirectory
-from cast_ray.runs.remote_session import REACH_S, RunAtUri
+from cast_ray.runs.remote_session import REACH_S, RunAtUri, stored_config
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
+from cast_ray.training.models import find_models, moved_models, note_models
 from cast_ray.training.value_net.oracle import check_value_net, keep_value_net
 from serve.engine.vllm_args import check_vllm_options
 
@@ -86,7 +87,9 @@ def open_run(
         check_reachable(location, timeout_s=REACH_S)
     check_vllm_options(config.engine.vllm)
     get_transform(config.advantage.transform)  # refuses an unknown name
-    _check_reference(config.objective)
+    before = stored_config(location) if resume else None
+    stored = load_config(before, []) if before else None
+    config = find_models(config, stored=stored, progress=progress)
     goes_on = None
     with ExitStack() as held:
         if resume:
@@ -96,6 +99,7 @@ def open_run(
         # Different for every start, because a killed driver may have left named actors behind.
         run_id = f"{directory.path.name}-{now.strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
+        note_models(directory, config)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)
         if at_uri:
@@ -111,21 +115,6 @@ def open_run(
             earlier,
             at_uri,
             held.pop_all(),
-        )
-
-
-def _check_reference(objective: ObjectiveConfig) -> None:
-    """Raise ModelError if the objective's reference model is missing.
-
-    The learner loads it only after the first step was played.
-    """
-    if not objective.kl_coefficient or objective.reference == "start":
-        return
-    names = file_names(path_or_uri(objective.reference))
-    if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
-        raise ModelError(
-            f"objective.reference={objective.reference} is no model directory (config.json and "
-            "safetensors weights): give such a directory, or start"
         )
 
 
@@ -171,7 +160,8 @@ def _reopen(
     kind, path, at_uri = _at(location, held, resume=True)
     directory = kind.existing(path)
     held.enter_context(directory.locked())  # before anything is written there
-    if changed := directory.reopen(config):
+    moved = moved_models(directory, load_config(directory.config, []), config)
+    if changed := directory.reopen(config, moved=moved):
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
     if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were written
         write_boards(make_boards(config.game, config.tier, config.puzzles), directory.puzzles)

@@ -116,7 +116,7 @@ def reason_of(application: ApplicationStatusOverview) -> str:
     ours = [line for line in lines if line.startswith("cast_ray.errors.")]
     errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
     line = (ours or errors or lines or ["no reason is known"])[-1]
-    return line.removeprefix("cast_ray.errors.EngineError: ")
+    return re.sub(r"^cast_ray\.errors\.\w+: ", "", line)
 
 
 def remove_engines(names: Sequence[str]) -> None:

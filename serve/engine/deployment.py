@@ -135,7 +135,7 @@ class PolicyDeployment:
         while not self._engine.is_dead:
             await asyncio.sleep(_DEATH_POLL_S)
         await asyncio.sleep(_LAST_WORDS_S)
-        self._end("a process of the vLLM engine died")
+        self._end(f"a process of the vLLM engine died: {self._engine.cause_of_death}")
 
     def _end(self, reason: str) -> None:
         """Exit; the orphan killer ends this process's children, also stopped ones."""

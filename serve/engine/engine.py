@@ -27,6 +27,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from cast_ray.errors import EngineError
 from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
 from serve.engine.answers import answers_as_done
+from serve.engine.overheard import Overheard
 from serve.engine.stats import EngineFigures, check_progress
 from serve.engine.vllm_start import start_vllm
 from serve.engine.weight_update import EngineWeights, TokenVersions
@@ -39,9 +40,12 @@ class PolicyEngine:
     ``weights`` updates what it computes with.
     """
 
-    def __init__(self, llm: AsyncLLM, figures: EngineFigures, options: EngineOptions) -> None:
+    def __init__(
+        self, llm: AsyncLLM, heard: Overheard, figures: EngineFigures, options: EngineOptions
+    ) -> None:
         self.weights = EngineWeights(llm, figures, update_timeout_s=options.engine.update_timeout_s)
         self._llm = llm
+        self._heard = heard
         self._figures = figures
         self._options = options
         self._num_vocabulary = llm.model_config.get_vocab_size()
@@ -52,10 +56,11 @@ class PolicyEngine:
         """Start vLLM's processes, load the model and answer a first request.
 
         Raises:
-            EngineError: vLLM does not start.
+            EngineError: vLLM does not start, or its first request kills it.
+            ModelError: a file of the model is missing or damaged.
         """
         figures = EngineFigures()
-        engine = cls(start_vllm(options, figures), figures, options)
+        engine = cls(*start_vllm(options, figures), figures, options)
         await engine._llm.init_weight_transfer_engine(WeightTransferInitRequest())
         await engine._probe()
         return engine
@@ -64,6 +69,11 @@ class PolicyEngine:
     def is_dead(self) -> bool:
         """Whether a process of vLLM has died."""
         return self._llm.errored
+
+    @property
+    def cause_of_death(self) -> str:
+        """The first error that vLLM's processes wrote shortly before one of them died."""
+        return self._heard.cause_of_death
 
     @property
     def stats(self) -> EngineStats:
@@ -133,7 +143,7 @@ class PolicyEngine:
             EngineError: a process of vLLM died, or the engine is stalled.
         """
         if self._llm.errored:
-            raise EngineError("a process of the vLLM engine died; see the engine's log")
+            raise EngineError(f"a process of the vLLM engine died: {self.cause_of_death}")
         if self.weights.stall:
             raise EngineError(self.weights.stall)
         await check_progress(
@@ -155,7 +165,11 @@ class PolicyEngine:
             async for _ in self._llm.generate(tokens_input([0]), params, request_id):
                 pass
         except (EngineDeadError, EngineGenerateError) as error:
-            raise EngineError(f"the engine did not answer a probe: {error}") from error
+            raise EngineError(f"the engine did not answer a probe: {self._why(error)}") from error
+
+    def _why(self, error: Exception) -> str:
+        # The message of a dead core is that the reason is elsewhere.
+        return self.cause_of_death if isinstance(error, EngineDeadError) else str(error)
 
     def _check_tokens(self, token_ids: Sequence[int]) -> None:
         # vLLM relies on the tokenizer, which it does not have here; an id out of range would kill
@@ -185,7 +199,7 @@ class PolicyEngine:
             if isinstance(error.__cause__, ValueError):  # raised before the core was asked
                 raise error.__cause__ from None
             raise EngineError(
-                f"the engine did not answer a prompt of {len(token_ids)} tokens: {error}"
+                f"the engine did not answer a prompt of {len(token_ids)} tokens: {self._why(error)}"
             ) from error
         finally:
             self._figures.end_request(num_tokens)

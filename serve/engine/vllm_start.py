@@ -1,16 +1,7 @@
-"""Starts vLLM, and says in one sentence why it does not start.
-
-vLLM's core may start in another process. When it fails there, it writes a hundred lines to that
-process's standard error and refers the caller to them. So we read along while vLLM starts, and
-report the first error.
-"""
+"""Starts vLLM, and says in one sentence why it does not start."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +16,9 @@ from vllm.v1.metrics.loggers import StatLoggerFactory
 from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 
 from cast_ray.errors import EngineError
-from cast_ray.runs.remote_directories import localized
-from serve.engine.first_error import first_error, one_line
+from cast_ray.runs.remote_directories import sound_model
+from serve.engine.first_error import one_line
+from serve.engine.overheard import Overheard
 from serve.engine.stats import EngineFigures, logger_of
 from serve.engine.vllm_args import vllm_arguments
 from serve.messages import EngineOptions
@@ -34,65 +26,29 @@ from serve.messages import EngineOptions
 WORK_GIB = 3.0
 """What an engine needs of a GPU besides weights and cache: activations, graphs, CUDA itself. An
 estimate, not measured."""
-_KEPT_BYTES = 2**20
-"""Of the beginning of what vLLM's processes write while they start: the first error counts."""
 
 
-def start_vllm(options: EngineOptions, figures: EngineFigures) -> AsyncLLM:
-    """Start vLLM's processes and load the model.
+def start_vllm(options: EngineOptions, figures: EngineFigures) -> tuple[AsyncLLM, Overheard]:
+    """Start vLLM's processes and load the model; also return what they write.
 
     Raises:
         EngineError: vLLM does not start; the message is its first error.
+        ModelError: a file of the model is missing or damaged.
     """
-    model_dir = localized(options.model_dir)
-    if not (model_dir / "config.json").is_file():
-        raise EngineError(f"there is no config.json in {model_dir}: no model to start")
+    model_dir = sound_model(options.model_dir)
     share = _share_of_gpu(options, model_dir)
     loggers: list[StatLoggerFactory] = [logger_of(figures)]
     if options.engine.export_metrics:
         loggers.append(RayPrometheusStatLogger)
-    with _overheard() as heard:
+    with Overheard() as heard:
         try:
             arguments = engine_arguments(replace(options, model_dir=str(model_dir)), share)
-            return AsyncLLM.from_engine_args(arguments, stat_loggers=loggers)
+            return AsyncLLM.from_engine_args(arguments, stat_loggers=loggers), heard
         except Exception as error:  # vLLM raises anything that a broken file makes it raise
             failure = error
     said = one_line(f"{type(failure).__name__}: {failure}")
-    reason = first_error(heard.decode(errors="replace")) or said
+    reason = heard.first_error() or said
     raise EngineError(f"vLLM does not start with the model {model_dir}: {reason}") from failure
-
-
-@contextmanager
-def _overheard() -> Iterator[bytearray]:
-    """Collect what this process and its children write to standard output and error.
-
-    The output still reaches its destination. Processes started meanwhile write through us until
-    they end.
-    """
-    heard = bytearray()
-    source, sink = os.pipe()
-    kept = [os.dup(1), os.dup(2)]
-
-    def forward() -> None:
-        while data := os.read(source, 2**16):
-            heard.extend(data[: _KEPT_BYTES - len(heard)])
-            os.write(kept[1], data)
-        os.close(source)
-        os.close(kept[1])
-
-    thread = threading.Thread(target=forward, name="overheard", daemon=True)
-    thread.start()
-    os.dup2(sink, 1)
-    os.dup2(sink, 2)
-    os.close(sink)
-    try:
-        yield heard
-    finally:
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
-        os.close(kept[0])
-        # Returns at once if no process holds the pipe any more, as after a failure.
-        thread.join(timeout=0.5)
 
 
 def _share_of_gpu(options: EngineOptions, model_dir: Path) -> float | None:

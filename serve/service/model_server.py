@@ -20,6 +20,7 @@ from ray.serve.deployment import Application
 from ray.serve.llm import LLMConfig, ModelLoadingConfig
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import CompletionRequest
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from cast_ray.cluster.placement import bundle_of
 from cast_ray.errors import EngineError
@@ -28,6 +29,7 @@ from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest
 from cast_ray.training.workers import conversation_limit
 from serve.engine.answers import answers_as_done
 from serve.engine.deployment import ENGINE_ENVIRONMENT
+from serve.engine.overheard import Overheard
 from serve.engine.vllm_args import vllm_arguments
 from serve.messages import EngineStats
 from serve.orphans import guard_children
@@ -44,7 +46,8 @@ class ModelServer(LLMServer):
         self._model = llm_config.model_id
         loading = cast(ModelLoadingConfig, llm_config.model_loading_config)
         self._tokenizer = tokenizer_digest(Path(str(loading.model_source)))
-        await super().__init__(llm_config, **rest)
+        with Overheard() as self._heard:
+            await super().__init__(llm_config, **rest)
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
@@ -88,6 +91,9 @@ class ModelServer(LLMServer):
                 outcome = _outcome(response)
                 self._note(outcome)
                 return outcome
+        except EngineDeadError as error:
+            cause = self._heard.cause_of_death
+            raise EngineError(f"a process of the vLLM engine died: {cause}") from error
         finally:
             self._stats.num_running -= 1
         raise EngineError("the model server ended a request without an answer")

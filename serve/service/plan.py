@@ -24,7 +24,8 @@ from cast_ray.evaluation.models import model_directory
 from cast_ray.games import game_names
 from cast_ray.games.analysis import Analyst
 from cast_ray.rollout.chat import ChatPieces, read_chat_pieces
-from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.hub import pinned
+from cast_ray.runs.remote_directories import sound_model
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import PathOrUri, path_or_uri
 from serve.engine.vllm_args import check_vllm_options
@@ -79,7 +80,8 @@ class ServicePlan:
         """Find the model and read its chat template.
 
         Args:
-            model: model directory, run directory (its ``model/`` is served), or the URI of one.
+            model: model directory, run directory (its ``model/`` is served), the URI of one, or a
+                hub's model by its commit.
             config: engine and token limits.
             guard: who may ask.
             name: of the model; empty = its directory's.
@@ -89,10 +91,10 @@ class ServicePlan:
 
         Raises:
             ConfigError: an option of ``engine.vllm`` is unknown or must be set elsewhere.
-            ModelError: there is no model, or its chat template cannot be appended to.
+            ModelError: there is no model, it is damaged, or its chat template is not append-only.
         """
         check_vllm_options(config.engine.vllm)
-        model_dir = localized(model_directory(model))
+        model_dir = sound_model(model_directory(model))
         return cls(
             model_dir=model_dir,
             pieces=read_chat_pieces(model_dir),
@@ -158,7 +160,7 @@ class ServeArguments:
     """The ``args`` of the Serve file, the same for all three applications."""
 
     model: str
-    """Model or run directory that every node can read, or the URI of one."""
+    """Model or run directory that every node can read, the URI of one, or a hub's model."""
     host: str
     """The same as in ``http_options``: an address that others can reach needs API keys."""
     name: str = ""
@@ -194,7 +196,7 @@ def plan_of(args: dict[str, Any]) -> ServicePlan:
         given = ServeArguments(**args)
     except TypeError as error:
         raise ConfigError(f"args of the Serve file: {error}") from None
-    location = path_or_uri(given.model)
+    location = path_or_uri(pinned(given.model))
     return ServicePlan.of(
         location,
         load_config(stored_config(location), given.overrides),

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from cast_ray.cluster.check import needs_of
 from cast_ray.cluster.session import join_cluster, refusal
 from cast_ray.config.load import load_config
-from cast_ray.errors import ConfigError, ModelError
+from cast_ray.errors import ConfigError
 
 
 def model_of(folder: Path, *sizes: int) -> Path:
@@ -33,11 +33,18 @@ def test_weights_are_counted_over_all_files_as_the_engines_take_them(
     assert needs_of(config, run_dir="").weight_bytes == 72 * num_bytes
 
 
-def test_damaged_weights_are_named(tmp_path: Path) -> None:
+def test_damaged_weights_are_for_the_nodes_to_tell(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 100)
     config = load_config(None, [f"policy.path={tmp_path}"])
-    with pytest.raises(ModelError, match=r"model\.safetensors"):
-        needs_of(config, run_dir="")
+    assert needs_of(config, run_dir="").weight_bytes == 0
+
+
+def test_model_of_a_hub_is_for_the_nodes_to_fetch() -> None:
+    name = f"owner/none@{'0' * 40}"
+    config = load_config(None, ["objective.kl_coefficient=1", f"objective.reference={name}"])
+    needs = needs_of(config, run_dir="")
+    assert needs.stores == {"objective.reference": f"hf://{name}"}
+    assert needs.models == {}
 
 
 def test_model_that_is_not_here_is_for_the_nodes_to_tell() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cast_ray.cluster.node_probe import Found, look, model_fault
+from cast_ray.cluster.node_probe import Found, look
 from cast_ray.cluster.placement import Node
 from cast_ray.cluster.problems import (
     Needs,
@@ -208,15 +208,14 @@ def test_every_node_that_is_not_as_the_driver_is_named_once(
         assert words.count(f"10.0.0.{number}") == (fact is not GOOD)
 
 
-def test_model_directory_is_judged_by_what_is_in_it(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    assert "directory" in model_fault(str(model))
-    model.mkdir()
-    assert re.search(r"config\.json.*No such file", model_fault(str(model)))
-    (model / "config.json").write_text("{}")
-    assert "safetensors" in model_fault(str(model))
-    (model / "model.safetensors").touch()
-    assert model_fault(str(model)) == ""
+def test_probe_names_the_fault_of_a_model_and_takes_quantised_weights_for_one(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "awq"}}')
+    models = {"policy.path": str(tmp_path), "objective.reference": str(tmp_path / "none")}
+    found = look(models=models, stores={}, beacon="", store_timeout_s=1)["models"]
+    assert re.search(r"\bawq\b.*config\.json", found["policy.path"])
+    assert "directory" in found["objective.reference"]
 
 
 def test_probe_of_this_machine_finds_what_is_installed(tmp_path: Path) -> None:

@@ -145,6 +145,14 @@ def test_path_that_is_none_on_the_cluster_is_refused(given: list[str], named: st
         request(*given)
 
 
+def test_model_of_a_hub_needs_a_revision_to_be_told_from_a_path() -> None:
+    request(RUN_DIR, "policy.path=owner/model@main", "objective.reference=owner/other@v1.0")
+    with pytest.raises(ConfigError, match=r"policy\.path.*@.*'owner/model'"):
+        request(RUN_DIR, "policy.path=owner/model")
+    with pytest.raises(ConfigError, match=r"puzzles\.file"):
+        request(RUN_DIR, "puzzles.file=data/sokoban@main")
+
+
 def test_uris_are_the_same_on_the_cluster() -> None:
     uri = "s3://bucket/some?region=eu-west-1"
     request(*(f"{key}={uri}" for key in ("run_dir", "puzzles.file", "policy.path")))

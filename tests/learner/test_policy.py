@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from transformers import (
 
 from cast_ray.errors import ModelError
 from cast_ray.learner.policy import PackedPolicy, load_policy
+from tests.support.refusals import refused
 from tests.support.tiny_model import build_tiny_model
 
 VOCAB_SIZE = 64
@@ -71,6 +73,39 @@ def qwen3(sliding_window: int | None, *, tied: bool = True) -> Qwen3ForCausalLM:
 def packed(directory: Path, *, tokens_per_logit_chunk: int = 5) -> PackedPolicy:
     model = load_policy(directory, dtype=torch.float32)
     return PackedPolicy(model, tokens_per_logit_chunk=tokens_per_logit_chunk)
+
+
+def test_weights_of_other_shapes_are_refused_by_their_names(tmp_path: Path) -> None:
+    config = json.loads((saved(qwen3(None), tmp_path) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "intermediate_size": 64}))
+    with refused(ModelError, str(tmp_path), "model.layers.0.mlp.down_proj.weight"):
+        load_policy(tmp_path, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts"),
+    [
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"hidden_act": "nonsense"}, "nonsense"),
+        ({"model_type": "nonsense"}, "nonsense"),
+        ({"quantization_config": {"quant_method": "awq"}}, "awq"),
+    ],
+)
+def test_configuration_that_no_learner_can_load_is_one_sentence(
+    tmp_path: Path, changes: dict[str, object], facts: str
+) -> None:
+    config = json.loads((saved(qwen3(None), tmp_path) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with refused(ModelError, str(tmp_path), facts) as caught:
+        load_policy(tmp_path, dtype=torch.float32)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_that_are_cut_off_are_named(tmp_path: Path) -> None:
+    weights = saved(qwen3(None), tmp_path) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with refused(ModelError, str(tmp_path), "model.safetensors"):
+        load_policy(tmp_path, dtype=torch.float32)
 
 
 def rows_of(*lengths: int) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.ansi import AnsiDecoder
 from rich.console import Console
+from rich.file_proxy import FileProxy
 
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.report.step_table import OVERLAP_NOTE, StepTable
@@ -185,6 +187,16 @@ def test_terminal_marks_the_phase_that_failed() -> None:
         progress.phase("starting the engine")
         raise ValueError("no")
     assert "✗ starting the engine" in visible(file)
+
+
+def test_view_that_is_paused_leaves_the_terminal_and_resumes_its_phase() -> None:
+    progress, file = on_a_terminal()
+    with progress:
+        progress.phase("choosing puzzles")
+        with progress.paused():
+            assert not isinstance(sys.stderr, FileProxy)
+        assert isinstance(sys.stderr, FileProxy)
+    assert visible(file).count("✓ choosing puzzles") == 1
 
 
 def test_log_lines_pass_through_the_live_view_and_handlers_get_their_stream_back() -> None:

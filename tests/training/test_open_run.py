@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
+from safetensors.numpy import save_file
 
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError, ModelError
@@ -44,15 +46,15 @@ def test_reference_model_that_is_not_there_is_refused_and_nothing_written(
 
 
 def test_reference_model_without_weights_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").touch()
+    (tmp_path / "config.json").write_text("{}")
 
-    with pytest.raises(ModelError, match="safetensors"):
+    with pytest.raises(ModelError, match=r"objective\.reference=.*safetensors"):
         opened(tmp_path, GRPO, f"objective.reference={tmp_path}")
 
 
 def test_reference_model_that_is_there_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"one": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
 
     with pytest.raises(ConfigError, match="tier"):
         opened(tmp_path, GRPO, f"objective.reference={tmp_path}")

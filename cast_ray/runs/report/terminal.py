@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -68,6 +69,15 @@ class TrainProgress:
             self._live = None
             for handler in self._log_handlers:
                 handler.setStream(sys.stderr)  # the terminal's stream
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal to another display for the length of a block."""
+        if self._live is not None:
+            self._live.stop()
+        yield
+        if self._live is not None:
+            self._live.start()
 
     def phase(self, text: str) -> None:
         """Start a phase, which lasts until the next event of another kind."""

@@ -13,6 +13,7 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import refusals_named
+from cast_ray.runs.hub import with_commits
 from cast_ray.runs.run_directory import CHANGEABLE_KEYS, RunDirectory
 
 _LEFT_OUT = (".lock", "starts.txt", "summary.json", "report.html", "model", "inspection")
@@ -62,6 +63,7 @@ def branch_run(source: RunDirectory, config: TrainConfig) -> TrainConfig:
         RunDirectoryError: something else differs; the message lists the keys.
     """
     stored = load_config(source.config, [])
+    config = with_commits(config, stored=stored)
     refused = [
         text
         for key, text in differing_values(stored, config).items()

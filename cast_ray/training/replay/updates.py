@@ -16,6 +16,7 @@ from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.errors import RunDirectoryError
 from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.update import learn
 from cast_ray.training.workers import start_learner
@@ -52,7 +53,7 @@ def replay_updates(run_dir: Path) -> UpdatesReplay:
     checkpoints = [step for step in range(1, last + 1) if run.checkpoint(step).is_dir()]
     if not checkpoints:
         raise RunDirectoryError(f"{run_dir} has no checkpoint to compare the repeated updates with")
-    start = run.start_model if run.start_model.is_dir() else Path(config.policy.path)
+    start = run.start_model if run.start_model.is_dir() else localized(config.policy.path)
     tokenizer = ChatTokenizer(start, read_chat_pieces(start))
     compared: list[str] = []
     differing: list[str] = []

@@ -186,7 +186,7 @@ def test_lock_left_by_a_killed_process_stops_no_learner(one_rank: Probes, policy
 def test_model_without_weights_is_refused(policy_dir: Path, tmp_path: Path) -> None:
     shutil.copy(policy_dir / "config.json", tmp_path)
 
-    with pytest.raises(ModelError, match=rf"{tmp_path}.*load"):
+    with pytest.raises(ModelError, match=rf"{tmp_path}.*safetensors"):
         load_policy(tmp_path, dtype=torch.float32)
 
 
@@ -198,6 +198,23 @@ def test_model_that_lacks_a_weight_is_refused_by_name(policy_dir: Path, tmp_path
 
     with pytest.raises(ModelError, match=r"model\.norm\.weight"):
         load_policy(tmp_path, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+@pytest.mark.parametrize("which", ["policy", "reference"])
+def test_rank_that_meets_damaged_weights_names_the_file_in_one_sentence(
+    policy_dir: Path, tmp_path: Path, which: str, num_ranks: int
+) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(policy_dir, damaged)
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    settings = settings_for(damaged if which == "policy" else policy_dir)
+    if which == "reference":
+        settings = replace(settings, reference_dir=str(damaged))
+
+    with pytest.raises(ModelError, match=rf"^{damaged} .*\bmodel\.safetensors\b[^\n]*$"):
+        LearnerGroup(settings, ranks(num_ranks, num_cpus=1))
 
 
 @pytest.mark.parametrize(("num_ranks", "zero_stage"), [(1, 0), (2, 2)])

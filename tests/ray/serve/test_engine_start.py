@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import fields
@@ -21,6 +22,7 @@ from serve.engine.first_error import first_error
 from serve.engine.vllm_args import vllm_option_names
 from serve.engine.vllm_start import WORK_GIB, check_fits, engine_arguments
 from serve.messages import EngineOptions
+from tests.support.scripted import build_test_policy
 from tests.support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -115,7 +117,7 @@ def test_cpus_that_others_hold_are_named(local_ray: None, model_dir: Path) -> No
 
 def test_a_model_that_is_missing_is_named(local_ray: None, tmp_path: Path) -> None:
     message = failure_of(tmp_path / "nowhere")
-    assert re.search(rf"config\.json.*{tmp_path / 'nowhere'}", message)
+    assert re.search(rf"{tmp_path / 'nowhere'} .*directory", message)
 
 
 def test_memory_that_is_missing_is_counted(local_ray: None, model_dir: Path) -> None:
@@ -127,18 +129,31 @@ def test_a_wrong_dtype_is_named(local_ray: None, model_dir: Path) -> None:
     assert "float7" in failure_of(model_dir, dtype="float7")
 
 
-def test_weights_cut_off_are_the_first_error_of_vllms_core(
-    local_ray: None, model_dir: Path
-) -> None:
+def test_weights_that_are_damaged_are_named_by_their_file(local_ray: None, model_dir: Path) -> None:
     file = model_dir / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1000])
-    assert "SafetensorError: " in failure_of(model_dir)
+    message = failure_of(model_dir)
+    assert re.search(rf": {model_dir} .*\bmodel\.safetensors\b", message)
+    assert "cast_ray.errors" not in message
 
 
-def test_weights_that_are_noise_are_named(local_ray: None, model_dir: Path) -> None:
-    file = model_dir / "model.safetensors"
-    file.write_bytes(b"\xff" * file.stat().st_size)
-    assert re.search(rf"vLLM .*{model_dir}: .+", failure_of(model_dir))
+def test_layer_without_weights_is_the_first_error_of_vllms_core(
+    local_ray: None, model_dir: Path
+) -> None:
+    file = model_dir / "config.json"
+    config = json.loads(file.read_text())
+    config["num_hidden_layers"] += 1
+    config["layer_types"].append("full_attention")
+    file.write_text(json.dumps(config))
+    assert re.search(r"ValueError: .*layers\.4\.", failure_of(model_dir))
+
+
+def test_core_that_dies_of_its_first_request_says_why(local_ray: None, tmp_path: Path) -> None:
+    """vLLM starts with such heads on a CPU, and its kernel refuses the first prompt."""
+    build_test_policy(tmp_path / "narrow", head_dim=16)
+    message = failure_of(tmp_path / "narrow")
+    assert re.search(r"probe: .*Unsupported CPU attention configuration.*head_dim=16", message)
+    assert "stack trace" not in message
 
 
 def test_the_first_of_several_exceptions_is_the_cause() -> None:

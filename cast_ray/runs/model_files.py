@@ -1,0 +1,103 @@
+"""The files of a model directory, checked without loading them: missing, cut off, or no weights.
+
+Needs nothing of cast_ray: the module is sent to nodes that may lack it or have another version.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+_POINTER = b"version https://git-lfs"
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_OPTIONAL = ("generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+def model_fault(directory: Path, *, with_weights: bool = True, is_trained: bool = False) -> str:
+    """Return what is wrong with a model directory, as the rest of a sentence; empty = nothing.
+
+    Args:
+        directory: in the format of Hugging Face.
+        with_weights: whether its weights must be there.
+        is_trained: whether a learner loads it, which cannot take quantised weights.
+    """
+    if not directory.is_dir():
+        return "is not a directory"
+    if not any(directory.iterdir()):
+        return "is empty (no config.json)"
+    try:
+        config = _json(directory / "config.json")
+        for file in (directory / name for name in _OPTIONAL):
+            if file.is_file():
+                _json(file)
+        if is_trained and (found := config.get("quantization_config")):
+            method = found.get("quant_method") if isinstance(found, dict) else found
+            return f"has weights quantised by {method} (config.json), which a learner cannot train"
+        if with_weights:
+            num_values(directory)
+    except OSError as error:
+        return f"has no readable {Path(error.filename or directory).name} ({error.strerror})"
+    except ValueError as fault:
+        return str(fault)
+    return ""
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """Return the files with a model's weights: those that its index names, or all.
+
+    Raises:
+        ValueError: there are none; the text is the rest of a sentence about the directory.
+        OSError: the index cannot be read.
+    """
+    if (directory / _INDEX).is_file() and not (directory / _WEIGHTS).is_file():
+        shards = _json(directory / _INDEX).get("weight_map")
+        if not isinstance(shards, dict):
+            raise ValueError(f"has an {_INDEX} without a weight_map")
+        return [directory / name for name in sorted({str(name) for name in shards.values()})]
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise ValueError("has no safetensors weights")
+    return files
+
+
+def num_values(directory: Path) -> int:
+    """Return how many values a model's weights have; every file must be as long as it says.
+
+    Raises:
+        ValueError: a file is damaged; the text is the rest of a sentence about the directory.
+        OSError: a file is missing or cannot be read.
+    """
+    return sum(map(_num_values, weight_files(directory)))
+
+
+def _num_values(file: Path) -> int:
+    from safetensors import SafetensorError, safe_open  # here: a node without cast_ray may lack it
+
+    with open(file, "rb") as opened:
+        _refuse_pointer(file, opened.read(len(_POINTER)))
+    try:
+        with safe_open(file, framework="np") as weights:
+            parts = map(weights.get_slice, weights.keys())
+            return sum(math.prod(part.get_shape()) for part in parts)
+    except SafetensorError as error:
+        size = file.stat().st_size
+        raise ValueError(f"has a damaged or cut-off {file.name} ({size} bytes: {error})") from None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    content = file.read_bytes()
+    _refuse_pointer(file, content)
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"has a damaged {file.name} ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"has a damaged {file.name} (not a JSON object)")
+    return found
+
+
+def _refuse_pointer(file: Path, content: bytes) -> None:
+    if content.startswith(_POINTER):
+        raise ValueError(f"has a git-LFS pointer in place of {file.name} (run git lfs pull there)")
