@@ -160,6 +160,42 @@ def _without_effort(text: str) -> str:
     return "### ".join(one for one in sections if not one.startswith("Effort"))
 
 
+def test_attempt_without_an_answer_is_a_failure_of_its_own_kind(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    refusal = refused(400, "no such board, please", code="content_filter")
+    boards: list[str] = []
+
+    def script(asked: Asked) -> Fault | None:
+        """Refuse one board, whoever attempts it and how often."""
+        board = asked.body["messages"][1]["content"]
+        boards.append(board)
+        return refusal if board == boards[0] else None
+
+    words = ["--concurrency", "1", "--prompt-price", "1", "--answer-price", "1"]
+    server = ScriptedEndpoint(script=script)
+    with serving(server) as environ:
+        words = command(out, [f"openai:{MODEL}", "solver"], *words, games="sokoban:mini")
+        code, text, error = run(words, environ)
+        assert code == 0, error
+        num_asked = server.num_asked
+        assert run(words, environ)[0] == 0
+        assert server.num_asked == num_asked
+    attempts = [a for a in read_attempts(out / "attempts.parquet") if a.model != "solver"]
+    lost, others = attempts[:2], attempts[2:]
+    for attempt in lost:
+        assert attempt.end_reason == "no_answer" and not attempt.is_success
+        assert attempt.no_answer_reason == "status 400: no such board, please"
+        assert (len(attempt.states), attempt.answers, attempt.answer_tokens) == (1, (), ())
+    assert not any(a.no_answer_reason or a.end_reason == "no_answer" for a in others)
+    document = json.loads((out / "results.json").read_text())
+    model = document["models"][f"openai:{MODEL}"]
+    assert model["failures"]["sokoban:mini"]["no_answer"] == 2
+    solved = sum(a.is_success for a in others)
+    assert model["results"]["sokoban:mini"]["success"] == solved / len(attempts)
+    assert "no answer" in text
+    assert "no such board, please" in (out / "case_study.html").read_text()
+
+
 def test_a_refused_key_ends_with_one_line(tmp_path: Path) -> None:
     with serving(ScriptedEndpoint()) as environ:
         code, _, error = run(

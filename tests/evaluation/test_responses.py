@@ -6,14 +6,64 @@ import pytest
 
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.endpoint.config import Endpoint, Prices
-from cast_ray.evaluation.endpoint.responses import RetryableError, asked_wait, read_answer
-from tests.support.scripted_endpoint import KEY, MODEL, UNREADABLE
+from cast_ray.evaluation.endpoint.responses import (
+    UnusableError,
+    asked_wait,
+    read_answer,
+    read_json,
+    reported_error,
+)
+from cast_ray.rollout.chat_episode import ChatAnswer
+from tests.support.scripted_endpoint import KEY, MODEL, ODD, REPORTS, UNREADABLE
+
+ENDPOINT = Endpoint(model=MODEL, base_url="http://h/v1", api_key=KEY)
+
+
+def read(body: bytes) -> ChatAnswer:
+    content = read_json(body, ENDPOINT)
+    assert reported_error(content) is None
+    return read_answer(content, ENDPOINT, max_tokens=100)
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_body_that_holds_no_answer_may_be_retried(name: str) -> None:
-    with pytest.raises(RetryableError):
-        read_answer(UNREADABLE[name])
+def test_body_that_holds_no_answer_is_unusable(name: str) -> None:
+    with pytest.raises(UnusableError):
+        read(UNREADABLE[name])
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_answer_in_an_odd_form_is_an_answer(name: str) -> None:
+    odd = ODD[name]
+    said = read(odd.body)
+    assert (said.text, said.finish_reason) == (odd.text, odd.finish_reason)
+
+
+@pytest.mark.parametrize("form", REPORTS)
+def test_error_of_a_body_has_its_status_and_its_sentence(form: str) -> None:
+    status, error = reported_error(REPORTS[form](429)) or (None, {})
+    assert status == 429 and "so it is" in error.values()
+
+
+@pytest.mark.parametrize("code", [200, 99, 600, True, None, "rate_limit", [429]])
+def test_code_that_is_no_status_is_none(code: object) -> None:
+    assert reported_error({"error": {"code": code, "message": "m"}}) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"<html>\n{KEY} {'x' * 400}</html>".encode(),
+        f'{{"error": "{KEY}\ud800 {"x" * 400}"}}'.encode(errors="surrogatepass"),
+        f'{{"error": "{KEY}\\ud800 {"x" * 400}"}}'.encode(),
+    ],
+)
+def test_reason_is_one_short_line_of_text_without_the_key(body: bytes) -> None:
+    with pytest.raises(UnusableError) as raised:
+        read(body)
+    reason = str(raised.value)
+    assert "*** " in reason or "***?" in reason or "***\\ud800" in reason
+    assert KEY not in reason and "\n" not in reason and len(reason) < 400
+    reason.encode()
 
 
 @pytest.mark.parametrize(
@@ -28,7 +78,7 @@ def test_body_that_holds_no_answer_may_be_retried(name: str) -> None:
     ],
 )
 def test_count_that_is_none_is_unknown_and_the_answer_is_kept(usage: str) -> None:
-    said = read_answer(
+    said = read(
         b'{"choices": [{"finish_reason": "stop", "message": {"content": "a"}}], "usage": %s}'
         % usage.encode()
     )

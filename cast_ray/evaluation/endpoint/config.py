@@ -86,6 +86,10 @@ class Patience:
     """Longest wait for one answer; models that think take minutes."""
     max_faults: int = 8
     """Failures of one answer's requests that end the evaluation; rate limits do not count."""
+    max_unusable: int = 3
+    """Responses without an answer to one request that end its attempt; each may cost money."""
+    max_unanswered: int = 8
+    """Such attempts in a row that end the evaluation."""
     first_wait_s: float = 1.0
     """Wait before the first retry; it doubles each time."""
     longest_wait_s: float = 60.0
