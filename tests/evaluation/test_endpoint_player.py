@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import openai
 import pytest
 from fastapi import Response
 
@@ -21,11 +22,13 @@ from cast_ray.envs.text_env import TextEnv
 from cast_ray.errors import CastRayError, ConfigError, EngineError, RunDirectoryError
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience
 from cast_ray.evaluation.endpoint.player import EndpointPlayer
+from cast_ray.evaluation.endpoint.responses import connection_error
 from cast_ray.games.sokoban import Sokoban, SokobanState
 from cast_ray.rollout.chat_episode import ChatEpisode, Message
 from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.seeds import derive_seed
 from solver_actors.sokoban.table import solve_sokoban
+from tests.support.certificate import write_certificate
 from tests.support.endpoint_play import (
     NUM_ATTEMPTS,
     QUICK,
@@ -255,6 +258,13 @@ def test_refused_key_ends_all_at_once(tmp_path: Path, fault: Fault) -> None:
     assert num_asked <= QUICK.concurrency
 
 
+def test_key_without_access_is_told_apart_from_a_wrong_one(tmp_path: Path) -> None:
+    error, num_asked = failure(tmp_path, refused(403, f"project of {KEY} has no access"))
+    assert isinstance(error, ConfigError)
+    assert "status 403: project of *** has no access" in str(error) and repr(MODEL) in str(error)
+    assert num_asked <= QUICK.concurrency
+
+
 def test_unknown_model_is_named(tmp_path: Path) -> None:
     error, num_asked = failure(tmp_path, refused(404, "no such model"))
     assert isinstance(error, ConfigError) and repr(MODEL) in str(error)
@@ -300,10 +310,15 @@ def test_rate_limits_in_a_body_are_no_faults_and_pause_all(tmp_path: Path) -> No
     assert server.asked_at[1] - server.asked_at[0] >= 0.05
 
 
-def test_pause_beyond_all_patience_ends_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "fault", [rate_limited("3600"), reported(429, headers={"retry-after": "3600"})]
+)
+def test_pause_beyond_all_patience_ends_at_once_and_is_told(tmp_path: Path, fault: Fault) -> None:
     began = time.monotonic()
-    error, _ = failure(tmp_path, rate_limited("3600"))
+    error, num_asked = failure(tmp_path, fault)
     assert isinstance(error, EngineError) and time.monotonic() - began < 5
+    assert "wait 3,600 s" in str(error) and "5 s (" in str(error) and "429" in str(error)
+    assert num_asked <= QUICK.concurrency
 
 
 @pytest.mark.parametrize("fault", [slow(30.0), dripping(0.02)], ids=["silent", "dripping"])
@@ -314,10 +329,72 @@ def test_endless_waits_for_an_answer_are_bounded(tmp_path: Path, fault: Fault) -
     assert time.monotonic() - began < 5
 
 
-def test_nobody_at_the_address_is_said(tmp_path: Path) -> None:
-    environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{free_port()}/v1", "OPENAI_API_KEY": KEY}
-    with pytest.raises(EngineError, match=r"http://127.0.0.1:\d+ .*connection"):
-        played(tmp_path / "a", environ, num_rooms=1)
+def unreached(tmp_path: Path, address: str) -> str:
+    """Return what a play ends with that cannot reach its endpoint, which it tries but once."""
+    environ = {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": KEY}
+    patience = replace(QUICK, first_wait_s=60.0, longest_wait_s=60.0, longest_trouble_s=600.0)
+    began = time.monotonic()
+    with pytest.raises(EngineError) as raised:
+        played(tmp_path / "a", environ, num_rooms=1, patience=patience)
+    assert time.monotonic() - began < 30
+    assert address in str(raised.value)
+    return str(raised.value)
+
+
+def test_nobody_at_the_address_is_said_at_once(tmp_path: Path) -> None:
+    said = unreached(tmp_path, f"http://127.0.0.1:{free_port()}")
+    assert "refuses connections" in said and "OPENAI_BASE_URL" in said
+
+
+def test_unknown_host_is_said_at_once(tmp_path: Path) -> None:
+    # No name server knows a name below .invalid; without any the same is said.
+    assert "unknown host name" in unreached(tmp_path, "http://nowhere.invalid")
+
+
+def test_certificate_that_is_not_trusted_is_said_at_once_and_can_be_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_certificate(tmp_path)
+    server = ScriptedEndpoint()
+    with serving(server, ssl_certfile=files[0], ssl_keyfile=files[1]) as environ:
+        said = unreached(tmp_path, environ["OPENAI_BASE_URL"].removesuffix("/v1"))
+        assert "certificate" in said and "SSL_CERT_FILE" in said and "self-signed" in said
+        assert server.num_asked == 0
+        monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
+        played(tmp_path / "a", environ, num_rooms=1, attempts=1)
+        assert server.num_asked > 0
+
+
+def test_plain_server_behind_https_is_said_at_once(tmp_path: Path) -> None:
+    with endpoint() as (_, environ):
+        address = environ["OPENAI_BASE_URL"].removesuffix("/v1").replace("http:", "https:")
+        assert "does not speak TLS" in unreached(tmp_path, address)
+
+
+def test_server_that_was_there_is_waited_for() -> None:
+    async def run() -> None:
+        with endpoint(lambda messages: "well") as (_, environ):
+            player = EndpointPlayer(
+                Endpoint.from_environment(MODEL, environ),
+                temperature=1.0,
+                top_p=1.0,
+                patience=QUICK,
+            )
+            await player.answer([Message(role="user", content="a")], max_tokens=9, seed=0)
+        with pytest.raises(EngineError, match=r"in 4 attempts .*refuses connections"):
+            await player.answer([Message(role="user", content="b")], max_tokens=9, seed=0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), TimeoutError(110, "")])
+def test_host_with_several_addresses_fails_as_one(error: OSError) -> None:
+    failed = openai.APIConnectionError(request=None)  # pyright: ignore[reportArgumentType]
+    failed.__cause__ = OSError("All connection attempts failed")
+    failed.__cause__.__cause__ = ExceptionGroup("all", [OSError("another"), error])
+    where = Endpoint(model=MODEL, base_url="http://localhost:9/v1", api_key=KEY)
+    raised = connection_error(failed, where, is_reached=False)
+    assert isinstance(raised, EngineError) and "http://localhost:9" in str(raised)
 
 
 HOPELESS: dict[str, tuple[Fault, int, str]] = {

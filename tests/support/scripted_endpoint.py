@@ -356,7 +356,10 @@ class _Counted(Response):
 
 
 @contextmanager
-def serving(endpoint: ScriptedEndpoint) -> Iterator[dict[str, str]]:
-    """Serve an endpoint and give the environment variables that lead to it."""
-    with served(endpoint.app()) as address:
+def serving(endpoint: ScriptedEndpoint, **options: Any) -> Iterator[dict[str, str]]:
+    """Serve an endpoint and give the environment variables that lead to it.
+
+    ``options`` are uvicorn's, such as ``ssl_certfile`` and ``ssl_keyfile`` for TLS.
+    """
+    with served(endpoint.app(), **options) as address:
         yield {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": KEY}

@@ -126,7 +126,7 @@ def play_with_endpoint(
 
     Raises:
         ConfigError: the endpoint rejects the key or the model's name.
-        EngineError: it rejects a request, or too much fails in a row.
+        EngineError: it cannot be reached, rejects a request, or too much fails in a row.
     """
     [config] = model.configs
     sampling = evaluation_sampling(config)

@@ -22,6 +22,7 @@ from cast_ray.evaluation.endpoint.responses import (
     Dialect,
     RetryableError,
     UnusableError,
+    connection_error,
     read_answer,
     read_json,
     reported_error,
@@ -71,6 +72,8 @@ class EndpointPlayer:
         self._slots = asyncio.Semaphore(patience.concurrency)
         self._resume_at = 0.0
         """No request is sent earlier, by the event loop's clock."""
+        self._is_reached = False
+        """Whether it has responded."""
         self._num_unanswered = 0
         """Attempts that ended without an answer since the latest answer."""
         self._has_warned_uncounted = False
@@ -103,7 +106,7 @@ class EndpointPlayer:
 
         Raises:
             ConfigError: the endpoint rejects the key or the model's name.
-            EngineError: it rejects the request, or too much fails in a row.
+            EngineError: it cannot be reached, rejects the request, or too much fails in a row.
             NoAnswerError: it refuses this conversation, or its responses hold no answer.
         """
         failures = _Failures(random.Random(derive_seed(seed, "wait")))
@@ -134,13 +137,14 @@ class EndpointPlayer:
                 async with asyncio.timeout(self._patience.timeout_s):
                     return await self._ask(messages, dialect, max_tokens=max_tokens, seed=seed)
             except openai.APIStatusError as error:
+                self._is_reached = True
                 if self._has_adapted(error, dialect):
                     return None
                 raise status_error(error, self._endpoint, now=time.time()) from None
             except (TimeoutError, openai.APITimeoutError):
                 raise RetryableError("no answer in time") from None
-            except openai.APIConnectionError:
-                raise RetryableError("connection lost") from None
+            except openai.APIConnectionError as error:
+                raise connection_error(error, self._endpoint, is_reached=self._is_reached) from None
 
     async def _ask(
         self, messages: Sequence[Message], dialect: Dialect, *, max_tokens: int, seed: int
@@ -163,6 +167,7 @@ class EndpointPlayer:
                 seed=seed,
             ),
         )
+        self._is_reached = True
         content = read_json(response.content, self._endpoint)
         if reported := reported_error(content):
             status, body = reported
@@ -210,8 +215,12 @@ class EndpointPlayer:
         )
         if failures.num_faults >= self._patience.max_faults:
             raise self._no_answer(f"in {failures.num_faults} attempts", error)
-        if now + wait_s - failures.began > self._patience.longest_trouble_s:
-            raise self._no_answer(f"within {self._patience.longest_trouble_s:g} s", error)
+        longest_s = self._patience.longest_trouble_s
+        if error.wait_s and error.wait_s > longest_s:
+            asks = f"and asks to wait {error.wait_s:,.0f} s, more than the limit of {longest_s:g} s"
+            raise self._no_answer(asks, error)
+        if now + wait_s - failures.began > longest_s:
+            raise self._no_answer(f"within {longest_s:g} s", error)
         if error.is_rate_limit or error.wait_s:
             _log.info("all requests wait %.1f s (%s)", wait_s, error)
             self._resume_at = max(self._resume_at, now + wait_s)

@@ -9,7 +9,9 @@ import email.utils
 import json
 import math
 import re
-from collections.abc import Mapping
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -37,6 +39,14 @@ _OF_CONVERSATION = re.compile(
     re.IGNORECASE,
 )
 """In a refusal of what a conversation says, or of its length."""
+_UNREACHABLE: tuple[tuple[type[OSError], str], ...] = (
+    (ssl.SSLCertVerificationError, "has a TLS certificate that is not trusted here: set "
+     "SSL_CERT_FILE to the certificates to trust"),
+    (ssl.SSLError, "does not speak TLS as expected: check http:// or https:// in OPENAI_BASE_URL"),
+    (socket.gaierror, "has an unknown host name: check OPENAI_BASE_URL and the network"),
+    (ConnectionRefusedError, "refuses connections: start its server, or check OPENAI_BASE_URL"),
+    (TimeoutError, "does not accept connections: check OPENAI_BASE_URL and the network"),
+)  # fmt: skip
 _NEW_LIMIT = "max_completion_tokens"
 
 
@@ -152,14 +162,41 @@ def status_error(
     if _OF_CONVERSATION.search(f"{error.code} {error.type} {sentence}"):
         return NoAnswerError(said)
     where = f"the endpoint at {endpoint.host}"
-    if error.status_code in (401, 403):
+    if error.status_code == 401:
         return ConfigError(f"{where} rejects the key: set OPENAI_API_KEY")
+    if error.status_code == 403:
+        return ConfigError(
+            f"{where} refuses {endpoint.model!r} to this key with {said}: ask for access, or use "
+            "another model or OPENAI_API_KEY"
+        )
     if error.status_code == 404:
         return ConfigError(
             f"{where} has no model {endpoint.model!r}: check openai:NAME and OPENAI_BASE_URL "
             f"({sentence})"
         )
     return EngineError(f"{where} rejects a request with {said}")
+
+
+def connection_error(
+    error: openai.APIConnectionError, endpoint: Endpoint, *, is_reached: bool
+) -> RetryableError | EngineError:
+    """Return what to raise for a failed connection: an endpoint that ``is_reached`` may return."""
+    causes = list(_causes(error))
+    found = [
+        f"{what} ({one})" for kind, what in _UNREACHABLE for one in causes if isinstance(one, kind)
+    ]
+    if is_reached or not found:
+        return RetryableError(found[0] if found else "connection lost")
+    return EngineError(f"the endpoint at {endpoint.host} {found[0]}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and all that led to it; a host with several addresses fails as a group."""
+    while error is not None:
+        yield error
+        for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+            yield from _causes(member)
+        error = error.__cause__ or error.__context__
 
 
 def sentence_of(error: openai.APIStatusError, endpoint: Endpoint) -> str:
