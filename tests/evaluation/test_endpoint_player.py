@@ -485,6 +485,22 @@ def test_answers_in_between_keep_the_evaluation_alive(tmp_path: Path) -> None:
     assert [record.end_reason == "no_answer" for record in records] == [True, False] * NUM_ROOMS
 
 
+def test_extra_body_is_in_every_request_and_its_answers_are_for_no_other(tmp_path: Path) -> None:
+    extra = {"top_k": 20, "provider": {"order": ["a"]}}
+    with endpoint() as (server, environ):
+        first = played(tmp_path / "a", environ, num_rooms=1, extra_body=extra)
+        assert all(body["provider"] == {"order": ["a"]} for body in server.bodies)
+        assert {body["top_k"] for body in server.bodies} == {20}
+        asked_before = server.num_asked
+        reordered = {"provider": {"order": ["a"]}, "top_k": 20}
+        again = played(tmp_path / "a", environ, num_rooms=1, extra_body=reordered)
+        assert untimed(again) == untimed(first)
+        for other in ({}, {**extra, "top_k": 21}):
+            with pytest.raises(RunDirectoryError, match="another conversation"):
+                played(tmp_path / "a", environ, num_rooms=1, extra_body=other)
+        assert server.num_asked == asked_before
+
+
 def test_answer_that_was_given_before_the_end_is_not_asked_for_again(
     tmp_path: Path, undisturbed: list[ChatEpisode]
 ) -> None:

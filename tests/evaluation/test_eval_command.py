@@ -84,6 +84,8 @@ def test_players_that_see_the_mines_are_called_privileged(tmp_path: Path) -> Non
         (["solver", "solver"], [], GAMES, "solver: give each a --name"),
         (["solver"], ["evaluation.temperature=-1"], GAMES, "evaluation.temperature"),
         (["openai:big"], [], GAMES, "set OPENAI_API_KEY"),
+        (["openai:big"], ["--extra-body", '{"n": 2}'], GAMES, "--extra-body must not set n"),
+        (["solver"], ["--extra-body", '{"top_k": 2}'], GAMES, "--extra-body is for models behind"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_made(
@@ -194,6 +196,22 @@ def test_attempt_without_an_answer_is_a_failure_of_its_own_kind(tmp_path: Path) 
     assert model["results"]["sokoban:mini"]["success"] == solved / len(attempts)
     assert "no answer" in text
     assert "no such board, please" in (out / "case_study.html").read_text()
+
+
+def test_extra_body_belongs_to_the_evaluation(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = command(out, [f"openai:{MODEL}"], games="sokoban:mini")
+    server = ScriptedEndpoint()
+    with serving(server) as environ:
+        code, _, error = run([*words, "--extra-body", '{"top_k": 20}'], environ)
+        assert code == 0, error
+        assert {body["top_k"] for body in server.bodies} == {20}
+        num_asked = server.num_asked
+        for others in ([], ["--extra-body", '{"top_k": 21}']):
+            code, _, error = run([*words, *others], environ)
+            assert code == 2 and "holds another evaluation, with extra_body" in error
+        assert server.num_asked == num_asked
+    assert json.loads((out / "evaluation.json").read_text())["extra_body"] == {"top_k": 20}
 
 
 def test_a_refused_key_ends_with_one_line(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cast_ray.errors import ConfigError
-from cast_ray.evaluation.endpoint.config import Endpoint, Prices
+from cast_ray.evaluation.endpoint.config import Endpoint, Prices, parse_extra_body
 from cast_ray.evaluation.endpoint.responses import (
     UnusableError,
     asked_wait,
@@ -151,6 +151,40 @@ def test_price_of_what_is_unknown_is_unknown(
     prices: Prices, prompt: int | None, answer: int | None
 ) -> None:
     assert prices.price_usd(prompt_tokens=prompt, answer_tokens=answer) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("{", "JSON object"),
+        ("[]", "JSON object"),
+        ("null", "JSON object"),
+        ('"top_k"', "JSON object"),
+        ('{"top_k": NaN}', "JSON object"),
+        ('{"word": "\\ud800"}', "JSON object"),
+        ("[" * 100_000, "JSON object"),
+        ('{"model": "m"}', "model"),
+        ('{"messages": []}', "messages"),
+        ('{"stream": true}', "stream"),
+        ('{"n": 2}', r"\bn\b"),
+        ('{"max_tokens": 9}', "max_tokens"),
+        ('{"max_completion_tokens": 9}', "max_completion_tokens"),
+        ('{"seed": 1}', "seed"),
+        ('{"top_k": 1, "temperature": 0}', "temperature"),
+        ('{"top_p": 0.5}', "top_p"),
+    ],
+)
+def test_extra_body_that_cannot_be_merged_is_refused(text: str, fact: str) -> None:
+    with pytest.raises(ConfigError, match=f"--extra-body .*{fact}"):
+        parse_extra_body(text)
+
+
+def test_extra_body_is_any_other_object() -> None:
+    text = '{"top_k": 20, "chat_template_kwargs": {"enable_thinking": false}}'
+    assert parse_extra_body(text) == {
+        "top_k": 20,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
 
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])

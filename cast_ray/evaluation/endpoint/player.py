@@ -7,6 +7,7 @@ most, and do not hold back other requests.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import time
@@ -93,11 +94,12 @@ class EndpointPlayer:
     @property
     def settings(self) -> Mapping[str, str | float]:
         """See ``ChatPlayer``. Without the address: a model may be reached at several."""
+        extra = self._endpoint.extra_body
         return {
             "model": self._endpoint.model,
             "temperature": self._temperature,
             "top_p": self._top_p,
-        }
+        } | ({"extra_body": json.dumps(extra, sort_keys=True)} if extra else {})
 
     async def answer(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int
@@ -166,6 +168,7 @@ class EndpointPlayer:
                 max_tokens=max_tokens,
                 seed=seed,
             ),
+            extra_body=self._endpoint.extra_body,
         )
         self._is_reached = True
         content = read_json(response.content, self._endpoint)
