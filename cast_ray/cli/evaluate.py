@@ -32,6 +32,9 @@ _PromptPrice = Annotated[
 _AnswerPrice = Annotated[
     float | None, typer.Option(help="US dollars per million answer tokens.", min=0)
 ]
+_ExtraBody = Annotated[
+    str, typer.Option(help="JSON object, merged into the body of every request to an endpoint.")
+]
 
 
 def evaluate(
@@ -58,6 +61,7 @@ def evaluate(
     concurrency: _Concurrency = 16,
     prompt_price: _PromptPrice = None,
     answer_price: _AnswerPrice = None,
+    extra_body: _ExtraBody = "{}",
 ) -> None:
     """Evaluate models on held-out puzzles: share solved (Avg@k) with 95% intervals, and more.
 
@@ -83,6 +87,7 @@ def evaluate(
         limit=limit,
         concurrency=concurrency,
         prices=(prompt_price, answer_price),
+        extra_body=extra_body,
     )
 
 
@@ -106,6 +111,7 @@ def transfer(
     concurrency: _Concurrency = 16,
     prompt_price: _PromptPrice = None,
     answer_price: _AnswerPrice = None,
+    extra_body: _ExtraBody = "{}",
 ) -> None:
     """Produce the paper's transfer table: models trained on games, evaluated on other benchmarks.
 
@@ -127,6 +133,7 @@ def transfer(
         limit=limit,
         concurrency=concurrency,
         prices=(prompt_price, answer_price),
+        extra_body=extra_body,
     )
 
 
@@ -140,9 +147,10 @@ def _run(
     limit: int | None,
     concurrency: int,
     prices: tuple[float | None, float | None],
+    extra_body: str,
 ) -> None:
     """Evaluate, and print the tables that ``play`` returns."""
-    from cast_ray.evaluation.endpoint.config import Patience, Prices
+    from cast_ray.evaluation.endpoint.config import Patience, Prices, parse_extra_body
     from cast_ray.evaluation.evaluate import Evaluation
     from cast_ray.runs.report.terminal import TrainProgress
 
@@ -153,6 +161,7 @@ def _run(
         limit=limit,
         patience=Patience(concurrency=concurrency),
         prices=Prices(price_per_million_prompt=prices[0], price_per_million_answer=prices[1]),
+        extra_body=parse_extra_body(extra_body),
     )
     with TrainProgress() as progress:
         tables = play(plan, out=out, progress=progress)

@@ -59,6 +59,7 @@ class Attempt:
     """In [0, 1]."""
     is_success: Annotated[bool, pa.bool_()]
     end_reason: _Text
+    """That of the episode; ``no_answer``: an endpoint gave no usable answer at turn ``T``."""
     costs: tuple[float, ...]
     """``[T + 1]`` N (Minesweeper: K); inf = infinite, NaN = unknown. Stored as two columns."""
     excess_risks: Annotated[tuple[float | None, ...], pa.list_(pa.float64())]
@@ -69,12 +70,14 @@ class Attempt:
     answer_tokens: Annotated[tuple[int | None, ...], pa.list_(pa.int32())]
     """``[T]``; None if not counted."""
     prompt_tokens: Annotated[int | None, pa.int64()]
-    """Of all requests together; None if not counted."""
+    """Of the requests of all answers together; None if not counted."""
     price_usd: Annotated[float | None, pa.float64()]
-    """None without prices."""
+    """Of ``answers``, like the tokens: no other response has a known price. None without prices."""
     num_retries: _Int32
     """Number of repeated requests."""
     seconds: _Float64
+    no_answer_reason: _Text = ""
+    """Why the responses could not be used; empty for other end reasons."""
 
 
 def _columns() -> Iterator[pa.Field]:

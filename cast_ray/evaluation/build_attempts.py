@@ -55,6 +55,7 @@ def scored_attempt(
         price_usd=price_usd,
         num_retries=played.num_retries,
         seconds=played.seconds,
+        no_answer_reason=played.no_answer_reason,
     )
 
 

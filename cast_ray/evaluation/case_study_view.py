@@ -134,8 +134,8 @@ def _by_risk(excess: float | None, is_safe: bool | None) -> Verdict | None:
 
 
 def _quality(attempt: Attempt) -> list[str]:
-    """Return the known facts on the quality of play."""
-    facts: list[str] = []
+    """Return the known facts on the quality of play, and why it ended without an answer."""
+    facts = [f"no answer ({attempt.no_answer_reason})"] if attempt.no_answer_reason else []
     optimal = _known(optimal_turns(attempt.costs, game=attempt.game))
     if optimal:
         facts.append(f"{sum(optimal)} of {len(optimal)} moves optimal")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,12 @@ class Evaluation:
     patience: Patience
     """Retries and time-outs of endpoints."""
     prices: Prices
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters of every request to an endpoint. Any: JSON values."""
+
+    def __post_init__(self) -> None:
+        if self.extra_body and all(model.kind is not Kind.ENDPOINT for model in self.models):
+            raise ConfigError("--extra-body is for models behind endpoints: give openai:NAME")
 
 
 def evaluate(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
@@ -175,6 +181,7 @@ def _play(
                 attempts=plan.attempts,
                 patience=plan.patience,
                 prices=plan.prices,
+                extra_body=plan.extra_body,
                 journals=directory.journal(number, which.file_name),
                 on_attempt=progress.rollout,
             )
@@ -261,6 +268,7 @@ def _description(plan: Evaluation, puzzles: Mapping[GameTier, list[Puzzle]]) -> 
             for model in plan.models
         ],
         "attempts": plan.attempts,
+        "extra_body": plan.extra_body or None,  # like the key's absence in older directories
         "puzzles": {
             str(which): hashlib.sha256(
                 " ".join(puzzle.puzzle_id + puzzle.board for puzzle in chosen).encode()

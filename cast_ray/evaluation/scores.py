@@ -19,14 +19,19 @@ from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.games.game import Effect
 from cast_ray.games.turn_quality import first_fatal_turn, has_regret, optimal_turns, turn_regrets
+from cast_ray.rollout.chat_episode import NO_ANSWER
 from cast_ray.runs.report.wording import words_of
 from cast_ray.statistics import Success, success_rate
 
-FAILURES = ("deadlock", "mine", "wrong_purchase", "budget", "invalid", "truncated", "other")
-"""Why an attempt failed. ``budget``: it used all turns; ``invalid``: likewise, and more than half
-of them had no legal action. ``truncated``: it used all tokens."""
-
 _CUT_OFF = ("truncated", "token_budget")
+FAILURES = (
+    "deadlock", "mine", "wrong_purchase", "budget", "invalid", "truncated", NO_ANSWER, "other",
+)  # fmt: skip
+"""Why an attempt failed. ``budget``: it used all turns; ``invalid``: likewise, and more than half
+of them had no legal action. ``truncated``: it used all tokens. ``no_answer``: its endpoint gave no
+usable answer. That counts as not solved, as without such attempts a model would look better the
+more often its endpoint fails; so with them its score is a lower bound."""
+
 _NOT_LEGAL = (Effect.INVALID, Effect.ILLEGAL)
 
 
@@ -140,6 +145,8 @@ def _failure(attempt: Attempt) -> str:
         return words_of(attempt.game).failure
     if reason in _CUT_OFF:
         return "truncated"
+    if reason == NO_ANSWER:
+        return NO_ANSWER
     if reason != TURN_BUDGET:
         return "other"
     num_not_legal = sum(effect in _NOT_LEGAL for effect in attempt.effects)

@@ -21,6 +21,8 @@ from cast_ray.seeds import derive_seed
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length"]
 FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
+NO_ANSWER = "no_answer"
+"""End reason of an episode whose player gave no usable answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,14 @@ class ChatAnswer:
     """It was given in an earlier start, and is reused."""
 
 
+class NoAnswerError(Exception):
+    """A player gives this conversation no usable answer, now or later; the text says why."""
+
+    num_retries: int = 0
+    """As in ``ChatAnswer``, like the next."""
+    seconds: float = 0.0
+
+
 class ChatPlayer(Protocol):
     """Answers any number of conversations at a time."""
 
@@ -67,6 +77,9 @@ class ChatPlayer(Protocol):
             messages: the conversation so far; the last one is the user's.
             max_tokens: limit of the answer, >= 1.
             seed: of this turn; a player may ignore it.
+
+        Raises:
+            NoAnswerError: the episode ends without it.
         """
         ...
 
@@ -85,7 +98,7 @@ class ChatEpisode:
     """``[T + 1]``."""
     reward: float
     end_reason: str
-    """That of the environment, or ``truncated`` or ``token_budget``."""
+    """That of the environment, or ``truncated``, ``token_budget`` or ``no_answer``."""
     answer_tokens: tuple[int | None, ...]
     """``[T]``; None if the player did not count."""
     prompt_tokens: tuple[int | None, ...]
@@ -95,6 +108,8 @@ class ChatEpisode:
     """Spent waiting for answers, including those of earlier starts."""
     num_from_journal: int
     """Answers reused from earlier starts."""
+    no_answer_reason: str = ""
+    """Why there was no usable answer; empty for other end reasons."""
 
     @property
     def total_answer_tokens(self) -> int | None:
@@ -123,6 +138,7 @@ class _Record(Progress):
 
     messages: list[Message]
     answers: list[ChatAnswer] = field(default_factory=list)
+    lost: NoAnswerError = field(default_factory=NoAnswerError)
     num_used: int = 0
     """Tokens behind the opening as far as they are known; never more than there are."""
 
@@ -156,11 +172,16 @@ async def play_messages(
         states=[environment.state()],
     )
     while not record.end_reason:
-        answer = await player.answer(
-            tuple(record.messages),
-            max_tokens=min(sampling.max_answer_tokens, sampling.response_tokens - record.num_used),
-            seed=derive_seed(seed, "turn", len(record.answers)),
-        )
+        left = sampling.response_tokens - record.num_used
+        try:
+            answer = await player.answer(
+                tuple(record.messages),
+                max_tokens=min(sampling.max_answer_tokens, left),
+                seed=derive_seed(seed, "turn", len(record.answers)),
+            )
+        except NoAnswerError as error:
+            record.end_reason, record.lost = NO_ANSWER, error
+            break
         if not record.answers:
             _check_opening(answer, puzzle_id, sampling)
         record.answers.append(answer)
@@ -214,7 +235,8 @@ def _episode(record: _Record) -> ChatEpisode:
         end_reason=record.end_reason,
         answer_tokens=tuple(answer.answer_tokens for answer in record.answers),
         prompt_tokens=tuple(answer.prompt_tokens for answer in record.answers),
-        num_retries=sum(answer.num_retries for answer in record.answers),
-        seconds=sum(answer.seconds for answer in record.answers),
+        num_retries=sum(answer.num_retries for answer in (*record.answers, record.lost)),
+        seconds=sum(answer.seconds for answer in (*record.answers, record.lost)),
         num_from_journal=sum(answer.is_from_journal for answer in record.answers),
+        no_answer_reason=str(record.lost),
     )

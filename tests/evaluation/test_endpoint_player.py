@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import openai
 import pytest
 from fastapi import Response
 
@@ -21,10 +22,13 @@ from cast_ray.envs.text_env import TextEnv
 from cast_ray.errors import CastRayError, ConfigError, EngineError, RunDirectoryError
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience
 from cast_ray.evaluation.endpoint.player import EndpointPlayer
+from cast_ray.evaluation.endpoint.responses import connection_error
 from cast_ray.games.sokoban import Sokoban, SokobanState
 from cast_ray.rollout.chat_episode import ChatEpisode, Message
 from cast_ray.rollout.episode import EpisodeSpec
+from cast_ray.seeds import derive_seed
 from solver_actors.sokoban.table import solve_sokoban
+from tests.support.certificate import write_certificate
 from tests.support.endpoint_play import (
     NUM_ATTEMPTS,
     QUICK,
@@ -38,6 +42,8 @@ from tests.support.ports import free_port
 from tests.support.scripted_endpoint import (
     KEY,
     MODEL,
+    ODD,
+    REPORTS,
     UNREADABLE,
     Asked,
     Fault,
@@ -51,6 +57,7 @@ from tests.support.scripted_endpoint import (
     num_tokens,
     rate_limited,
     refused,
+    reported,
     serving,
     slow,
 )
@@ -110,6 +117,8 @@ FAULTS: dict[str, Fault] = {
     "internal error": refused(500, "oops"),
     "overloaded": refused(529, "overloaded"),
     "away": refused(503, "later", headers={"retry-after-ms": "30"}),
+    **{f"{name}, 429": reported(429, name) for name in REPORTS},
+    "overloaded, in a body": reported(529),
     **{name: garbled(body) for name, body in UNREADABLE.items()},
 }
 
@@ -119,7 +128,9 @@ def every_second_answer(fault: Fault) -> Script:
     return lambda asked: fault if asked.place % 2 and asked.repetition == 0 else None
 
 
-@pytest.mark.parametrize("name", ["rate limit", "internal error", "page", "no choices"])
+@pytest.mark.parametrize(
+    "name", ["rate limit", "internal error", "page", "no choices", "error, 429"]
+)
 def test_faults_in_every_second_call_change_no_number(
     tmp_path: Path, undisturbed: list[ChatEpisode], name: str
 ) -> None:
@@ -155,8 +166,9 @@ def test_all_faults_one_after_the_other_change_no_number(
             faults[(asked.place + asked.repetition) % len(faults)] if asked.repetition < 3 else None
         )
 
+    patience = replace(QUICK, max_unusable=4)
     with endpoint(script=script) as (_, environ):
-        records = played(tmp_path / "a", environ, num_rooms=4)
+        records = played(tmp_path / "a", environ, num_rooms=4, patience=patience)
     assert untimed(records) == untimed(undisturbed[: 4 * NUM_ATTEMPTS])
     assert [record.num_retries for record in records] == [
         3 * len(record.actions) for record in records
@@ -238,11 +250,18 @@ def failure(tmp_path: Path, fault: Fault, **settings: object) -> tuple[CastRayEr
         return raised.value, server.num_asked
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_refused_key_ends_all_at_once(tmp_path: Path, status: int) -> None:
-    error, num_asked = failure(tmp_path, refused(status, f"wrong key {KEY}"))
+@pytest.mark.parametrize("fault", [refused(401, f"wrong {KEY}"), reported(401)])
+def test_refused_key_ends_all_at_once(tmp_path: Path, fault: Fault) -> None:
+    error, num_asked = failure(tmp_path, fault)
     assert isinstance(error, ConfigError)
-    assert "OPENAI_API_KEY" in str(error)
+    assert "rejects the key: set OPENAI_API_KEY" in str(error)
+    assert num_asked <= QUICK.concurrency
+
+
+def test_key_without_access_is_told_apart_from_a_wrong_one(tmp_path: Path) -> None:
+    error, num_asked = failure(tmp_path, refused(403, f"project of {KEY} has no access"))
+    assert isinstance(error, ConfigError)
+    assert "status 403: project of *** has no access" in str(error) and repr(MODEL) in str(error)
     assert num_asked <= QUICK.concurrency
 
 
@@ -280,10 +299,26 @@ def test_endless_rate_limits_end_after_the_given_time(tmp_path: Path) -> None:
     assert 3 <= num_asked <= 6
 
 
-def test_pause_beyond_all_patience_ends_at_once(tmp_path: Path) -> None:
+def test_rate_limits_in_a_body_are_no_faults_and_pause_all(tmp_path: Path) -> None:
+    def script(asked: Asked) -> Fault | None:
+        fault = reported(429, headers={"retry-after": "0.05"})
+        return fault if asked.repetition < 2 * QUICK.max_faults else None
+
+    with endpoint(script=script) as (server, environ):
+        (record,) = played(tmp_path / "a", environ, num_rooms=1, attempts=1)
+    assert record.num_retries == 2 * QUICK.max_faults * len(record.answers)
+    assert server.asked_at[1] - server.asked_at[0] >= 0.05
+
+
+@pytest.mark.parametrize(
+    "fault", [rate_limited("3600"), reported(429, headers={"retry-after": "3600"})]
+)
+def test_pause_beyond_all_patience_ends_at_once_and_is_told(tmp_path: Path, fault: Fault) -> None:
     began = time.monotonic()
-    error, _ = failure(tmp_path, rate_limited("3600"))
+    error, num_asked = failure(tmp_path, fault)
     assert isinstance(error, EngineError) and time.monotonic() - began < 5
+    assert "wait 3,600 s" in str(error) and "5 s (" in str(error) and "429" in str(error)
+    assert num_asked <= QUICK.concurrency
 
 
 @pytest.mark.parametrize("fault", [slow(30.0), dripping(0.02)], ids=["silent", "dripping"])
@@ -294,10 +329,176 @@ def test_endless_waits_for_an_answer_are_bounded(tmp_path: Path, fault: Fault) -
     assert time.monotonic() - began < 5
 
 
-def test_nobody_at_the_address_is_said(tmp_path: Path) -> None:
-    environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{free_port()}/v1", "OPENAI_API_KEY": KEY}
-    with pytest.raises(EngineError, match=r"http://127.0.0.1:\d+ .*connection"):
-        played(tmp_path / "a", environ, num_rooms=1)
+def unreached(tmp_path: Path, address: str) -> str:
+    """Return what a play ends with that cannot reach its endpoint, which it tries but once."""
+    environ = {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": KEY}
+    patience = replace(QUICK, first_wait_s=60.0, longest_wait_s=60.0, longest_trouble_s=600.0)
+    began = time.monotonic()
+    with pytest.raises(EngineError) as raised:
+        played(tmp_path / "a", environ, num_rooms=1, patience=patience)
+    assert time.monotonic() - began < 30
+    assert address in str(raised.value)
+    return str(raised.value)
+
+
+def test_nobody_at_the_address_is_said_at_once(tmp_path: Path) -> None:
+    said = unreached(tmp_path, f"http://127.0.0.1:{free_port()}")
+    assert "refuses connections" in said and "OPENAI_BASE_URL" in said
+
+
+def test_unknown_host_is_said_at_once(tmp_path: Path) -> None:
+    # No name server knows a name below .invalid; without any the same is said.
+    assert "unknown host name" in unreached(tmp_path, "http://nowhere.invalid")
+
+
+def test_certificate_that_is_not_trusted_is_said_at_once_and_can_be_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_certificate(tmp_path)
+    server = ScriptedEndpoint()
+    with serving(server, ssl_certfile=files[0], ssl_keyfile=files[1]) as environ:
+        said = unreached(tmp_path, environ["OPENAI_BASE_URL"].removesuffix("/v1"))
+        assert "certificate" in said and "SSL_CERT_FILE" in said and "self-signed" in said
+        assert server.num_asked == 0
+        monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
+        played(tmp_path / "a", environ, num_rooms=1, attempts=1)
+        assert server.num_asked > 0
+
+
+def test_plain_server_behind_https_is_said_at_once(tmp_path: Path) -> None:
+    with endpoint() as (_, environ):
+        address = environ["OPENAI_BASE_URL"].removesuffix("/v1").replace("http:", "https:")
+        assert "does not speak TLS" in unreached(tmp_path, address)
+
+
+def test_server_that_was_there_is_waited_for() -> None:
+    async def run() -> None:
+        with endpoint(lambda messages: "well") as (_, environ):
+            player = EndpointPlayer(
+                Endpoint.from_environment(MODEL, environ),
+                temperature=1.0,
+                top_p=1.0,
+                patience=QUICK,
+            )
+            await player.answer([Message(role="user", content="a")], max_tokens=9, seed=0)
+        with pytest.raises(EngineError, match=r"in 4 attempts .*refuses connections"):
+            await player.answer([Message(role="user", content="b")], max_tokens=9, seed=0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), TimeoutError(110, "")])
+def test_host_with_several_addresses_fails_as_one(error: OSError) -> None:
+    failed = openai.APIConnectionError(request=None)  # pyright: ignore[reportArgumentType]
+    failed.__cause__ = OSError("All connection attempts failed")
+    failed.__cause__.__cause__ = ExceptionGroup("all", [OSError("another"), error])
+    where = Endpoint(model=MODEL, base_url="http://localhost:9/v1", api_key=KEY)
+    raised = connection_error(failed, where, is_reached=False)
+    assert isinstance(raised, EngineError) and "http://localhost:9" in str(raised)
+
+
+HOPELESS: dict[str, tuple[Fault, int, str]] = {
+    "page": (garbled(UNREADABLE["page"]), 3, "not JSON: <html>"),
+    "no choices": (garbled(UNREADABLE["no choices"]), 3, '"choices": []'),
+    "error without a status": (
+        garbled(UNREADABLE["error without a status"]),
+        3,
+        "try another day",
+    ),
+    "filter": (
+        refused(400, f"no {KEY}\nhere", code="content_filter"),
+        1,
+        "status 400: no *** here",
+    ),
+    "filter in a body": (
+        garbled(
+            b'{"error": {"code": 400, "message": "triggering \\ud800 content management policy"}}'
+        ),
+        1,
+        "status 400: triggering ? content",
+    ),
+    "flagged": (refused(403, "your input was flagged"), 1, "status 403: your input was flagged"),
+    "too long": (refused(400, "the maximum context length is 9"), 1, "maximum context length"),
+}
+"""What one conversation meets: the fault, the requests that it costs, a part of the reason."""
+
+
+def turn_seed(spec: EpisodeSpec, turn: int) -> int:
+    """Return the seed of the request for a turn's answer."""
+    return derive_seed(spec.seed, "turn", turn) & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("num_before", [0, 2])
+@pytest.mark.parametrize("name", HOPELESS)
+def test_hopeless_answer_is_one_failed_attempt_with_its_reason(
+    tmp_path: Path, undisturbed: list[ChatEpisode], name: str, num_before: int
+) -> None:
+    fault, num_requests, reason = HOPELESS[name]
+    lost = 2 * NUM_ATTEMPTS  # the first attempt at the third room, which needs more turns
+    before = undisturbed[lost]
+    assert len(before.answers) > num_before
+    [spec] = [one for one in specs(4) if (one.group, one.episode) == (2, 0)]
+
+    def script(asked: Asked) -> Fault | None:
+        return fault if asked.body["seed"] == turn_seed(spec, num_before) else None
+
+    with endpoint(script=script) as (server, environ):
+        records = played(tmp_path / "a", environ, num_rooms=4)
+        assert max(server.repetitions.values()) == num_requests
+        server.script = fine
+        resumed = played(tmp_path / "a", environ, num_rooms=4)
+    record = records.pop(lost)
+    assert record.end_reason == "no_answer" and reason in record.no_answer_reason
+    assert KEY not in record.no_answer_reason
+    assert (record.reward, record.num_retries) == (0.0, num_requests - 1)
+    assert record.answers == before.answers[:num_before]
+    assert record.effects == before.effects[:num_before]
+    assert record.states == before.states[: num_before + 1]
+    others = [*undisturbed[:lost], *undisturbed[lost + 1 : 4 * NUM_ATTEMPTS]]
+    assert untimed(records) == untimed(others)
+    assert untimed(resumed) == untimed(undisturbed[: 4 * NUM_ATTEMPTS])
+    assert max(server.delivered.values()) == 1  # what was answered is not paid for again
+
+
+@pytest.mark.parametrize("name", HOPELESS)
+def test_endpoint_that_answers_nobody_ends_all(tmp_path: Path, name: str) -> None:
+    fault, num_requests, reason = HOPELESS[name]
+    error, num_asked = failure(tmp_path, fault, concurrency=1, max_unanswered=5)
+    assert isinstance(error, EngineError)
+    assert "to 5 attempts in a row" in str(error) and reason in str(error)
+    assert num_asked == 5 * num_requests
+
+
+def test_answers_in_between_keep_the_evaluation_alive(tmp_path: Path) -> None:
+    openings = {turn_seed(spec, 0) for spec in specs(NUM_ROOMS) if spec.episode == 0}
+
+    def script(asked: Asked) -> Fault | None:
+        return HOPELESS["filter"][0] if asked.body["seed"] in openings else None
+
+    with endpoint(script=script) as (_, environ):
+        records = played(
+            tmp_path / "a",
+            environ,
+            num_rooms=NUM_ROOMS,
+            patience=replace(QUICK, concurrency=1, max_unanswered=3),
+        )
+    assert [record.end_reason == "no_answer" for record in records] == [True, False] * NUM_ROOMS
+
+
+def test_extra_body_is_in_every_request_and_its_answers_are_for_no_other(tmp_path: Path) -> None:
+    extra = {"top_k": 20, "provider": {"order": ["a"]}}
+    with endpoint() as (server, environ):
+        first = played(tmp_path / "a", environ, num_rooms=1, extra_body=extra)
+        assert all(body["provider"] == {"order": ["a"]} for body in server.bodies)
+        assert {body["top_k"] for body in server.bodies} == {20}
+        asked_before = server.num_asked
+        reordered = {"provider": {"order": ["a"]}, "top_k": 20}
+        again = played(tmp_path / "a", environ, num_rooms=1, extra_body=reordered)
+        assert untimed(again) == untimed(first)
+        for other in ({}, {**extra, "top_k": 21}):
+            with pytest.raises(RunDirectoryError, match="another conversation"):
+                played(tmp_path / "a", environ, num_rooms=1, extra_body=other)
+        assert server.num_asked == asked_before
 
 
 def test_answer_that_was_given_before_the_end_is_not_asked_for_again(
@@ -444,13 +645,15 @@ def test_missing_counts_are_unknown_and_said_once(
     assert caplog.text.count("does not count tokens") == 1
 
 
-@pytest.mark.parametrize("finish", ["length", "content_filter"])
-def test_answer_without_text_that_ended_otherwise_is_an_answer(tmp_path: Path, finish: str) -> None:
-    body = b'{"choices": [{"finish_reason": "%s", "message": {"content": null}}]}' % finish.encode()
-    with endpoint(script=lambda asked: garbled(body) if not asked.place else None) as (_, environ):
-        (record,) = played(tmp_path / "a", environ, num_rooms=1, attempts=1)
-    assert record.answers[0] == "" and record.num_retries == 0
-    assert record.effects[0] == ("truncated" if finish == "length" else "invalid")
+@pytest.mark.parametrize("name", ODD)
+def test_answer_in_an_odd_form_is_played_and_not_repeated(tmp_path: Path, name: str) -> None:
+    odd = ODD[name]
+    sampling = replace(SAMPLING, max_answer_tokens=100)
+    fault = garbled(odd.body)
+    with endpoint(script=lambda asked: None if asked.place else fault) as (_, environ):
+        (record,) = played(tmp_path / "a", environ, num_rooms=1, attempts=1, sampling=sampling)
+    assert record.answers[0] == odd.text and record.num_retries == 0
+    assert record.effects[0] == ("truncated" if odd.finish_reason == "length" else "invalid")
 
 
 def test_answer_without_text_is_sent_back_as_words(tmp_path: Path) -> None:

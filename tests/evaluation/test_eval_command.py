@@ -84,6 +84,8 @@ def test_players_that_see_the_mines_are_called_privileged(tmp_path: Path) -> Non
         (["solver", "solver"], [], GAMES, "solver: give each a --name"),
         (["solver"], ["evaluation.temperature=-1"], GAMES, "evaluation.temperature"),
         (["openai:big"], [], GAMES, "set OPENAI_API_KEY"),
+        (["openai:big"], ["--extra-body", '{"n": 2}'], GAMES, "--extra-body must not set n"),
+        (["solver"], ["--extra-body", '{"top_k": 2}'], GAMES, "--extra-body is for models behind"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_made(
@@ -158,6 +160,58 @@ def _without_effort(text: str) -> str:
     sections = text.split("### ")
     assert sum(section.startswith("Effort") for section in sections) == 1
     return "### ".join(one for one in sections if not one.startswith("Effort"))
+
+
+def test_attempt_without_an_answer_is_a_failure_of_its_own_kind(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    refusal = refused(400, "no such board, please", code="content_filter")
+    boards: list[str] = []
+
+    def script(asked: Asked) -> Fault | None:
+        """Refuse one board, whoever attempts it and how often."""
+        board = asked.body["messages"][1]["content"]
+        boards.append(board)
+        return refusal if board == boards[0] else None
+
+    words = ["--concurrency", "1", "--prompt-price", "1", "--answer-price", "1"]
+    server = ScriptedEndpoint(script=script)
+    with serving(server) as environ:
+        words = command(out, [f"openai:{MODEL}", "solver"], *words, games="sokoban:mini")
+        code, text, error = run(words, environ)
+        assert code == 0, error
+        num_asked = server.num_asked
+        assert run(words, environ)[0] == 0
+        assert server.num_asked == num_asked
+    attempts = [a for a in read_attempts(out / "attempts.parquet") if a.model != "solver"]
+    lost, others = attempts[:2], attempts[2:]
+    for attempt in lost:
+        assert attempt.end_reason == "no_answer" and not attempt.is_success
+        assert attempt.no_answer_reason == "status 400: no such board, please"
+        assert (len(attempt.states), attempt.answers, attempt.answer_tokens) == (1, (), ())
+    assert not any(a.no_answer_reason or a.end_reason == "no_answer" for a in others)
+    document = json.loads((out / "results.json").read_text())
+    model = document["models"][f"openai:{MODEL}"]
+    assert model["failures"]["sokoban:mini"]["no_answer"] == 2
+    solved = sum(a.is_success for a in others)
+    assert model["results"]["sokoban:mini"]["success"] == solved / len(attempts)
+    assert "no answer" in text
+    assert "no such board, please" in (out / "case_study.html").read_text()
+
+
+def test_extra_body_belongs_to_the_evaluation(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = command(out, [f"openai:{MODEL}"], games="sokoban:mini")
+    server = ScriptedEndpoint()
+    with serving(server) as environ:
+        code, _, error = run([*words, "--extra-body", '{"top_k": 20}'], environ)
+        assert code == 0, error
+        assert {body["top_k"] for body in server.bodies} == {20}
+        num_asked = server.num_asked
+        for others in ([], ["--extra-body", '{"top_k": 21}']):
+            code, _, error = run([*words, *others], environ)
+            assert code == 2 and "holds another evaluation, with extra_body" in error
+        assert server.num_asked == num_asked
+    assert json.loads((out / "evaluation.json").read_text())["extra_body"] == {"top_k": 20}
 
 
 def test_a_refused_key_ends_with_one_line(tmp_path: Path) -> None:

@@ -5,15 +5,65 @@ from __future__ import annotations
 import pytest
 
 from cast_ray.errors import ConfigError
-from cast_ray.evaluation.endpoint.config import Endpoint, Prices
-from cast_ray.evaluation.endpoint.responses import RetryableError, asked_wait, read_answer
-from tests.support.scripted_endpoint import KEY, MODEL, UNREADABLE
+from cast_ray.evaluation.endpoint.config import Endpoint, Prices, parse_extra_body
+from cast_ray.evaluation.endpoint.responses import (
+    UnusableError,
+    asked_wait,
+    read_answer,
+    read_json,
+    reported_error,
+)
+from cast_ray.rollout.chat_episode import ChatAnswer
+from tests.support.scripted_endpoint import KEY, MODEL, ODD, REPORTS, UNREADABLE
+
+ENDPOINT = Endpoint(model=MODEL, base_url="http://h/v1", api_key=KEY)
+
+
+def read(body: bytes) -> ChatAnswer:
+    content = read_json(body, ENDPOINT)
+    assert reported_error(content) is None
+    return read_answer(content, ENDPOINT, max_tokens=100)
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_body_that_holds_no_answer_may_be_retried(name: str) -> None:
-    with pytest.raises(RetryableError):
-        read_answer(UNREADABLE[name])
+def test_body_that_holds_no_answer_is_unusable(name: str) -> None:
+    with pytest.raises(UnusableError):
+        read(UNREADABLE[name])
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_answer_in_an_odd_form_is_an_answer(name: str) -> None:
+    odd = ODD[name]
+    said = read(odd.body)
+    assert (said.text, said.finish_reason) == (odd.text, odd.finish_reason)
+
+
+@pytest.mark.parametrize("form", REPORTS)
+def test_error_of_a_body_has_its_status_and_its_sentence(form: str) -> None:
+    status, error = reported_error(REPORTS[form](429)) or (None, {})
+    assert status == 429 and "so it is" in error.values()
+
+
+@pytest.mark.parametrize("code", [200, 99, 600, True, None, "rate_limit", [429]])
+def test_code_that_is_no_status_is_none(code: object) -> None:
+    assert reported_error({"error": {"code": code, "message": "m"}}) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"<html>\n{KEY} {'x' * 400}</html>".encode(),
+        f'{{"error": "{KEY}\ud800 {"x" * 400}"}}'.encode(errors="surrogatepass"),
+        f'{{"error": "{KEY}\\ud800 {"x" * 400}"}}'.encode(),
+    ],
+)
+def test_reason_is_one_short_line_of_text_without_the_key(body: bytes) -> None:
+    with pytest.raises(UnusableError) as raised:
+        read(body)
+    reason = str(raised.value)
+    assert "*** " in reason or "***?" in reason or "***\\ud800" in reason
+    assert KEY not in reason and "\n" not in reason and len(reason) < 400
+    reason.encode()
 
 
 @pytest.mark.parametrize(
@@ -28,7 +78,7 @@ def test_body_that_holds_no_answer_may_be_retried(name: str) -> None:
     ],
 )
 def test_count_that_is_none_is_unknown_and_the_answer_is_kept(usage: str) -> None:
-    said = read_answer(
+    said = read(
         b'{"choices": [{"finish_reason": "stop", "message": {"content": "a"}}], "usage": %s}'
         % usage.encode()
     )
@@ -101,6 +151,40 @@ def test_price_of_what_is_unknown_is_unknown(
     prices: Prices, prompt: int | None, answer: int | None
 ) -> None:
     assert prices.price_usd(prompt_tokens=prompt, answer_tokens=answer) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("{", "JSON object"),
+        ("[]", "JSON object"),
+        ("null", "JSON object"),
+        ('"top_k"', "JSON object"),
+        ('{"top_k": NaN}', "JSON object"),
+        ('{"word": "\\ud800"}', "JSON object"),
+        ("[" * 100_000, "JSON object"),
+        ('{"model": "m"}', "model"),
+        ('{"messages": []}', "messages"),
+        ('{"stream": true}', "stream"),
+        ('{"n": 2}', r"\bn\b"),
+        ('{"max_tokens": 9}', "max_tokens"),
+        ('{"max_completion_tokens": 9}', "max_completion_tokens"),
+        ('{"seed": 1}', "seed"),
+        ('{"top_k": 1, "temperature": 0}', "temperature"),
+        ('{"top_p": 0.5}', "top_p"),
+    ],
+)
+def test_extra_body_that_cannot_be_merged_is_refused(text: str, fact: str) -> None:
+    with pytest.raises(ConfigError, match=f"--extra-body .*{fact}"):
+        parse_extra_body(text)
+
+
+def test_extra_body_is_any_other_object() -> None:
+    text = '{"top_k": 20, "chat_template_kwargs": {"enable_thinking": false}}'
+    assert parse_extra_body(text) == {
+        "top_k": 20,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
 
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])

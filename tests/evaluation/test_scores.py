@@ -169,6 +169,7 @@ def test_attempts_of_different_runs_make_no_larger_k() -> None:
         ({"end_reason": "turn_budget"}, "budget"),
         ({"end_reason": "truncated"}, "truncated"),
         ({"end_reason": "token_budget"}, "truncated"),
+        ({"end_reason": "no_answer", "effects": ()}, "no_answer"),
         ({"end_reason": "something new"}, "other"),
     ],
 )

@@ -9,8 +9,10 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from cast_ray.envs.environment import Environment
 from cast_ray.envs.registry import make_environment as environment_for
@@ -88,6 +90,7 @@ def played(
     attempts: int = NUM_ATTEMPTS,
     patience: Patience = QUICK,
     sampling: Sampling = SAMPLING,
+    extra_body: Mapping[str, Any] | None = None,
     on_attempt: Callable[[int, int], None] = lambda done, total: None,
     make_environment: Callable[[EpisodeSpec], Environment] = environment_of,
 ) -> list[ChatEpisode]:
@@ -95,6 +98,7 @@ def played(
 
     async def run() -> list[ChatEpisode]:
         endpoint = Endpoint.from_environment(MODEL, environ)
+        endpoint = replace(endpoint, extra_body=extra_body or {})
         async with EndpointPlayer(
             endpoint,
             temperature=sampling.temperature,

@@ -31,11 +31,16 @@ UNREADABLE: dict[str, bytes] = {
     "no choices": b'{"choices": []}',
     "null choices": b'{"choices": null, "error": "x"}',
     "null message": b'{"choices": [{"finish_reason": "stop", "message": null}]}',
-    "null content": b'{"choices": [{"finish_reason": "stop", "message": {"content": null}}]}',
     "number": b'{"choices": [{"finish_reason": "stop", "message": {"content": 7}}]}',
-    "unknown end": b'{"choices": [{"finish_reason": "tool_calls", "message": {"content": "a"}}]}',
-    "null end": b'{"choices": [{"finish_reason": null, "message": {"content": "a"}}]}',
-    "list for an end": b'{"choices": [{"finish_reason": [], "message": {"content": "a"}}]}',
+    "part without text": (
+        b'{"choices": [{"finish_reason": "stop", "message": {"content": [{"type": "text"}]}}]}'
+    ),
+    "unknown end without text": (
+        b'{"choices": [{"finish_reason": "tool_calls", "message": {"content": null}}]}'
+    ),
+    "end by an error": b'{"choices": [{"finish_reason": "error", "message": {"content": "a"}}]}',
+    "error without a status": b'{"error": {"message": "try another day", "code": "odd"}}',
+    "stream": b'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n\n',
     "half a character": (
         b'{"choices": [{"finish_reason": "stop", "message": {"content": "\\ud800"}}]}'
     ),
@@ -44,6 +49,67 @@ UNREADABLE: dict[str, bytes] = {
     "deep": b"[" * 100_000,
 }
 """Bodies of answers, none of which is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odd:
+    """An answer in a form that OpenAI does not use."""
+
+    choice: dict[str, Any]
+    text: str
+    """That it holds."""
+    finish_reason: str = "stop"
+    """That it counts as."""
+    usage: Any = None
+
+    @property
+    def body(self) -> bytes:
+        return json.dumps({"choices": [self.choice], "usage": self.usage}).encode()
+
+
+def _said(content: Any, ended: Any = "stop", **more: Any) -> dict[str, Any]:
+    return {"finish_reason": ended, "message": {"content": content, **more}}
+
+
+ODD: dict[str, Odd] = {
+    "null": Odd(choice=_said(None), text=""),
+    "null, cut off": Odd(choice=_said(None, "length"), text="", finish_reason="length"),
+    "null, filtered": Odd(choice=_said(None, "content_filter"), text=""),
+    "no content": Odd(choice={"finish_reason": "stop", "message": {"role": "assistant"}}, text=""),
+    "thoughts alone": Odd(choice=_said(None, reasoning_content="hm"), text=""),
+    "refusal": Odd(choice=_said(None, refusal="No."), text="No."),
+    "refusal beside an empty text": Odd(choice=_said("", refusal="No."), text="No."),
+    "no parts": Odd(choice=_said([]), text=""),
+    "parts": Odd(
+        choice=_said(
+            [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                {"type": "text", "text": "a"},
+                "b",
+                {"text": "c"},
+                {"type": "output_text", "text": "d"},
+            ]
+        ),
+        text="abcd",
+    ),
+    "text without a message": Odd(choice={"finish_reason": "stop", "text": "a"}, text="a"),
+    "unknown end": Odd(choice=_said("a", "tool_calls"), text="a"),
+    "null end": Odd(choice=_said("a", None), text="a"),
+    "list for an end": Odd(choice=_said("a", []), text="a"),
+    "no end": Odd(choice={"message": {"content": "a"}}, text="a"),
+    "unknown end, few tokens": Odd(
+        choice=_said("a", "eos"), text="a", usage={"completion_tokens": 99}
+    ),
+    "unknown end, all tokens": Odd(
+        choice=_said("a", "eos"), text="a", finish_reason="length", usage={"completion_tokens": 100}
+    ),
+    "another word for cut off": Odd(
+        choice=_said("a", "MAX_TOKENS"), text="a", finish_reason="length"
+    ),
+    "null usage": Odd(choice=_said("a"), text="a"),
+    "null error": Odd(choice={"error": None, **_said("a")}, text="a"),
+}
+"""Answers of at most 100 tokens."""
 
 
 def num_tokens(text: str) -> int:
@@ -104,13 +170,35 @@ def rate_limited(retry_after: str = "0.05") -> Fault:
     return refused(429, "slow down", headers={"retry-after": retry_after})
 
 
-def garbled(body: bytes) -> Fault:
+def garbled(body: bytes, *, headers: dict[str, str] | None = None) -> Fault:
     """Return a 200 with another body."""
 
     async def fault(asked: Asked) -> Response:
-        return Response(body, media_type="application/json")
+        return Response(body, media_type="application/json", headers=headers)
 
     return fault
+
+
+REPORTS: dict[str, Callable[[int], Any]] = {
+    "error": lambda status: {"error": {"code": status, "message": "so it is"}},
+    "error beside null choices": lambda status: {
+        "choices": None,
+        "error": {"code": str(status), "message": "so it is"},
+    },
+    "error in a choice": lambda status: {
+        "choices": [
+            {"error": {"code": status, "message": "so it is"}, **_said("half an", "error")},
+        ]
+    },
+    "error as the body": lambda status: {"object": "error", "code": status, "message": "so it is"},
+    "status as the body": lambda status: {"status": status, "detail": "so it is"},
+}
+"""Bodies under status 200 that report another one."""
+
+
+def reported(status: int, form: str = "error", *, headers: dict[str, str] | None = None) -> Fault:
+    """Return a 200 whose body reports an error."""
+    return garbled(json.dumps(REPORTS[form](status)).encode(), headers=headers)
 
 
 def slow(seconds: float) -> Fault:
@@ -268,7 +356,10 @@ class _Counted(Response):
 
 
 @contextmanager
-def serving(endpoint: ScriptedEndpoint) -> Iterator[dict[str, str]]:
-    """Serve an endpoint and give the environment variables that lead to it."""
-    with served(endpoint.app()) as address:
+def serving(endpoint: ScriptedEndpoint, **options: Any) -> Iterator[dict[str, str]]:
+    """Serve an endpoint and give the environment variables that lead to it.
+
+    ``options`` are uvicorn's, such as ``ssl_certfile`` and ``ssl_keyfile`` for TLS.
+    """
+    with served(endpoint.app(), **options) as address:
         yield {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": KEY}

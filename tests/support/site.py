@@ -77,11 +77,12 @@ def guarded(**changes: Any) -> SiteSettings:
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[str]:
+def served(app: FastAPI, **options: Any) -> Iterator[str]:
     """Serve an application on a free port of this machine and give its address."""
-    server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="on")
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="warning", lifespan="on", **options
     )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     for _ in range(600):
@@ -91,7 +92,7 @@ def served(app: FastAPI) -> Iterator[str]:
     assert server.started, "the server does not start"
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http{'s' if config.is_ssl else ''}://127.0.0.1:{port}"
     finally:
         server.should_exit = True
         thread.join(10)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from cast_ray.errors import ConfigError
@@ -12,6 +14,11 @@ _URL, _KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 _OFFICIAL = "https://api.openai.com/v1"
 _PER_MILLION = 1e-6
 _SHORTEST_SECRET = 8
+_OURS = {
+    "model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens",
+    "max_completion_tokens",
+}  # fmt: skip
+"""Parameters of a request that the evaluation sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +28,8 @@ class Endpoint:
     model: str
     base_url: str
     api_key: str = field(repr=False)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters of every request. Any: JSON values."""
 
     @classmethod
     def from_environment(cls, model: str, environ: Mapping[str, str]) -> Endpoint:
@@ -57,6 +66,28 @@ class Endpoint:
         return text if len(self.api_key) < _SHORTEST_SECRET else text.replace(self.api_key, "***")
 
 
+def parse_extra_body(text: str) -> dict[str, Any]:
+    """Parse ``--extra-body``, the JSON object that is merged into every request.
+
+    Raises:
+        ConfigError: it is no JSON object, or sets what the evaluation sets.
+    """
+    try:
+        body = json.loads(text)
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        taken = sorted(_OURS & body.keys())
+    except (ValueError, AttributeError, RecursionError):
+        raise ConfigError(
+            f'--extra-body must be a JSON object such as {{"top_k": 20}}, got {text[:80]!r}'
+        ) from None
+    if taken:
+        raise ConfigError(
+            f"--extra-body must not set {', '.join(taken)}, which the evaluation sets: leave it "
+            "out, or use a configuration value such as evaluation.temperature=0.6"
+        )
+    return body
+
+
 def _checked_url(text: str) -> str:
     """Return a base URL. It is never part of a message, as it may hold a secret."""
     if not text:
@@ -86,6 +117,10 @@ class Patience:
     """Longest wait for one answer; models that think take minutes."""
     max_faults: int = 8
     """Failures of one answer's requests that end the evaluation; rate limits do not count."""
+    max_unusable: int = 3
+    """Responses without an answer to one request that end its attempt; each may cost money."""
+    max_unanswered: int = 8
+    """Such attempts in a row that end the evaluation."""
     first_wait_s: float = 1.0
     """Wait before the first retry; it doubles each time."""
     longest_wait_s: float = 60.0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cast_ray.envs.environment import Environment
 from cast_ray.evaluation.attempts import Attempt
@@ -110,6 +112,7 @@ def play_with_endpoint(
     attempts: int,
     patience: Patience,
     prices: Prices,
+    extra_body: Mapping[str, Any],
     journals: Path,
     on_attempt: Callable[[int, int], None],
 ) -> list[Attempt]:
@@ -121,16 +124,17 @@ def play_with_endpoint(
         attempts: number at each puzzle.
         patience: concurrency, time-outs and retries.
         prices: cost of its tokens.
+        extra_body: further parameters of every request. Any: JSON values.
         journals: directory of its answers; what is there is not requested again.
         on_attempt: called with ``(done, total)`` after each attempt.
 
     Raises:
         ConfigError: the endpoint rejects the key or the model's name.
-        EngineError: it rejects a request, or too many requests in a row fail.
+        EngineError: it cannot be reached, rejects a request, or too much fails in a row.
     """
     [config] = model.configs
     sampling = evaluation_sampling(config)
-    endpoint = Endpoint.from_environment(model.name, os.environ)
+    endpoint = replace(Endpoint.from_environment(model.name, os.environ), extra_body=extra_body)
     groups = episode_groups(
         puzzles, attempts=attempts, step=0, seed=config.seed, purpose="evaluation"
     )

@@ -1,8 +1,8 @@
 """Journals of answers: every answer is on disk before it is used, so that none is paid for twice.
 
 A file holds the answers of one episode in their order, one JSON object per line. A second start
-replays the episode from its file and appends to it. ``EvaluationDirectory`` locks out other
-processes.
+replays the episode from its file and appends to it; what got no usable answer has no line and is
+requested again. ``EvaluationDirectory`` locks out other processes.
 """
 
 from __future__ import annotations

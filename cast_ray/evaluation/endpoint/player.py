@@ -7,11 +7,12 @@ most, and do not hold back other requests.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import openai
@@ -21,10 +22,14 @@ from cast_ray.evaluation.endpoint.config import Endpoint, Patience
 from cast_ray.evaluation.endpoint.responses import (
     Dialect,
     RetryableError,
+    UnusableError,
+    connection_error,
     read_answer,
+    read_json,
+    reported_error,
     status_error,
 )
-from cast_ray.rollout.chat_episode import ChatAnswer, Message
+from cast_ray.rollout.chat_episode import ChatAnswer, Message, NoAnswerError
 from cast_ray.seeds import derive_seed
 
 _log = logging.getLogger(__name__)
@@ -40,9 +45,11 @@ class _Failures:
 
     rng: random.Random
     num_faults: int = 0
+    num_unusable: int = 0
     num_retries: int = 0
     began: float | None = None
     """By the event loop's clock."""
+    started: float = field(default_factory=time.monotonic)
 
 
 class EndpointPlayer:
@@ -66,6 +73,10 @@ class EndpointPlayer:
         self._slots = asyncio.Semaphore(patience.concurrency)
         self._resume_at = 0.0
         """No request is sent earlier, by the event loop's clock."""
+        self._is_reached = False
+        """Whether it has responded."""
+        self._num_unanswered = 0
+        """Attempts that ended without an answer since the latest answer."""
         self._has_warned_uncounted = False
         self._client = openai.AsyncOpenAI(
             api_key=endpoint.api_key,
@@ -83,11 +94,12 @@ class EndpointPlayer:
     @property
     def settings(self) -> Mapping[str, str | float]:
         """See ``ChatPlayer``. Without the address: a model may be reached at several."""
+        extra = self._endpoint.extra_body
         return {
             "model": self._endpoint.model,
             "temperature": self._temperature,
             "top_p": self._top_p,
-        }
+        } | ({"extra_body": json.dumps(extra, sort_keys=True)} if extra else {})
 
     async def answer(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int
@@ -96,21 +108,25 @@ class EndpointPlayer:
 
         Raises:
             ConfigError: the endpoint rejects the key or the model's name.
-            EngineError: it rejects the request, or too many requests in a row fail.
+            EngineError: it cannot be reached, rejects the request, or too much fails in a row.
+            NoAnswerError: it refuses this conversation, or its responses hold no answer.
         """
-        started = time.monotonic()
         failures = _Failures(random.Random(derive_seed(seed, "wait")))
         answer = None
         while answer is None:
             try:
                 answer = await self._try(messages, max_tokens=max_tokens, seed=seed)
-                failures.num_retries += answer is None
             except RetryableError as error:
-                failures.num_retries += 1
                 await self._wait_out(error, failures)
+            except NoAnswerError as error:
+                raise self._unanswered(str(error), failures) from None
+            failures.num_retries += answer is None
+        self._num_unanswered = 0
         if answer.prompt_tokens is None or answer.answer_tokens is None:
             self._warn_uncounted()
-        return replace(answer, num_retries=failures.num_retries, seconds=time.monotonic() - started)
+        return replace(
+            answer, num_retries=failures.num_retries, seconds=time.monotonic() - failures.started
+        )
 
     async def _try(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int
@@ -123,13 +139,14 @@ class EndpointPlayer:
                 async with asyncio.timeout(self._patience.timeout_s):
                     return await self._ask(messages, dialect, max_tokens=max_tokens, seed=seed)
             except openai.APIStatusError as error:
+                self._is_reached = True
                 if self._has_adapted(error, dialect):
                     return None
                 raise status_error(error, self._endpoint, now=time.time()) from None
             except (TimeoutError, openai.APITimeoutError):
                 raise RetryableError("no answer in time") from None
-            except openai.APIConnectionError:
-                raise RetryableError("connection lost") from None
+            except openai.APIConnectionError as error:
+                raise connection_error(error, self._endpoint, is_reached=self._is_reached) from None
 
     async def _ask(
         self, messages: Sequence[Message], dialect: Dialect, *, max_tokens: int, seed: int
@@ -151,8 +168,16 @@ class EndpointPlayer:
                 max_tokens=max_tokens,
                 seed=seed,
             ),
+            extra_body=self._endpoint.extra_body,
         )
-        return read_answer(response.content)
+        self._is_reached = True
+        content = read_json(response.content, self._endpoint)
+        if reported := reported_error(content):
+            status, body = reported
+            error = openai.APIStatusError("", response=response.http_response, body=body)
+            error.status_code = status  # that of HTTP is 200
+            raise error
+        return read_answer(content, self._endpoint, max_tokens=max_tokens)
 
     def _has_adapted(self, error: openai.APIStatusError, dialect: Dialect) -> bool:
         """Return whether another dialect may be accepted, and switch to it."""
@@ -180,17 +205,25 @@ class EndpointPlayer:
 
         Raises:
             EngineError: the requests of this answer failed too often or for too long.
+            NoAnswerError: too many responses held none.
         """
         now = asyncio.get_running_loop().time()
         failures.began = now if failures.began is None else failures.began
-        failures.num_faults += not error.is_rate_limit
+        failures.num_unusable += isinstance(error, UnusableError)
+        failures.num_faults += not (error.is_rate_limit or isinstance(error, UnusableError))
+        if failures.num_unusable >= self._patience.max_unusable:
+            raise self._unanswered(str(error), failures)
         wait_s = (error.wait_s or self._own_wait_s(failures)) * (
             1 + _JITTER * failures.rng.random()
         )
         if failures.num_faults >= self._patience.max_faults:
             raise self._no_answer(f"in {failures.num_faults} attempts", error)
-        if now + wait_s - failures.began > self._patience.longest_trouble_s:
-            raise self._no_answer(f"within {self._patience.longest_trouble_s:g} s", error)
+        longest_s = self._patience.longest_trouble_s
+        if error.wait_s and error.wait_s > longest_s:
+            asks = f"and asks to wait {error.wait_s:,.0f} s, more than the limit of {longest_s:g} s"
+            raise self._no_answer(asks, error)
+        if now + wait_s - failures.began > longest_s:
+            raise self._no_answer(f"within {longest_s:g} s", error)
         if error.is_rate_limit or error.wait_s:
             _log.info("all requests wait %.1f s (%s)", wait_s, error)
             self._resume_at = max(self._resume_at, now + wait_s)
@@ -201,14 +234,25 @@ class EndpointPlayer:
 
     def _own_wait_s(self, failures: _Failures) -> float:
         """Return the wait if the endpoint asks for none."""
-        doubled = self._patience.first_wait_s * 2.0 ** min(failures.num_retries - 1, 30)
+        doubled = self._patience.first_wait_s * 2.0 ** min(failures.num_retries, 30)
         return min(doubled, self._patience.longest_wait_s)
 
-    def _no_answer(self, when: str, error: RetryableError) -> EngineError:
+    def _no_answer(self, when: str, last: object) -> EngineError:
         return EngineError(
-            f"the endpoint at {self._endpoint.host} gave no answer {when} (last: {error}); repeat "
-            "the command later: stored answers are not requested again"
+            f"the endpoint at {self._endpoint.host} gave no answer {when} (last: {last}); check it "
+            "and repeat the command: stored answers are not requested again"
         )
+
+    def _unanswered(self, reason: str, failures: _Failures) -> NoAnswerError | EngineError:
+        """Return what ends an attempt, or the evaluation if all the latest attempts ended so."""
+        self._num_unanswered += 1
+        if self._num_unanswered >= self._patience.max_unanswered:
+            return self._no_answer(f"to {self._num_unanswered} attempts in a row", reason)
+        _log.warning("an attempt ends without an answer: %s", reason)
+        error = NoAnswerError(reason)
+        error.num_retries = failures.num_retries
+        error.seconds = time.monotonic() - failures.started
+        return error
 
     def _warn_uncounted(self) -> None:
         if not self._has_warned_uncounted:

@@ -1,4 +1,7 @@
-"""Responses of an endpoint: an answer, an error that a retry may fix, or a refusal."""
+"""Responses of an endpoint: an answer, an error that a retry may fix, or a refusal.
+
+A refusal of one conversation is a ``NoAnswerError``; any other ends the evaluation.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import email.utils
 import json
 import math
 import re
-from collections.abc import Mapping
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,7 +19,7 @@ import openai
 
 from cast_ray.errors import CastRayError, ConfigError, EngineError
 from cast_ray.evaluation.endpoint.config import Endpoint
-from cast_ray.rollout.chat_episode import ChatAnswer, FinishReason
+from cast_ray.rollout.chat_episode import ChatAnswer, FinishReason, NoAnswerError
 
 _REPEATABLE = frozenset({408, 409, 425, 429})
 """Retried, as are all from 500 on."""
@@ -26,6 +31,22 @@ _FINISH: Mapping[str, FinishReason] = {
     "length": "length",
     "content_filter": "stop",  # an answer without an action, like a refusal by the model
 }
+_CUT_OFF = re.compile(r"length|max.*tokens", re.IGNORECASE)
+"""In a finish reason that OpenAI does not have."""
+_OF_CONVERSATION = re.compile(
+    r"content.?(filter|policy|management)|flagged|moderation|invalid_prompt"
+    r"|context.?(length|window|size)|prompt is too long",
+    re.IGNORECASE,
+)
+"""In a refusal of what a conversation says, or of its length."""
+_UNREACHABLE: tuple[tuple[type[OSError], str], ...] = (
+    (ssl.SSLCertVerificationError, "has a TLS certificate that is not trusted here: set "
+     "SSL_CERT_FILE to the certificates to trust"),
+    (ssl.SSLError, "does not speak TLS as expected: check http:// or https:// in OPENAI_BASE_URL"),
+    (socket.gaierror, "has an unknown host name: check OPENAI_BASE_URL and the network"),
+    (ConnectionRefusedError, "refuses connections: start its server, or check OPENAI_BASE_URL"),
+    (TimeoutError, "does not accept connections: check OPENAI_BASE_URL and the network"),
+)  # fmt: skip
 _NEW_LIMIT = "max_completion_tokens"
 
 
@@ -41,39 +62,74 @@ class RetryableError(Exception):
         self.is_rate_limit = is_rate_limit
 
 
-def read_answer(body: bytes) -> ChatAnswer:
-    """Parse the body of a chat completion; the caller fills in retries and seconds.
+class UnusableError(RetryableError):
+    """A response of status 200 holds no answer; it may have been paid for."""
+
+
+# Any in the next functions: what JSON holds.
+def read_json(body: bytes, endpoint: Endpoint) -> Any:
+    """Parse a body; UnusableError if it is not JSON."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        text = _one_line(body.decode(errors="replace"), endpoint)
+        raise UnusableError(f"not JSON: {text}") from None
+
+
+def reported_error(content: Any) -> tuple[int, Any] | None:
+    """Return status and error that a body of status 200 reports; None if it has no such status."""
+    choices = content.get("choices") if isinstance(content, dict) else None
+    choice = choices[0] if choices and isinstance(choices, list) else content
+    errors = [one.get("error") for one in (content, choice) if isinstance(one, dict)]
+    for error in errors if choices else [*errors, content]:
+        for name in ("code", "status", "status_code"):
+            if isinstance(error, dict) and re.fullmatch(r"[45]\d\d", str(error.get(name))):
+                return int(error[name]), error
+    return None
+
+
+def read_answer(content: Any, endpoint: Endpoint, *, max_tokens: int) -> ChatAnswer:
+    """Return the answer in a chat completion; the caller fills in retries and seconds.
+
+    An answer without text is empty: its tokens were thoughts, or a filter removed it. A finish
+    reason that OpenAI does not have needs a text; it counts as ``length`` if it says so or all
+    of ``max_tokens`` were used, else as ``stop``.
 
     Raises:
-        RetryableError: it is not JSON, or holds no answer.
+        UnusableError: there is none.
     """
     try:
-        content = json.loads(body)
         choice = content["choices"][0]
-        message = choice["message"]
-        text = message.get("content")
-        finish = _FINISH[choice["finish_reason"]]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise RetryableError(f"unreadable answer ({type(error).__name__})") from None
-    if text is None and choice["finish_reason"] != "stop":
-        text = ""  # all tokens were thoughts, or the filter removed the text
-    if text is None:
-        text = message.get("refusal")
-    if not isinstance(text, str):
-        raise RetryableError("answer without text")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise RetryableError("answer with half a character") from None
-    usage = content.get("usage")
+        text = _text_of(choice["message"] if "message" in choice else {"content": choice["text"]})
+        text.encode()  # half a character has no bytes
+    except (LookupError, TypeError, AttributeError, UnicodeEncodeError):
+        raise UnusableError(f"no answer in {_one_line(content, endpoint)}") from None
+    usage, ended = content.get("usage"), str(choice.get("finish_reason"))
+    num_tokens = _count(usage, "completion_tokens")
+    finish = _FINISH.get(ended)
+    if finish is None:
+        if not text or ended == "error":
+            raise UnusableError(f"an answer that ended with {_one_line(choice, endpoint)}")
+        is_full = num_tokens is not None and num_tokens >= max_tokens
+        finish = "length" if is_full or _CUT_OFF.search(ended) else "stop"
     return ChatAnswer(
         text=text,
         finish_reason=finish,
         prompt_tokens=_count(usage, "prompt_tokens"),
-        answer_tokens=_count(usage, "completion_tokens"),
+        answer_tokens=num_tokens,
         num_retries=0,
         seconds=0.0,
     )
+
+
+def _text_of(message: Any) -> str:
+    """Return the text of a message without thoughts; LookupError, … if it has another form."""
+    text = message.get("content")
+    if isinstance(text, list):
+        parts = [{"text": one} if isinstance(one, str) else one for one in text]
+        said = [one for one in parts if one.get("type", "text") in ("text", "output_text")]
+        text = "".join(one["text"] for one in said)
+    return message.get("refusal") or "" if text is None or text == "" else text
 
 
 def _count(usage: object, name: str) -> int | None:
@@ -86,31 +142,61 @@ def _count(usage: object, name: str) -> int | None:
 
 def status_error(
     error: openai.APIStatusError, endpoint: Endpoint, *, now: float
-) -> RetryableError | CastRayError:
-    """Return what to raise for an error status: ``RetryableError``, or what ends the evaluation.
+) -> RetryableError | NoAnswerError | CastRayError:
+    """Return what to raise for an error status.
 
     Args:
-        error: the client's.
+        error: the client's, or one with the status that a body reports.
         endpoint: that sent it.
         now: ``time.time()``, for waits that are given as a date.
     """
+    sentence = sentence_of(error, endpoint)
+    said = f"status {error.status_code}: {sentence}"
     is_retryable = error.status_code in _REPEATABLE or error.status_code >= 500
-    if is_retryable and error.code != _NO_MONEY:  # a 429 that no wait resolves
+    if is_retryable and _NO_MONEY not in (error.code, error.type):  # a 429 that no wait resolves
         return RetryableError(
-            f"status {error.status_code}",
+            said,
             wait_s=asked_wait(error.response.headers, now=now),
             is_rate_limit=error.status_code == _RATE_LIMIT,
         )
+    if _OF_CONVERSATION.search(f"{error.code} {error.type} {sentence}"):
+        return NoAnswerError(said)
     where = f"the endpoint at {endpoint.host}"
-    if error.status_code in (401, 403):
+    if error.status_code == 401:
         return ConfigError(f"{where} rejects the key: set OPENAI_API_KEY")
-    sentence = sentence_of(error, endpoint)
+    if error.status_code == 403:
+        return ConfigError(
+            f"{where} refuses {endpoint.model!r} to this key with {said}: ask for access, or use "
+            "another model or OPENAI_API_KEY"
+        )
     if error.status_code == 404:
         return ConfigError(
             f"{where} has no model {endpoint.model!r}: check openai:NAME and OPENAI_BASE_URL "
             f"({sentence})"
         )
-    return EngineError(f"{where} rejects a request with status {error.status_code}: {sentence}")
+    return EngineError(f"{where} rejects a request with {said}")
+
+
+def connection_error(
+    error: openai.APIConnectionError, endpoint: Endpoint, *, is_reached: bool
+) -> RetryableError | EngineError:
+    """Return what to raise for a failed connection: an endpoint that ``is_reached`` may return."""
+    causes = list(_causes(error))
+    found = [
+        f"{what} ({one})" for kind, what in _UNREACHABLE for one in causes if isinstance(one, kind)
+    ]
+    if is_reached or not found:
+        return RetryableError(found[0] if found else "connection lost")
+    return EngineError(f"the endpoint at {endpoint.host} {found[0]}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and all that led to it; a host with several addresses fails as a group."""
+    while error is not None:
+        yield error
+        for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+            yield from _causes(member)
+        error = error.__cause__ or error.__context__
 
 
 def sentence_of(error: openai.APIStatusError, endpoint: Endpoint) -> str:
@@ -119,8 +205,13 @@ def sentence_of(error: openai.APIStatusError, endpoint: Endpoint) -> str:
     if isinstance(said, dict):
         body = cast(dict[str, object], said)
         said = body.get("message", body.get("detail", body))
+    return _one_line(said, endpoint) or "no reason given"
+
+
+def _one_line(said: object, endpoint: Endpoint) -> str:
     text = said if isinstance(said, str) else json.dumps(said, default=str)
-    return endpoint.without_key(" ".join(text.split()))[:_LONGEST_SENTENCE] or "no reason given"
+    text = " ".join(text.encode(errors="replace").decode().split())
+    return endpoint.without_key(text)[:_LONGEST_SENTENCE]
 
 
 def asked_wait(headers: Mapping[str, str], *, now: float) -> float | None:

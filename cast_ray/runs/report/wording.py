@@ -22,8 +22,9 @@ END_REASONS = {
     "turn_budget": "out of turns",
     "token_budget": "out of tokens",
     "truncated": "answer cut off",
+    "no_answer": "no answer from the endpoint",
 }
-"""The words for ``Trajectory.end_reason``, but ``lost``; others are shown as they are stored."""
+"""The words for the end reason of an episode, but ``lost``; others are shown as they are stored."""
 
 
 def percent(share: float, *, digits: int = 0) -> str:
