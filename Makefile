@@ -23,8 +23,9 @@ SLOW := $(addprefix tests/,ray web docs benchmarks solver_actors lights_out envs
   evaluation/test_eval_command.py evaluation/test_compare.py evaluation/test_transfer.py \
   evaluation/test_repeat.py datasets/test_build.py datasets/test_splits.py cluster/test_doctor.py \
   learner/test_logprobs.py runs/test_remote_directories.py runs/test_remote_session.py \
-  runs/test_theory_page.py training/test_replay.py training/test_value_net_analysis.py \
-  training/test_collector.py serve/test_openapi_fuzz.py serve/test_orphans.py games/test_fuzz.py)
+  runs/test_theory_page.py runs/test_hub.py training/test_run_models.py training/test_replay.py \
+  training/test_value_net_analysis.py training/test_collector.py serve/test_openapi_fuzz.py \
+  serve/test_orphans.py games/test_fuzz.py)
 
 .PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test gpu-test gpu-env-test links docs golden clean
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -35,15 +34,7 @@ TOKENIZER_FILES = (
 _LARGEST_ROUNDING = 0.03
 """Share of a hidden state's norm: experts multiply in other groupings, also in bfloat16."""
 
-_LOADING_FAILED = (
-    OSError,
-    ValueError,
-    LookupError,
-    RuntimeError,
-    ImportError,
-    StrictDataclassError,
-    SafetensorError,
-)
+_FAILURES = (OSError, ValueError, LookupError, RuntimeError, ImportError, StrictDataclassError)
 """What transformers raises for what is wrong in a model's files."""
 
 
@@ -171,7 +162,7 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
             ignore_mismatched_sizes=True,  # refused below, by their names
             attn_implementation=ATTENTION,
         )
-    except _LOADING_FAILED as error:
+    except _FAILURES as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise ModelError(f"{directory} cannot be loaded as a causal model: {reason}") from error
     model, loading = loaded

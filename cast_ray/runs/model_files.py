@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 _POINTER = b"version https://git-lfs"
+_MOST_OF_A_POINTER = 1024
+"""Bytes, by the specification of git-LFS."""
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _OPTIONAL = ("generation_config.json", "tokenizer.json", "tokenizer_config.json")
 
@@ -69,35 +71,34 @@ def num_values(directory: Path) -> int:
         ValueError: a file is damaged; the text is the rest of a sentence about the directory.
         OSError: a file is missing or cannot be read.
     """
-    return sum(map(_num_values, weight_files(directory)))
-
-
-def _num_values(file: Path) -> int:
     from safetensors import SafetensorError, safe_open  # here: a node without cast_ray may lack it
 
-    with open(file, "rb") as opened:
-        _refuse_pointer(file, opened.read(len(_POINTER)))
-    try:
-        with safe_open(file, framework="np") as weights:
-            parts = map(weights.get_slice, weights.keys())
-            return sum(math.prod(part.get_shape()) for part in parts)
-    except SafetensorError as error:
-        size = file.stat().st_size
-        raise ValueError(f"has a damaged or cut-off {file.name} ({size} bytes: {error})") from None
-
-
-def _json(file: Path) -> dict[str, Any]:
-    content = file.read_bytes()
-    _refuse_pointer(file, content)
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"has a damaged {file.name} ({error})") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"has a damaged {file.name} (not a JSON object)")
+    found = 0
+    for file in weight_files(directory):
+        try:
+            # Opened here too, because safe_open does not say which file is missing.
+            with open(file, "rb"), safe_open(file, framework="np") as weights:
+                parts = map(weights.get_slice, weights.keys())
+                found += sum(math.prod(part.get_shape()) for part in parts)
+        except SafetensorError as error:
+            raise _damage(file, error) from None
     return found
 
 
-def _refuse_pointer(file: Path, content: bytes) -> None:
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise _damage(file, error) from None
+    if not isinstance(found, dict):
+        raise _damage(file, "not a JSON object")
+    return found
+
+
+def _damage(file: Path, reason: object) -> ValueError:
+    """Return the error that says what a file is which cannot be read."""
+    content = file.read_bytes() if file.stat().st_size < _MOST_OF_A_POINTER else b""
     if content.startswith(_POINTER):
-        raise ValueError(f"has a git-LFS pointer in place of {file.name} (run git lfs pull there)")
+        return ValueError(f"has a git-LFS pointer in place of {file.name} (run git lfs pull there)")
+    size = file.stat().st_size
+    return ValueError(f"has a damaged or cut-off {file.name} ({size} bytes: {reason})")

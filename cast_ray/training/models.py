@@ -15,7 +15,6 @@ from cast_ray.runs.model_files import weight_files
 from cast_ray.runs.remote_directories import localized, sound_model
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory
-from cast_ray.runs.uris import hub_name
 
 
 def find_models(
@@ -36,36 +35,44 @@ def find_models(
     with progress.paused():  # downloads have bars of their own
         found = with_commits(config, stored=stored)
         for key, name in found.models.items():
-            at_hub = bool(hub_name(name)[0])
-            sound_model(name, called=f"{key}={name}", with_weights=at_hub, is_trained=True)
+            is_here = "://" not in name
+            sound_model(name, called=f"{key}={name}", with_weights=is_here, is_trained=True)
     for key, name in found.models.items():
         if name != config.models[key]:
             progress.note(f"{key}={name}")
     return found
 
 
-def note_models(directory: RunDirectory, config: TrainConfig) -> None:
-    """Store the digests of a run's models, once; of those in a store they are not known."""
-    here = {key: name for key, name in config.models.items() if "://" not in name}
-    if here and not directory.models.is_file():
-        digests = {key: model_digest(localized(name)) for key, name in here.items()}
-        write_text(directory.models, json.dumps(digests, indent=1) + "\n")
-
-
-def moved_models(directory: RunDirectory, stored: TrainConfig, config: TrainConfig) -> set[str]:
+def moved_models(
+    directory: RunDirectory, config: TrainConfig, *, stored: TrainConfig | None = None
+) -> set[str]:
     """Return the keys of models that lie elsewhere than when the run was started.
+
+    Their digests are noted when the run is new; of models in a store they are not known.
+
+    Args:
+        directory: of the run.
+        config: of the run.
+        stored: that of the run that is resumed.
 
     Raises:
         RunDirectoryError: one is another model.
     """
+    before = config.models if stored is None else stored.models
+    if before == config.models:
+        here = {key: name for key, name in before.items() if "://" not in name}
+        if here and not directory.models.is_file():
+            digests = {key: model_digest(localized(name)) for key, name in here.items()}
+            write_text(directory.models, json.dumps(digests, indent=1) + "\n")
+        return set()
     noted = json.loads(directory.models.read_text()) if directory.models.is_file() else {}
-    moved = {key for key in noted if config.models.get(key) not in (None, stored.models.get(key))}
+    moved = {key for key in noted if config.models.get(key) not in (None, before.get(key))}
     for key in moved:
         if model_digest(localized(config.models[key])) != noted[key]:
             raise RunDirectoryError(
                 f"{key}={config.models[key]} has other weights or another tokenizer than "
-                f"{stored.models.get(key)}, with which {directory.address} was started: give that "
-                "model, or another run_dir=PATH"
+                f"{before.get(key)}, with which {directory.address} was started: give that model, "
+                "or another run_dir=PATH"
             )
     return moved
 

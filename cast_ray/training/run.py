@@ -22,7 +22,7 @@ from cast_ray.runs.remote_session import REACH_S, RunAtUri, stored_config
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
-from cast_ray.training.models import find_models, moved_models, note_models
+from cast_ray.training.models import find_models, moved_models
 from cast_ray.training.value_net.oracle import check_value_net, keep_value_net
 from serve.engine.vllm_args import check_vllm_options
 
@@ -99,7 +99,6 @@ def open_run(
         # Different for every start, because a killed driver may have left named actors behind.
         run_id = f"{directory.path.name}-{now.strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
-        note_models(directory, config)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)
         if at_uri:
@@ -151,6 +150,7 @@ def _create(
     directory = kind.create(path, config)
     held.enter_context(directory.locked())
     write_boards(boards, directory.puzzles)
+    moved_models(directory, config)
     return directory, at_uri
 
 
@@ -160,7 +160,7 @@ def _reopen(
     kind, path, at_uri = _at(location, held, resume=True)
     directory = kind.existing(path)
     held.enter_context(directory.locked())  # before anything is written there
-    moved = moved_models(directory, load_config(directory.config, []), config)
+    moved = moved_models(directory, config, stored=load_config(directory.config, []))
     if changed := directory.reopen(config, moved=moved):
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
     if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were written

@@ -27,7 +27,7 @@ from cast_ray.rollout.chat import ChatPieces, read_chat_pieces
 from cast_ray.runs.hub import pinned
 from cast_ray.runs.remote_directories import sound_model
 from cast_ray.runs.remote_session import stored_config
-from cast_ray.runs.uris import PathOrUri, path_or_uri
+from cast_ray.runs.uris import PathOrUri, hub_name, path_or_uri
 from serve.engine.vllm_args import check_vllm_options
 from serve.service.access import api_keys, guard_settings
 from serve.service.app_handles import MODEL_APP
@@ -160,7 +160,8 @@ class ServeArguments:
     """The ``args`` of the Serve file, the same for all three applications."""
 
     model: str
-    """Model or run directory that every node can read, the URI of one, or a hub's model."""
+    """Model or run directory that every node can read, the URI of one, or a hub's model with a
+    revision (``owner/name@main``)."""
     host: str
     """The same as in ``http_options``: an address that others can reach needs API keys."""
     name: str = ""
@@ -196,7 +197,9 @@ def plan_of(args: dict[str, Any]) -> ServicePlan:
         given = ServeArguments(**args)
     except TypeError as error:
         raise ConfigError(f"args of the Serve file: {error}") from None
-    location = path_or_uri(pinned(given.model))
+    # Relative paths mean nothing here, so that one which is not there is no reason to ask the hub.
+    model = pinned(given.model) if hub_name(given.model)[1] else given.model
+    location = path_or_uri(model)
     return ServicePlan.of(
         location,
         load_config(stored_config(location), given.overrides),
