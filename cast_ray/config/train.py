@@ -50,6 +50,10 @@ class PolicyConfig:
 
     path: str = ""
     """Hugging Face model directory; empty = build a small Qwen3 with its own tokenizer."""
+    chat_template: str = ""
+    """What writes its conversations instead of its own template: a Jinja file; ``append_only`` =
+    its own as of the first turn, with all that follows kept as it was written; ``chatml`` or
+    ``command_r``, for models whose own one needs tools."""
     vocab_size: int = 768
     """Tokens of the small model, whose tokenizer is learned from game texts."""
     hidden_size: int = 128

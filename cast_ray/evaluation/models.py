@@ -12,7 +12,7 @@ from pathlib import Path
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
-from cast_ray.rollout.chat import read_chat_pieces
+from cast_ray.rollout.chat_template import ChatPieces, read_chat_pieces
 from cast_ray.runs.remote_directories import has_file, is_whole, localized
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
@@ -87,8 +87,6 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
     else:
         kind = Kind.ENGINE
         sources = tuple(word.strip() for word in text.split(",") if word.strip())
-        for source in sources:
-            read_chat_pieces(_files_of(source))  # raises now if it has no chat template
         base = ()
     configs = []
     for source in sources:
@@ -96,6 +94,8 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         if kind is Kind.ENGINE and stored is None:
             base = _limits(_longest_conversation(source))
         config = load_config(stored, [*(() if stored else base), *overrides])
+        if kind is Kind.ENGINE:
+            pieces_of(path_or_uri(source), config)  # raises now if its chat template cannot be used
         check_vllm_options(config.engine.vllm)
         # Exact solvers score the play, whatever oracle trained the model.
         config = replace(
@@ -155,6 +155,16 @@ def model_directory(model: PathOrUri) -> PathOrUri:
             f"{model} is neither a model directory (config.json) nor a run directory (config.yaml)"
         )
     return model
+
+
+def pieces_of(model: PathOrUri, config: TrainConfig) -> ChatPieces:
+    """Return what a model's conversations are written with: a run's as it was trained with.
+
+    Raises:
+        ModelError: there is no model, or its chat template is missing, broken or not append-only.
+    """
+    chosen = "" if is_run(model) else config.policy.chat_template
+    return read_chat_pieces(localized(model_directory(model), with_weights=False), chosen)
 
 
 def _limits(longest: int) -> tuple[str, ...]:

@@ -13,16 +13,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from cast_ray.config.train import PolicyConfig
+from cast_ray.rollout.chat_template import CHATML
 from cast_ray.runs.directories import save_refusals_named
 
 END_OF_TURN = "<|im_end|>"
 START_OF_TURN = "<|im_start|>"
 PADDING = "<|endoftext|>"
-
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 # The punctuation of sentences and coordinates, which may be one token with its spaces: ") (".
 _BETWEEN_WORDS = " ,:()"
@@ -84,7 +80,7 @@ def build_tokenizer(
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=END_OF_TURN, pad_token=PADDING
     )
-    fast.chat_template = CHAT_TEMPLATE
+    fast.chat_template = CHATML
     return fast
 
 

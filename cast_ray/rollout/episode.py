@@ -185,7 +185,7 @@ async def _play_turn(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         seed=seed,
-        stop_token_id=tokenizer.end_of_turn_id,
+        stop_token_ids=tokenizer.end_ids,
         min_weight_version=spec.min_weight_version,
     )
     asked = time.perf_counter()
@@ -197,7 +197,7 @@ async def _play_turn(
     record.turn_seeds.append(seed)
     answer = tokenizer.text(completion.token_ids)
     record.answers.append(answer)
-    is_cut_off = completion.token_ids[-1] != tokenizer.end_of_turn_id
+    is_cut_off = completion.token_ids[-1] not in tokenizer.end_ids
     if is_cut_off and sampling.truncated == "skip":
         record.skip()  # its tokens stay in the loss
         return

@@ -13,7 +13,12 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.games import get_game
-from cast_ray.rollout.chat import read_chat_pieces
+from cast_ray.rollout.chat_template import (
+    ChatPieces,
+    read_chat_pieces,
+    store_chat_pieces,
+    stored_chat_pieces,
+)
 from cast_ray.runs.object_store import check_reachable
 from cast_ray.runs.remote_directories import file_names, localized
 from cast_ray.runs.remote_run import StoredRunDirectory
@@ -44,6 +49,20 @@ class Run:
     """The way to the URI that the run is at; None = it is at a local path, written at once."""
     on_exit: ExitStack = field(default_factory=ExitStack)
     """A block that holds the run; whatever ends it, what is left is sent to the URI."""
+
+    def chat_pieces(self, model_dir: PathOrUri) -> ChatPieces:
+        """Return the pieces that the run keeps; on first use they are cut for the model.
+
+        Raises:
+            ModelError: its chat template is missing, broken or not append-only.
+        """
+        pieces = stored_chat_pieces(self.directory.path)
+        if pieces is None:
+            here = localized(model_dir, with_weights=False)
+            pieces = read_chat_pieces(here, self.config.policy.chat_template)
+            store_chat_pieces(pieces, self.directory.path)
+            self.send()  # before the first group, which is sent at once
+        return pieces
 
     def send(self) -> None:
         """Have the files that are written sent to the run's URI, if it has one; do not wait.
@@ -147,7 +166,8 @@ def _create(
     if config.tier not in tiers:
         raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {config.tier!r}")
     if config.policy.path:
-        read_chat_pieces(localized(config.policy.path, with_weights=False))
+        model_dir = localized(config.policy.path, with_weights=False)
+        read_chat_pieces(model_dir, config.policy.chat_template)
     check_value_net(config)
     boards = make_boards(config.game, config.tier, config.puzzles)
     if not config.puzzles.file and len(boards.train) < config.puzzles.num_train:

@@ -18,7 +18,7 @@ from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.small_policy import build_small_policy
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.demonstrations import demonstrate, to_demonstration_table
 from cast_ray.runs.directories import make_partial, publish
 from cast_ray.runs.remote_directories import is_whole, localized, written_at
@@ -197,7 +197,7 @@ def engine_model(run: Run) -> PathOrUri:
     model_dir = path_or_uri(path) if path else _initial_model(run)
     check_answers_fit(
         run.boards.train[0],
-        tokenizer=_tokenizer(model_dir),
+        tokenizer=_tokenizer(run, model_dir),
         max_answer_tokens=run.config.rollout.max_answer_tokens,
     )
     return model_dir
@@ -226,9 +226,8 @@ def _initial_model(run: Run) -> PathOrUri:
     return location
 
 
-def _tokenizer(model_dir: PathOrUri) -> ChatTokenizer:
-    here = localized(model_dir, with_weights=False)
-    return ChatTokenizer(here, read_chat_pieces(here))
+def _tokenizer(run: Run, model_dir: PathOrUri) -> ChatTokenizer:
+    return ChatTokenizer(localized(model_dir, with_weights=False), run.chat_pieces(model_dir))
 
 
 def start_model(
@@ -251,7 +250,7 @@ def start_model(
     table = demonstrations(
         run.boards.train,
         config.warm_start,
-        tokenizer=_tokenizer(engine_model),
+        tokenizer=_tokenizer(run, engine_model),
         turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
         ends_dead=config.rollout.deadlock_ends_episode,
         seed=config.seed,
@@ -260,7 +259,12 @@ def start_model(
         estimator=None if has_solver(config.game) else estimator_of(config, directory.value_net),
     )
     progress.phase("starting the learner for the warm start")
-    learner = start_learner(config, model_dir=engine_model, reserved=learner_reservation)
+    learner = start_learner(
+        config,
+        model_dir=engine_model,
+        pieces=run.chat_pieces(engine_model),
+        reserved=learner_reservation,
+    )
     try:
         warm_start(
             learner,

@@ -17,7 +17,7 @@ from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle, puzzle_id_of
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
-from cast_ray.rollout.generate import Completion, GenerateRequest
+from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
 from cast_ray.rollout.specs import evaluation_sampling, training_sampling
 from cast_ray.rollout.trajectory import Trajectory
 from cast_ray.seeds import derive_seed
@@ -236,6 +236,24 @@ def test_prompt_beyond_its_budget_is_refused(tokenizer: ChatTokenizer) -> None:
     with pytest.raises(TrajectoryError, match=rf"{size} tokens.*rollout\.prompt_tokens"):
         played(tokenizer, RIGHT, prompt_tokens=size - 1)
     assert played(tokenizer, RIGHT, prompt_tokens=size).reward == 1.0
+
+
+def test_every_end_of_sequence_token_ends_an_answer(tokenizer: ChatTokenizer) -> None:
+    scripted = ScriptedPolicy(tokenizer, in_turn(RIGHT))
+    assert len(tokenizer.end_ids) == 1
+    tokenizer.end_ids = (*tokenizer.end_ids, 0)
+
+    async def policy(request: GenerateRequest, lane: Lane) -> Completion:
+        assert request.stop_token_ids == tokenizer.end_ids
+        completion = await scripted(request, lane)
+        return replace(completion, token_ids=(*completion.token_ids[:-1], 0))
+
+    try:
+        trajectory = play(spec(), policy, tokenizer)
+    finally:
+        tokenizer.end_ids = tokenizer.end_ids[:1]
+    assert (trajectory.end_reason, trajectory.answers) == ("solved", (RIGHT,) * 3)
+    assert all(trajectory.token_ids[end - 1] == 0 for end in trajectory.turn_ends)
 
 
 def test_every_turn_has_a_seed_of_its_own_that_follows_from_the_episodes(

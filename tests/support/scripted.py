@@ -13,7 +13,8 @@ import numpy as np
 from cast_ray.config.train import PolicyConfig
 from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
 from cast_ray.learner.small_policy import build_small_policy
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import ChatPieces, read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling, play_episode
 from cast_ray.rollout.generate import Completion, Generate, GenerateRequest, Lane
 from cast_ray.rollout.trajectory import Trajectory

@@ -18,7 +18,8 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import Boards, PuzzleSampler, make_boards, write_boards
 from cast_ray.errors import ConfigError
 from cast_ray.games.plugins import forget_plugins
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, play_episode
 from cast_ray.rollout.generate import GenerateRequest
 from cast_ray.rollout.specs import episode_groups, training_sampling
