@@ -42,6 +42,7 @@ SAMPLING = Sampling(
     max_answer_tokens=8,
     prompt_tokens=2048,
     response_tokens=4096,
+    conversation_tokens=6144,
     truncated="skip",
 )
 

@@ -155,7 +155,8 @@ class EngineConfig:
     max_num_seqs: int = 256
     """Most requests that run at the same time in one engine."""
     max_model_len: int = 0
-    """Longest conversation in tokens; 0 = the model's own limit, at most both token budgets."""
+    """Longest conversation in tokens; 0 = the model's own limit, at most both token budgets. An
+    episode that reaches it is out of tokens."""
     num_threads: int = 1
     """Threads that one engine computes with on CPU. With more threads than free cores it is ten
     times slower: 320 to 380 turns per second with one thread, 47 with two and one core busy."""

@@ -278,6 +278,7 @@ def _values(config: TrainConfig) -> dict[str, Any]:
         "max_answer_tokens": config.rollout.max_answer_tokens,
         "prompt_tokens": config.rollout.prompt_tokens,
         "response_tokens": config.rollout.response_tokens,
+        "max_model_len": config.engine.max_model_len,
         "chat_template": config.policy.chat_template,
         "truncated": config.rollout.truncated,
         "deadlock_ends_episode": config.rollout.deadlock_ends_episode,

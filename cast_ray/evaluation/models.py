@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
 from cast_ray.rollout.chat_template import ChatPieces, read_chat_pieces
+from cast_ray.rollout.specs import model_limit, with_model_limit
 from cast_ray.runs.remote_directories import has_file, is_whole, localized
 from cast_ray.runs.remote_run import is_run
 from cast_ray.runs.remote_session import stored_config
@@ -104,7 +104,10 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
             value_net=ValueNetOracleConfig(),
             resources=replace(config.resources, gpus_per_oracle_actor=0.0),
         )
-        configs.append(_with_tokens_per_turn(config, kind, source))
+        config = _with_tokens_per_turn(config, kind, source)
+        if kind is Kind.ENGINE:
+            config = with_model_limit(config, _files_of(source))
+        configs.append(config)
     return EvaluatedModel(
         label=label or ",".join(_short(source) for source in sources),
         kind=kind,
@@ -185,16 +188,10 @@ def _with_tokens_per_turn(config: TrainConfig, kind: Kind, source: str) -> Train
     per_turn = rollout.response_tokens
     longest = rollout.prompt_tokens + _MOST_TURNS * (rollout.prompt_tokens + per_turn)
     if kind is Kind.ENGINE:
-        longest = min(longest, _most_positions(source) or longest)
+        longest = min(longest, model_limit(_files_of(source)) or longest)
     response = max(longest - rollout.prompt_tokens, 1)
     budgets = replace(rollout, max_answer_tokens=per_turn, response_tokens=response)
     return replace(config, rollout=budgets)
-
-
-def _most_positions(source: str) -> int | None:
-    """Return the longest conversation of a model according to its config.json."""
-    text = (_files_of(source) / "config.json").read_text(encoding="utf-8")
-    return json.loads(text).get("max_position_embeddings")
 
 
 def _files_of(source: str) -> Path:
@@ -205,7 +202,7 @@ def _files_of(source: str) -> Path:
 def _longest_conversation(source: str) -> int:
     """Return the most tokens of a conversation, at most the paper's."""
     wanted = _PROMPT_TOKENS + _RESPONSE_TOKENS
-    longest = _most_positions(source) or wanted
+    longest = model_limit(_files_of(source)) or wanted
     if longest < wanted:
         logger.warning(
             "%s holds conversations of %d tokens, less than the paper's %d: its episodes are "

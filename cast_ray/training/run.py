@@ -19,6 +19,7 @@ from cast_ray.rollout.chat_template import (
     store_chat_pieces,
     stored_chat_pieces,
 )
+from cast_ray.rollout.specs import with_model_limit
 from cast_ray.runs.object_store import check_reachable
 from cast_ray.runs.remote_directories import file_names, localized
 from cast_ray.runs.remote_run import StoredRunDirectory
@@ -35,6 +36,7 @@ class Run:
     """What every phase of the job needs."""
 
     config: TrainConfig
+    """With ``engine.max_model_len`` as a number if ``policy.path`` names a model."""
     directory: RunDirectory
     progress: TrainProgress
     boards: Boards
@@ -116,6 +118,8 @@ def open_run(
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)
+        if config.policy.path:
+            config = with_model_limit(config, localized(config.policy.path, with_weights=False))
         if at_uri:
             at_uri.begin_sending()
         return Run(

@@ -20,13 +20,14 @@ from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.small_policy import build_small_policy
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.demonstrations import demonstrate, to_demonstration_table
+from cast_ray.rollout.specs import conversation_limit
 from cast_ray.runs.directories import make_partial, publish
 from cast_ray.runs.remote_directories import is_whole, localized, written_at
 from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.run import Run
 from cast_ray.training.value_net.oracle import estimator_of
-from cast_ray.training.workers import conversation_limit, start_learner
+from cast_ray.training.workers import start_learner
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry, has_solver
 from solver_actors.solver import SolverEntry, careless_moves

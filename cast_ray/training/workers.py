@@ -21,6 +21,7 @@ from cast_ray.learner.settings import LearnerSettings
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import ChatPieces
 from cast_ray.rollout.generate import Generate
+from cast_ray.rollout.specs import conversation_limit
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
@@ -330,12 +331,6 @@ def start_learner(
         reserved=reserved,
         place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(config.resources)),
     )
-
-
-def conversation_limit(config: TrainConfig) -> int:
-    """Return the longest conversation in tokens."""
-    both = config.rollout.prompt_tokens + config.rollout.response_tokens
-    return min(both, config.engine.max_model_len or both)
 
 
 def shared_memory_dir(run_id: str) -> Path:

@@ -25,7 +25,7 @@ from cast_ray.cluster.placement import bundle_of
 from cast_ray.errors import EngineError
 from cast_ray.rollout.chat import tokenizer_digest
 from cast_ray.rollout.generate import Completion, GenerateRequest, Refusal
-from cast_ray.training.workers import conversation_limit
+from cast_ray.rollout.specs import conversation_limit
 from serve.engine.answers import answers_as_done
 from serve.engine.deployment import ENGINE_ENVIRONMENT
 from serve.engine.vllm_args import vllm_arguments

@@ -24,6 +24,7 @@ from cast_ray.evaluation.models import model_directory, pieces_of
 from cast_ray.games import game_names
 from cast_ray.games.analysis import Analyst
 from cast_ray.rollout.chat_template import ChatPieces
+from cast_ray.rollout.specs import with_model_limit
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import PathOrUri, path_or_uri
@@ -97,7 +98,7 @@ class ServicePlan:
             model_dir=model_dir,
             pieces=pieces_of(model, config),
             name=name or _name_of(model),
-            config=config,
+            config=with_model_limit(config, model_dir),
             guard=guard,
             min_replicas=min_replicas,
             max_replicas=max(min_replicas, max_replicas),

@@ -82,6 +82,7 @@ def test_the_template_is_chosen_for_a_model_and_stored_with_a_run(tmp_path: Path
     store_chat_pieces(stored, Path(shutil.copytree(model, run.model)))
     [config] = parse_model(str(run.path), []).configs
     assert pieces_of(run.path, config) == stored
+    assert config.engine.max_model_len == 4096  # of the model, far below both budgets
 
 
 def test_models_are_told_apart_by_label(tmp_path: Path) -> None:

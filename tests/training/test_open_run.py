@@ -76,6 +76,19 @@ def test_model_whose_template_rewrites_is_refused_and_nothing_written(tmp_path: 
         opened(tmp_path, f"policy.path={model}", "policy.chat_template=append_only")
 
 
+def test_run_keeps_to_the_conversations_that_its_model_holds(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    build_test_policy(model)  # made for 4,096 positions
+    few = [f"puzzles.num_{name}=4" for name in ("train", "validation", "held_out")]
+    config = load_config(None, [f"run_dir={tmp_path / 'run'}", f"policy.path={model}", *few])
+    for resume in (False, True):
+        quiet = TrainProgress(Console(file=io.StringIO()))
+        run = open_run(config, resume=resume, progress=quiet)
+        run.on_exit.close()
+        assert run.config.engine.max_model_len == 4096
+    assert load_config(run.directory.config, []).engine.max_model_len == 0
+
+
 @pytest.mark.parametrize("resume", [False, True])
 def test_unknown_transform_is_refused_with_the_known_ones(tmp_path: Path, *, resume: bool) -> None:
     with pytest.raises(ConfigError, match=r"advantage\.transform .*asinh.*'sqrt'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -187,6 +188,22 @@ def test_token_budget_is_replayed_to_the_last_token(
     run = make_run(tmp_path / "run", f"rollout.response_tokens={budget}")
     again = find(run, lambda r: (r["group"], r["episode"]) == (row["group"], row["episode"]))
     assert (again["end_reason"], len(again["effects"])) == ("token_budget", 2)
+    assert places(run) == []
+
+
+def test_conversation_limit_is_replayed_to_the_last_token(
+    untouched: RunDirectory, tmp_path: Path
+) -> None:
+    row = find(untouched, is_long)
+    run = make_run(tmp_path / "run", f"engine.max_model_len={row['turn_starts'][2]}")
+    again = find(run, lambda r: (r["group"], r["episode"]) == (row["group"], row["episode"]))
+    assert (again["end_reason"], len(again["effects"])) == ("token_budget", 2)
+    assert places(run) == []
+    # The same if the limit is the model's.
+    stored, model = load_config(run.config, []), run.start_model / "config.json"
+    save_config(replace(stored, engine=replace(stored.engine, max_model_len=0)), run.config)
+    assert {"end_reason"} <= {what for *_, what in places(run)}
+    model.write_text(json.dumps({"max_position_embeddings": row["turn_starts"][2]}))
     assert places(run) == []
 
 

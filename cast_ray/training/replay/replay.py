@@ -20,6 +20,7 @@ from cast_ray.errors import PuzzleError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import read_chat_pieces, stored_chat_pieces
+from cast_ray.rollout.specs import training_sampling, with_model_limit
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, ScoredTrajectory
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.credit import credit_mismatches, replayed_columns
@@ -96,6 +97,7 @@ def replay_run(run_dir: Path) -> ReplayReport:
     get_game(config.game)  # one that is not installed is named as such, not as a broken puzzle
     tokenizer, model_dir = None, _model_dir(run)
     if model_dir is not None:
+        config = with_model_limit(config, model_dir)
         pieces = stored_chat_pieces(run.path) or read_chat_pieces(model_dir)
         tokenizer = ChatTokenizer(model_dir, pieces)
     estimator = estimator_of(config, run.value_net)
@@ -235,7 +237,7 @@ class _Replay:
         return found, replayed_columns(columns, replayed, exact, estimates)
 
     def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
-        rollout = self._config.rollout
+        rollout, sampling = self._config.rollout, training_sampling(self._config)
         prover = None
         if rollout.deadlock_ends_episode:
             prover = self._oracle.prover(row.game, row.puzzle)
@@ -243,7 +245,7 @@ class _Replay:
             row,
             is_dead=None if prover is None else prover.is_dead,
             tokenizer=self._tokenizer,
-            response_tokens=rollout.response_tokens,
+            response_tokens=sampling.response_tokens_after(row.turn_starts[0]),
             truncated=rollout.truncated,
         )
 

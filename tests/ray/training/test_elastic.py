@@ -46,6 +46,7 @@ SAMPLING = Sampling(
     max_answer_tokens=16,
     prompt_tokens=2048,
     response_tokens=4000,
+    conversation_tokens=20000,
     truncated="skip",
 )
 AUTOSCALER_REQUESTS = b"autoscaler_resource_request"
