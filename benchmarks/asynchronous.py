@@ -18,7 +18,8 @@ from benchmarks.sleeping_learner import SleepingLearner
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.recoveries import RecoveryLog
 from cast_ray.runs.remote_directories import localized
@@ -134,6 +135,7 @@ def _simulated_workers(run: Run) -> Workers:
             run.config,
             run_id=run.run_id,
             model_dir=model_dir,
+            pieces=pieces,
             engine_names=engines.names,
         ),
         tokenizer=tokenizer,

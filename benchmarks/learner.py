@@ -39,7 +39,8 @@ from cast_ray.learner.batching import flat_column, loss_mask, row_offsets, rows_
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.policy import load_policy
 from cast_ray.learner.settings import LearnerSettings
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.training.warm_start import build_initial_model, demonstrations
 from cast_ray.training.workers import learner_settings
 from solver_actors.registry import StartSolver
@@ -62,7 +63,7 @@ class BareLoop:
             self._model = load_policy(Path(settings.model_dir), dtype=torch.bfloat16)
         else:
             self._model = AutoModelForCausalLM.from_pretrained(
-                settings.model_dir, dtype=torch.bfloat16
+                settings.model_dir, dtype=torch.bfloat16, trust_remote_code=False
             )
         self._model.eval()
         self._weights = list(self._model.parameters())

@@ -30,8 +30,9 @@ from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.rollout.episode import Sampling
-from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Lane
+from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
 from cast_ray.rollout.specs import episode_groups, training_sampling
 from cast_ray.training.collector import RolloutCollector, Ticket
 from cast_ray.training.warm_start import build_initial_model
@@ -51,11 +52,11 @@ class FixedLength:
 
     async def __call__(self, request: GenerateRequest, lane: Lane) -> Completion:
         """Request an answer that nothing ends early, and end it."""
-        unstopped = replace(request, stop_token_id=NO_STOP_TOKEN)
+        unstopped = replace(request, stop_token_ids=())
         answer = await self._client(unstopped, lane)
         return replace(
             answer,
-            token_ids=(*answer.token_ids[:-1], request.stop_token_id),
+            token_ids=(*answer.token_ids[:-1], request.stop_token_ids[0]),
             finish_reason="stop",
         )
 
@@ -191,6 +192,7 @@ def rollout_sides(folder: Path) -> Iterator[Sides]:
             config,
             run_id="bench",
             model_dir=model_dir,
+            pieces=read_chat_pieces(model_dir),
             engine_names=engines.names,
             connect=connect_fixed_length,
         )
@@ -283,7 +285,7 @@ def _conversation(row: dict[str, Any], sampling: Sampling) -> Conversation:  # A
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=row["turn_seeds"][0],
-            stop_token_id=NO_STOP_TOKEN,
+            stop_token_ids=(),
         ),
         seeds=tuple(row["turn_seeds"]),
         observations=tuple(

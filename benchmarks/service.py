@@ -27,7 +27,8 @@ from cast_ray.config.train import EngineConfig, RolloutConfig, TrainConfig
 from cast_ray.errors import EngineError
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.training.warm_start import demonstrations, warm_start
 from cast_ray.training.workers import start_learner
 from serve.service.app_handles import MODEL_APP, QUICK_PROXY, SITE_APP

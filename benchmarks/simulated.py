@@ -25,7 +25,8 @@ from cast_ray.errors import RemoteTimeout
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.rollout.specs import episode_groups, training_sampling
 from cast_ray.training.collector import RolloutCollector, Ticket
 from cast_ray.training.warm_start import build_initial_model
@@ -291,6 +292,7 @@ def _engine_and_pool(
             config,
             run_id=run_id,
             model_dir=model_dir,
+            pieces=read_chat_pieces(model_dir),
             engine_names=engines.names,
         )
         try:

@@ -29,7 +29,8 @@ from benchmarks.simulated import (
 from cast_ray.config.load import load_config
 from cast_ray.errors import RemoteTimeout
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.timeouts import use_start_limits
 from cast_ray.training.workers import start_pool
 from serve.client.engines import PolicyEngines
@@ -163,7 +164,8 @@ def _engines_and_pool(
             f"engine.start_timeout_s={_TIMEOUT_S}",
         ],
     )
-    tokenizer = ChatTokenizer(model_dir, read_chat_pieces(model_dir))
+    pieces = read_chat_pieces(model_dir)
+    tokenizer = ChatTokenizer(model_dir, pieces)
     engines = deploy_simulated_engines(
         run_id,
         num_engines=num_nodes,
@@ -173,7 +175,9 @@ def _engines_and_pool(
         num_cpus=_CPUS_PER_ENGINE,
         start_timeout_s=_TIMEOUT_S,
     )
-    pool = start_pool(config, run_id=run_id, model_dir=model_dir, engine_names=engines.names)
+    pool = start_pool(
+        config, run_id=run_id, model_dir=model_dir, pieces=pieces, engine_names=engines.names
+    )
     try:
         pool.wait_until_there(num_nodes, timeout_s=_TIMEOUT_S)
         yield engines, pool

@@ -26,7 +26,7 @@ from cast_ray.config.load import load_config
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
-from cast_ray.rollout.generate import NO_STOP_TOKEN, GenerateRequest
+from cast_ray.rollout.generate import GenerateRequest
 from cast_ray.training.warm_start import build_initial_model
 from serve.engine.deployment import ENGINE_ENVIRONMENT, deploy_engines
 from serve.messages import EngineOptions
@@ -40,7 +40,7 @@ _ONE_TURN = Conversation(
         temperature=1.0,
         top_p=1.0,
         seed=0,
-        stop_token_id=NO_STOP_TOKEN,
+        stop_token_ids=(),
     ),
     seeds=(0,),
     observations=(),

@@ -25,7 +25,8 @@ from cast_ray.config.train import PolicyConfig, WarmStartConfig
 from cast_ray.games import get_game
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling, play_episode
 from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
 from cast_ray.rollout.trajectory import Trajectory, to_rollout_batch
@@ -41,6 +42,7 @@ SAMPLING = Sampling(
     max_answer_tokens=8,
     prompt_tokens=2048,
     response_tokens=4096,
+    conversation_tokens=6144,
     truncated="skip",
 )
 
@@ -68,7 +70,9 @@ def make_policy(folder: Path, boards: list[Puzzle]) -> tuple[PreTrainedModel, Ch
         seed=SEED,
     )
     tokenizer = ChatTokenizer(folder, read_chat_pieces(folder))
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=False
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95))
     plan = WarmStartConfig(steps=60, trajectories_per_step=6, careless_steps=0)
     games = demonstrations(
@@ -113,13 +117,13 @@ class Engine:
             token = int(torch.multinomial(distribution.exp(), 1, generator=random))
             tokens.append(token)
             logprobs.append(float(distribution[token]))
-            if token == request.stop_token_id:
+            if token in request.stop_token_ids:
                 break
         written = tuple(tokens[len(request.token_ids) :])
         return Completion(
             token_ids=written,
             rollout_logprobs=tuple(logprobs),
-            finish_reason="stop" if written[-1] == request.stop_token_id else "length",
+            finish_reason="stop" if written[-1] in request.stop_token_ids else "length",
             weight_versions=(1,) * len(written),
         )
 

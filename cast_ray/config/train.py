@@ -55,6 +55,10 @@ class PolicyConfig:
     tokenizer. A pretrained model changes other defaults to the paper's: learner.lr 1e-6 (adapters:
     1e-5), learner.betas 0.9 and 0.999, learner.gradient_checkpointing, advantage.alpha 0.1,
     rollout.max_answer_tokens 16384, no warm start. The run prints them."""
+    chat_template: str = ""
+    """What writes its conversations instead of its own template: a Jinja file; ``append_only`` =
+    its own as of the first turn, with all that follows kept as it was written; ``chatml`` or
+    ``command_r``, for models whose own one needs tools."""
     vocab_size: int = 768
     """Tokens of the small model, whose tokenizer is learned from game texts."""
     hidden_size: int = 128
@@ -159,7 +163,8 @@ class EngineConfig:
     max_num_seqs: int = 256
     """Most requests that run at the same time in one engine."""
     max_model_len: int = 0
-    """Longest conversation in tokens; 0 = the model's own limit, at most both token budgets."""
+    """Longest conversation in tokens; 0 = the model's own limit, at most both token budgets. An
+    episode that reaches it is out of tokens."""
     num_threads: int = 1
     """Threads that one engine computes with on CPU. With more threads than free cores it is ten
     times slower: 320 to 380 turns per second with one thread, 47 with two and one core busy."""

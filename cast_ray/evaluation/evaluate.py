@@ -224,9 +224,7 @@ def _play_with_engines(
             for which, chosen in puzzles.items()
         ]
         label = model.label if len(model.sources) == 1 else f"{model.label}, run {run + 1}"
-        tables = play_with_engines(
-            model_directory(location), plays, config, label=label, progress=progress
-        )
+        tables = play_with_engines(location, plays, config, label=label, progress=progress)
         for table in tables.values():
             found += attempts_of_trajectories(table, scorer, model=model.label, run=run)
     return found
@@ -288,6 +286,8 @@ def _values(config: TrainConfig) -> dict[str, Any]:
         "max_answer_tokens": config.rollout.max_answer_tokens,
         "prompt_tokens": config.rollout.prompt_tokens,
         "response_tokens": config.rollout.response_tokens,
+        "max_model_len": config.engine.max_model_len,
+        "chat_template": config.policy.chat_template,
         "truncated": config.rollout.truncated,
         "deadlock_ends_episode": config.rollout.deadlock_ends_episode,
         "dtype": config.engine.dtype,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,8 @@ from pathlib import Path
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig, ValueNetOracleConfig
 from cast_ray.errors import ConfigError, ModelError
-from cast_ray.rollout.chat import read_chat_pieces
+from cast_ray.rollout.chat_template import ChatPieces, read_chat_pieces
+from cast_ray.rollout.specs import model_limit, with_model_limit
 from cast_ray.runs.hub import pinned
 from cast_ray.runs.remote_directories import has_file, is_whole, sound_model
 from cast_ray.runs.remote_run import is_run
@@ -88,8 +88,6 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
     else:
         kind = Kind.ENGINE
         sources = tuple(pinned(word.strip()) for word in text.split(",") if word.strip())
-        for source in sources:
-            read_chat_pieces(_files_of(source))  # raises now if it has no chat template
         base = ()
     configs = []
     for source in sources:
@@ -97,6 +95,8 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         if kind is Kind.ENGINE and stored is None:
             base = _limits(_longest_conversation(source))
         config = load_config(stored, [*(() if stored else base), *overrides])
+        if kind is Kind.ENGINE:
+            pieces_of(path_or_uri(source), config)  # raises now if its chat template cannot be used
         check_vllm_options(config.engine.vllm)
         # Exact solvers score the play, whatever oracle trained the model.
         config = replace(
@@ -105,7 +105,10 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
             value_net=ValueNetOracleConfig(),
             resources=replace(config.resources, gpus_per_oracle_actor=0.0),
         )
-        configs.append(_with_tokens_per_turn(config, kind, source))
+        config = _with_tokens_per_turn(config, kind, source)
+        if kind is Kind.ENGINE:
+            config = with_model_limit(config, _files_of(source))
+        configs.append(config)
     return EvaluatedModel(
         label=label or ",".join(_short(source) for source in sources),
         kind=kind,
@@ -158,6 +161,16 @@ def model_directory(model: PathOrUri) -> PathOrUri:
     return model
 
 
+def pieces_of(model: PathOrUri, config: TrainConfig) -> ChatPieces:
+    """Return what a model's conversations are written with: a run's as it was trained with.
+
+    Raises:
+        ModelError: there is no model, or its chat template is missing, broken or not append-only.
+    """
+    chosen = "" if is_run(model) else config.policy.chat_template
+    return read_chat_pieces(sound_model(model_directory(model), with_weights=False), chosen)
+
+
 def _limits(longest: int) -> tuple[str, ...]:
     """Return the paper's token budgets, at most the model's ``longest`` conversation."""
     response = min(_RESPONSE_TOKENS, max(longest - _PROMPT_TOKENS, 1))
@@ -176,16 +189,10 @@ def _with_tokens_per_turn(config: TrainConfig, kind: Kind, source: str) -> Train
     per_turn = rollout.response_tokens
     longest = rollout.prompt_tokens + _MOST_TURNS * (rollout.prompt_tokens + per_turn)
     if kind is Kind.ENGINE:
-        longest = min(longest, _most_positions(source) or longest)
+        longest = min(longest, model_limit(_files_of(source)) or longest)
     response = max(longest - rollout.prompt_tokens, 1)
     budgets = replace(rollout, max_answer_tokens=per_turn, response_tokens=response)
     return replace(config, rollout=budgets)
-
-
-def _most_positions(source: str) -> int | None:
-    """Return the longest conversation of a model according to its config.json."""
-    text = (_files_of(source) / "config.json").read_text(encoding="utf-8")
-    return json.loads(text).get("max_position_embeddings")
 
 
 def _files_of(source: str) -> Path:
@@ -196,7 +203,7 @@ def _files_of(source: str) -> Path:
 def _longest_conversation(source: str) -> int:
     """Return the most tokens of a conversation, at most the paper's."""
     wanted = _PROMPT_TOKENS + _RESPONSE_TOKENS
-    longest = _most_positions(source) or wanted
+    longest = model_limit(_files_of(source)) or wanted
     if longest < wanted:
         logger.warning(
             "%s holds conversations of %d tokens, less than the paper's %d: its episodes are "

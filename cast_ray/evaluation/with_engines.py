@@ -15,6 +15,7 @@ import pyarrow as pa
 from cast_ray.cluster.placement import reserved_cpus, wait_for_places
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.train import TrainConfig
+from cast_ray.evaluation.models import model_directory, pieces_of
 from cast_ray.evaluation.tasks import GameTier
 from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.rollout.specs import evaluation_sampling
@@ -49,7 +50,7 @@ class Play:
 
 
 def play_with_engines(
-    model_dir: PathOrUri,
+    model: PathOrUri,
     plays: Sequence[Play],
     config: TrainConfig,
     *,
@@ -59,7 +60,7 @@ def play_with_engines(
     """Return the trajectories of all plays; engines start only if something is missing.
 
     Args:
-        model_dir: directory of the weights.
+        model: a run or model directory.
         plays: what to play.
         config: engine, sampling and budgets.
         label: the model's name for the terminal.
@@ -74,7 +75,8 @@ def play_with_engines(
             wait_for_places(config, say=progress.phase, with_learner=False)
             progress.phase(f"{label}: starting the engine")
             run_id = f"eval-{datetime.now(UTC).strftime('%H%M%S%f')}"
-            workers = Workers.start(config, run_id=run_id, model_dir=model_dir)
+            model_dir, pieces = model_directory(model), pieces_of(model, config)
+            workers = Workers.start(config, run_id=run_id, model_dir=model_dir, pieces=pieces)
             try:
                 for play in left:
                     progress.phase(f"{label}: playing {play.which}")

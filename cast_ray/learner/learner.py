@@ -219,8 +219,13 @@ class Learner:
         state = self.state_for_sync()
         if self._rank == 0:
             with written_at(directory) as here:
-                tokenizer_dir = Path(self._settings.model_dir)
-                save_policy(self._policy.model, state, here, tokenizer_dir=tokenizer_dir)
+                save_policy(
+                    self._policy.model,
+                    state,
+                    here,
+                    tokenizer_dir=Path(self._settings.model_dir),
+                    pieces=self._settings.pieces,
+                )
         comm.barrier()
 
     def save_checkpoint(self, directory: PathOrUri, client_state: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from cast_ray.errors import ModelError
 from cast_ray.learner.attention import ATTENTION
 from cast_ray.learner.logprobs import token_logprobs
+from cast_ray.rollout.chat_template import ChatPieces, store_chat_pieces
 from cast_ray.runs.directories import make_partial, publish, save_refusals_named
 from cast_ray.runs.remote_directories import sound_model
 
@@ -176,7 +177,12 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def save_policy(
-    model: PreTrainedModel, state: dict[str, Tensor], directory: Path, *, tokenizer_dir: Path
+    model: PreTrainedModel,
+    state: dict[str, Tensor],
+    directory: Path,
+    *,
+    tokenizer_dir: Path,
+    pieces: ChatPieces | None = None,
 ) -> None:
     """Write configuration, the given weights and the tokenizer of ``tokenizer_dir``.
 
@@ -189,6 +195,7 @@ def save_policy(
             the type that the configuration names.
         directory: to write.
         tokenizer_dir: whose tokenizer is copied.
+        pieces: of the chat template, stored with it.
 
     Raises:
         EnvironmentSetupError: it cannot be written.
@@ -200,6 +207,8 @@ def save_policy(
         for pattern in TOKENIZER_FILES:
             for path in tokenizer_dir.glob(pattern):
                 shutil.copy(path, partial)
+        if pieces:
+            store_chat_pieces(pieces, partial)
         publish(partial, directory)
 
 

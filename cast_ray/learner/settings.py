@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cast_ray.config.learning import LearnerConfig
+from cast_ray.rollout.chat_template import ChatPieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,8 @@ class LearnerSettings:
     reference_dir: str
     """Model that the divergence is taken from; empty = the one in ``model_dir``."""
     seed: int
+    pieces: ChatPieces | None = None
+    """Stored with saved models; None = a saved model is read by its own chat template."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """sgd is plain gradient descent, for tests that read the gradient off the weights."""
 

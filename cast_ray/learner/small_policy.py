@@ -14,16 +14,12 @@ from transformers import PreTrainedTokenizerFast
 
 from cast_ray.config.pretrained import SMALL_POLICY_KEY
 from cast_ray.config.train import PolicyConfig
+from cast_ray.rollout.chat_template import CHATML
 from cast_ray.runs.directories import save_refusals_named
 
 END_OF_TURN = "<|im_end|>"
 START_OF_TURN = "<|im_start|>"
 PADDING = "<|endoftext|>"
-
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 # The punctuation of sentences and coordinates, which may be one token with its spaces: ") (".
 _BETWEEN_WORDS = " ,:()"
@@ -85,7 +81,7 @@ def build_tokenizer(
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=END_OF_TURN, pad_token=PADDING
     )
-    fast.chat_template = CHAT_TEMPLATE
+    fast.chat_template = CHATML
     return fast
 
 
@@ -128,9 +124,9 @@ def build_small_policy(
             eos_token_id=tokenizer.get_vocab()[END_OF_TURN],
             pad_token_id=tokenizer.get_vocab()[PADDING],
             bos_token_id=None,
-            **{SMALL_POLICY_KEY: True},
         )
     )
+    setattr(model.config, SMALL_POLICY_KEY, True)
     with save_refusals_named(directory):
         model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)

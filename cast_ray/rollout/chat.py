@@ -1,124 +1,25 @@
-"""Conversations as append-only token ids, and the chat template that they follow.
+"""Conversations as append-only token ids.
 
 A policy's tokens are kept as the engine returned them, and never re-tokenised. The text between two
-answers is cut out of the model's chat template once, and encoded separately; this is exact because
-every cut is next to a special token, where tokenizers split anyway.
+answers is encoded together with the token that ends the first, which may swallow blanks after it;
+this is exact because tokenizers split at special tokens anyway.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from cast_ray.errors import ModelError
+from cast_ray.rollout.chat_template import ChatPieces
 from cast_ray.rollout.trajectory import NOT_THE_POLICY
 
 _MAX_CACHED_TEXTS = 4096
-_SYSTEM, _FIRST, _SECOND, _THIRD = (
-    f"\u27ea{name}\u27eb" for name in ("system", "first", "second", "third")
-)
-# With a thought first, because some templates drop thoughts from earlier answers.
-_ANSWER, _ANSWER_2 = (
-    f"<think>\nwhy\n</think>\n\n\u27ea{name}\u27eb" for name in ("answer", "answer2")
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatPieces:
-    """The fixed texts of a chat template around system prompt, user messages and answers."""
-
-    before_system: str
-    before_first: str
-    before_answer: str
-    """From the first user message to the first token of the answer."""
-    after_answer: str
-    """From the answer's end-of-turn token (not included) to the next user message."""
-    end_of_turn: str
-    """The token with which the policy ends an answer."""
-
-
-def cut_chat_template(
-    render: Callable[[Sequence[tuple[str, str]]], str], end_of_turn: str
-) -> ChatPieces:
-    """Cut a chat template into pieces that can be appended one by one.
-
-    Args:
-        render: renders ``[(role, content), …]`` with a generation prompt, as text.
-        end_of_turn: text of the token that ends an answer.
-
-    Raises:
-        ModelError: the template re-writes earlier messages, or does not end an answer with
-            ``end_of_turn``; such a model cannot hold an append-only conversation.
-    """
-    opening = [("system", _SYSTEM), ("user", _FIRST)]
-    longer = [*opening, ("assistant", _ANSWER), ("user", _SECOND)]
-    longest = [*longer, ("assistant", _ANSWER_2), ("user", _THIRD)]
-    texts = [render(messages) for messages in (opening, longer, longest)]
-    try:
-        before_system, rest = texts[0].split(_SYSTEM)
-        before_first, before_answer = rest.split(_FIRST)
-        head, tail = texts[1].split(_ANSWER)
-        gap, before_second_answer = tail.split(_SECOND)
-        head_2, tail_2 = texts[2].split(_ANSWER_2)
-        gap_2, _ = tail_2.split(_THIRD)
-    except ValueError:
-        raise ModelError(
-            "the chat template drops or repeats a message; a conversation cannot be appended to it"
-        ) from None
-    if head != texts[0] or head_2 != texts[1] or gap != gap_2:
-        raise ModelError(
-            "the chat template re-writes earlier messages when the conversation grows; choose a "
-            "model whose template is append-only (an 'instruct' variant without thinking)"
-        )
-    if not gap.startswith(end_of_turn) or before_second_answer != before_answer:
-        raise ModelError(
-            f"the chat template does not end an answer with {end_of_turn!r}, the tokenizer's "
-            "end-of-sequence token; set eos_token in the tokenizer's configuration"
-        )
-    return ChatPieces(
-        before_system=before_system,
-        before_first=before_first,
-        before_answer=before_answer,
-        after_answer=gap[len(end_of_turn) :],
-        end_of_turn=end_of_turn,
-    )
-
-
-def read_chat_pieces(model_dir: Path) -> ChatPieces:
-    """Cut the chat template of a model directory into appendable pieces.
-
-    Raises:
-        ModelError: the directory is no model directory, or its chat template is missing or not
-            append-only.
-    """
-    from transformers import AutoTokenizer  # takes seconds, and env runners do not need it
-
-    for name in ("config.json", "tokenizer.json"):
-        if not (model_dir / name).is_file():
-            raise ModelError(
-                f"{model_dir} is not a model directory: {name} is missing; give the path of a "
-                "Hugging Face model directory"
-            )
-    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
-    if not tokenizer.chat_template:
-        raise ModelError(
-            f"the tokenizer of {model_dir} has no chat template; choose an instruct model or add "
-            "chat_template.jinja"
-        )
-
-    def render(messages: Sequence[tuple[str, str]]) -> str:
-        return tokenizer.apply_chat_template(
-            [{"role": role, "content": content} for role, content in messages],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-
-    return cut_chat_template(render, tokenizer.eos_token)
 
 
 def tokenizer_digest(model_dir: Path) -> str:
@@ -144,15 +45,22 @@ class ChatTokenizer:
         """Load ``tokenizer.json`` of a model directory.
 
         Raises:
-            ModelError: the file is missing, or the end of a turn is not a single token.
+            ModelError: the file is missing or broken, or the end of a turn is not a single token.
         """
         path = _tokenizer_file(model_dir)
-        self._tokenizer = Tokenizer.from_file(str(path))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing more specific
+            raise ModelError(f"{path} cannot be read ({error}): restore it") from None
+        # Stored by some models; a prompt would be cut, or filled up, without a word.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         self._pieces = pieces
         end_id = self._tokenizer.token_to_id(pieces.end_of_turn)
-        if end_id is None:
+        if end_id is None or self._encode_text(pieces.end_of_turn) != (end_id,):
             raise ModelError(f"{path} does not know the token {pieces.end_of_turn!r}")
-        self.end_of_turn_id: int = end_id
+        self.end_ids = tuple(dict.fromkeys((end_id, *pieces.other_end_ids)))
+        """Of the tokens that end an answer; the first one is the template's."""
         # Attempts of a group have the same opening and share states: encoding them again took 40%
         # of an env runner's CPU.
         self._encode = functools.lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_text)
@@ -166,15 +74,19 @@ class ChatTokenizer:
 
     def observation(self, text: str) -> tuple[int, ...]:
         """Return the ids between an answer's end-of-turn token and the next answer."""
-        return self._encode(self._pieces.after_answer + text + self._pieces.before_answer)
+        pieces = self._pieces
+        after_end = pieces.end_of_turn + pieces.after_answer + text + pieces.before_answer
+        return self._encode(after_end)[1:]
 
     def answer(self, text: str) -> list[int]:
         """Return the ids of a written answer with its end-of-turn token, for demonstrations."""
-        return [*self._encode(text), self.end_of_turn_id]
+        return [*self._encode(text), self.end_ids[0]]
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """Return the text of an answer without special tokens."""
-        return self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        """Return the text of an answer without special tokens, and without its end in any case."""
+        is_ended = bool(token_ids) and token_ids[-1] in self.end_ids
+        ids = list(token_ids[:-1] if is_ended else token_ids)
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
 
     def _encode_text(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -34,9 +34,15 @@ class Sampling:
     """Most tokens of the opening prompt."""
     response_tokens: int
     """Most tokens of everything after it, observations included."""
+    conversation_tokens: int
+    """Most tokens of both together: what the engine, and the model, hold."""
     truncated: str
     """What happens to an answer without its end-of-turn token: ``skip`` does not execute it,
     ``execute`` does if it contains an action. Either way it ends the episode."""
+
+    def response_tokens_after(self, num_prompt_tokens: int) -> int:
+        """Return the most tokens of everything after a prompt of that many."""
+        return min(self.response_tokens, self.conversation_tokens - num_prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,17 +138,19 @@ async def play_episode(
     ``watch`` is awaited after every turn, before the next request.
 
     Raises:
-        TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``.
+        TrajectoryError: the opening prompt is longer than ``sampling.prompt_tokens``, or leaves no
+            token of ``sampling.conversation_tokens`` for an answer.
     """
     environment = make_environment(spec.puzzle, turn_budget=spec.turn_budget, is_dead=is_dead)
     with closing(environment):
         started = time.perf_counter()
         first = await run_blocking(environment, environment.start)
         prompt = tokenizer.opening(environment.rules, first)
-        if len(prompt) > sampling.prompt_tokens:
+        if len(prompt) > min(sampling.prompt_tokens, sampling.conversation_tokens - 1):
             raise TrajectoryError(
                 f"the opening prompt of puzzle {spec.puzzle.puzzle_id} has {len(prompt)} tokens; "
-                f"raise rollout.prompt_tokens ({sampling.prompt_tokens})"
+                f"raise rollout.prompt_tokens ({sampling.prompt_tokens}), or what the engine holds "
+                f"(engine.max_model_len and the model's own limit, {sampling.conversation_tokens})"
             )
         talk = Conversation.start(prompt)
         record = _Record(states=[environment.state()])
@@ -178,14 +186,15 @@ async def _play_turn(
 ) -> None:
     """Get one answer from the policy, carry it out, and append both to the record."""
     seed = derive_seed(spec.seed, "turn", len(record.effects))
-    left = sampling.response_tokens - talk.num_response_tokens
+    budget = sampling.response_tokens_after(talk.num_prompt_tokens)
+    left = budget - talk.num_response_tokens
     request = GenerateRequest(
         token_ids=tuple(talk.token_ids),
         max_tokens=min(sampling.max_answer_tokens, left),
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         seed=seed,
-        stop_token_id=tokenizer.end_of_turn_id,
+        stop_token_ids=tokenizer.end_ids,
         min_weight_version=spec.min_weight_version,
     )
     asked = time.perf_counter()
@@ -197,7 +206,7 @@ async def _play_turn(
     record.turn_seeds.append(seed)
     answer = tokenizer.text(completion.token_ids)
     record.answers.append(answer)
-    is_cut_off = completion.token_ids[-1] != tokenizer.end_of_turn_id
+    is_cut_off = completion.token_ids[-1] not in tokenizer.end_ids
     if is_cut_off and sampling.truncated == "skip":
         record.skip()  # its tokens stay in the loss
         return
@@ -208,7 +217,7 @@ async def _play_turn(
     elif not turn.end_reason:
         observation = tokenizer.observation(turn.message)
         # At least one token must be left for the next answer.
-        if talk.num_response_tokens + len(observation) >= sampling.response_tokens:
+        if talk.num_response_tokens + len(observation) >= budget:
             record.end_reason = "token_budget"
         else:
             talk.append_observation(observation)

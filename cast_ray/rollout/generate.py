@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-NO_STOP_TOKEN = -1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
@@ -31,9 +29,8 @@ class GenerateRequest:
     """In (0, 1]."""
     seed: int
     """With the same weights and tokens it gives the same answer, whatever else is running."""
-    stop_token_id: int
-    """The end-of-turn token: ends the answer and is part of it; ``NO_STOP_TOKEN`` = only
-    ``max_tokens`` ends it."""
+    stop_token_ids: tuple[int, ...]
+    """Each of them ends the answer and is part of it; without any, only ``max_tokens`` does."""
     min_weight_version: int = 0
     """No token of the answer may be written by older weights; an engine that has only older ones
     answers when it has newer."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 
 from cast_ray.config.train import TrainConfig
 from cast_ray.envs.registry import tiers_of
+from cast_ray.errors import ModelError
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.seeds import derive_seed
@@ -63,6 +67,40 @@ def training_sampling(config: TrainConfig) -> Sampling:
     return _sampling(config, 1.0, 1.0)
 
 
+def conversation_limit(config: TrainConfig) -> int:
+    """Return the most tokens of a conversation: both budgets, at most ``engine.max_model_len``."""
+    both = config.rollout.prompt_tokens + config.rollout.response_tokens
+    return min(both, config.engine.max_model_len or both)
+
+
+def model_limit(model_dir: Path) -> int | None:
+    """Return the most tokens that a model holds, by its config.json; None = it does not say.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
+    path = model_dir / "config.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values = values.get("text_config") or values  # of a model that also reads images
+        # The first is Command-R's, whose second is far less than it was made for.
+        limit = values.get("model_max_length") or values.get("max_position_embeddings")
+        return None if limit is None else int(limit)
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise ModelError(f"{path} cannot be read: restore the model directory") from None
+
+
+def with_model_limit(config: TrainConfig, model_dir: Path) -> TrainConfig:
+    """Return the configuration with the number that ``engine.max_model_len=0`` means for a model.
+
+    Raises:
+        ModelError: as for ``model_limit``.
+    """
+    both = conversation_limit(config)
+    limit = config.engine.max_model_len or min(both, model_limit(model_dir) or both)
+    return replace(config, engine=replace(config.engine, max_model_len=limit))
+
+
 def success_of(table: pa.Table, *, seed: int) -> Success:
     """Return the success rate of a table of trajectories, with its interval."""
     return success_rate(table["puzzle_id"].to_pylist(), table["reward"].to_pylist(), seed=seed)
@@ -76,5 +114,6 @@ def _sampling(config: TrainConfig, temperature: float, top_p: float) -> Sampling
         max_answer_tokens=rollout.max_answer_tokens,
         prompt_tokens=rollout.prompt_tokens,
         response_tokens=rollout.response_tokens,
+        conversation_tokens=conversation_limit(config),
         truncated=rollout.truncated,
     )

@@ -14,7 +14,13 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.games import get_game
-from cast_ray.rollout.chat import read_chat_pieces
+from cast_ray.rollout.chat_template import (
+    ChatPieces,
+    read_chat_pieces,
+    store_chat_pieces,
+    stored_chat_pieces,
+)
+from cast_ray.rollout.specs import with_model_limit
 from cast_ray.runs.object_store import check_reachable
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_run import StoredRunDirectory
@@ -32,6 +38,7 @@ class Run:
     """What every phase of the job needs."""
 
     config: TrainConfig
+    """With ``engine.max_model_len`` as a number if ``policy.path`` names a model."""
     directory: RunDirectory
     progress: TrainProgress
     boards: Boards
@@ -46,6 +53,20 @@ class Run:
     """The way to the URI that the run is at; None = it is at a local path, written at once."""
     on_exit: ExitStack = field(default_factory=ExitStack)
     """A block that holds the run; whatever ends it, what is left is sent to the URI."""
+
+    def chat_pieces(self, model_dir: PathOrUri) -> ChatPieces:
+        """Return the pieces that the run keeps; on first use they are cut for the model.
+
+        Raises:
+            ModelError: its chat template is missing, broken or not append-only.
+        """
+        pieces = stored_chat_pieces(self.directory.path)
+        if pieces is None:
+            here = localized(model_dir, with_weights=False)
+            pieces = read_chat_pieces(here, self.config.policy.chat_template)
+            store_chat_pieces(pieces, self.directory.path)
+            self.send()  # before the first group, which is sent at once
+        return pieces
 
     def send(self) -> None:
         """Have the files that are written sent to the run's URI, if it has one; do not wait.
@@ -101,6 +122,8 @@ def open_run(
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)
+        if config.policy.path:
+            config = with_model_limit(config, localized(config.policy.path, with_weights=False))
         if at_uri:
             at_uri.begin_sending()
         return Run(
@@ -138,7 +161,8 @@ def _create(
     if note := pretrained_note(config):
         progress.note(note)
     if config.policy.path:
-        read_chat_pieces(localized(config.policy.path, with_weights=False))
+        model_dir = localized(config.policy.path, with_weights=False)
+        read_chat_pieces(model_dir, config.policy.chat_template)
     check_value_net(config)
     boards = make_boards(config.game, config.tier, config.puzzles)
     if not config.puzzles.file and len(boards.train) < config.puzzles.num_train:

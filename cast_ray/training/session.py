@@ -103,6 +103,7 @@ class TrainingSession:
         """Start engines, pool and learner, and warm-start the policy if needed."""
         run, config, directory = self.run, self.run.config, self.run.directory
         first_model = engine_model(run)
+        pieces = run.chat_pieces(first_model)
         recoveries = RecoveryLog(directory.recoveries, on_recovery=run.progress.recovery)
         # Before the engines take single GPUs on many nodes: the ranks should be near each other.
         reserved = reserve_learner(config)
@@ -114,6 +115,7 @@ class TrainingSession:
                 config,
                 run_id=run.run_id,
                 model_dir=first_model,
+                pieces=pieces,
                 earlier_ids=run.earlier_ids,
                 value_net=value_net_of(config, directory.value_net),
             )
@@ -125,7 +127,11 @@ class TrainingSession:
                     run.progress.phase("starting the learner")
                     self.learner = RecoveringLearner(
                         functools.partial(
-                            start_learner, config, model_dir=taught_model, reserved=reserved
+                            start_learner,
+                            config,
+                            model_dir=taught_model,
+                            pieces=pieces,
+                            reserved=reserved,
                         ),
                         max_restarts=config.learner.max_restarts,
                         on_recovery=functools.partial(recoveries.record, "learner"),

@@ -18,19 +18,20 @@ from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.small_policy import build_small_policy
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.demonstrations import (
     demonstrate,
     demonstrated_answer,
     to_demonstration_table,
 )
+from cast_ray.rollout.specs import conversation_limit
 from cast_ray.runs.directories import make_partial, publish
 from cast_ray.runs.remote_directories import is_whole, localized, written_at
 from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.run import Run
 from cast_ray.training.value_net.oracle import estimator_of
-from cast_ray.training.workers import conversation_limit, start_learner
+from cast_ray.training.workers import start_learner
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry, has_solver
 from solver_actors.solver import SolverEntry, careless_moves
@@ -214,7 +215,7 @@ def engine_model(run: Run) -> PathOrUri:
     model_dir = path_or_uri(path) if path else _initial_model(run)
     check_answers_fit(
         run.boards.train[0],
-        tokenizer=_tokenizer(model_dir),
+        tokenizer=_tokenizer(run, model_dir),
         max_answer_tokens=run.config.rollout.max_answer_tokens,
         with_thoughts=run.config.warm_start.steps > 0 and run.config.warm_start.thoughts,
     )
@@ -244,9 +245,8 @@ def _initial_model(run: Run) -> PathOrUri:
     return location
 
 
-def _tokenizer(model_dir: PathOrUri) -> ChatTokenizer:
-    here = localized(model_dir, with_weights=False)
-    return ChatTokenizer(here, read_chat_pieces(here))
+def _tokenizer(run: Run, model_dir: PathOrUri) -> ChatTokenizer:
+    return ChatTokenizer(localized(model_dir, with_weights=False), run.chat_pieces(model_dir))
 
 
 def start_model(
@@ -269,7 +269,7 @@ def start_model(
     table = demonstrations(
         run.boards.train,
         config.warm_start,
-        tokenizer=_tokenizer(engine_model),
+        tokenizer=_tokenizer(run, engine_model),
         turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
         ends_dead=config.rollout.deadlock_ends_episode,
         seed=config.seed,
@@ -278,7 +278,12 @@ def start_model(
         estimator=None if has_solver(config.game) else estimator_of(config, directory.value_net),
     )
     progress.phase("starting the learner for the warm start")
-    learner = start_learner(config, model_dir=engine_model, reserved=learner_reservation)
+    learner = start_learner(
+        config,
+        model_dir=engine_model,
+        pieces=run.chat_pieces(engine_model),
+        reserved=learner_reservation,
+    )
     try:
         warm_start(
             learner,

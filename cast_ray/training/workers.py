@@ -18,8 +18,10 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
 from cast_ray.learner.group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
 from cast_ray.learner.settings import LearnerSettings
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import ChatPieces
 from cast_ray.rollout.generate import Generate
+from cast_ray.rollout.specs import conversation_limit
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
@@ -90,6 +92,7 @@ class Workers:
         *,
         run_id: str,
         model_dir: PathOrUri,
+        pieces: ChatPieces,
         earlier_ids: Sequence[str] = (),
         value_net: ValueNetOracle | None = None,
     ) -> Workers:
@@ -99,15 +102,14 @@ class Workers:
             config: of the run.
             run_id: prefix of all names.
             model_dir: the model that the engines load first, on their own hosts if it is a URI.
+            pieces: of its chat template.
             earlier_ids: of this run's earlier drivers, whose remains are removed.
             value_net: for the oracles; None = they use the exact solvers.
 
         Raises:
             EngineError, RemoteTimeout: the engines did not start.
-            ModelError: the model's tokenizer has no usable chat template.
         """
         tokenizer_dir = localized(model_dir, with_weights=False)
-        pieces = read_chat_pieces(tokenizer_dir)
         remove_left_over(earlier_ids)
         for earlier in earlier_ids:
             _clear(_shared_memory_path(earlier))
@@ -117,6 +119,7 @@ class Workers:
             config,
             run_id=run_id,
             model_dir=model_dir,
+            pieces=pieces,
             engine_names=engine_names(run_id, resources.engines),
             value_net=value_net,
         )
@@ -246,6 +249,7 @@ def start_pool(
     *,
     run_id: str,
     model_dir: PathOrUri,
+    pieces: ChatPieces,
     engine_names: Sequence[str],
     connect: Callable[..., Generate] = connect_policy,
     value_net: ValueNetOracle | None = None,
@@ -256,6 +260,7 @@ def start_pool(
         config: of the run.
         run_id: prefix of all names.
         model_dir: holds the tokenizer.
+        pieces: of its chat template.
         engine_names: of the engines to play with, which need not run yet.
         connect: connects to them inside an actor, like ``connect_policy``.
         value_net: for the oracles; None = they use the exact solvers.
@@ -268,7 +273,7 @@ def start_pool(
         game=config.game,
         oracle_max_bytes=rollout.oracle_cache_mib * 2**20,
         model_dir=str(model_dir.absolute()),
-        pieces=read_chat_pieces(localized(model_dir, with_weights=False)),
+        pieces=pieces,
         make_generate=functools.partial(
             connect,
             engine_names,
@@ -284,7 +289,9 @@ def start_pool(
     )
 
 
-def learner_settings(config: TrainConfig, *, model_dir: PathOrUri) -> LearnerSettings:
+def learner_settings(
+    config: TrainConfig, *, model_dir: PathOrUri, pieces: ChatPieces | None = None
+) -> LearnerSettings:
     """Return what every rank of a run's learner is given."""
     reference = config.objective.reference
     return LearnerSettings(
@@ -292,6 +299,7 @@ def learner_settings(config: TrainConfig, *, model_dir: PathOrUri) -> LearnerSet
         model_dir=str(model_dir.absolute()),
         reference_dir="" if reference == "start" else str(path_or_uri(reference).absolute()),
         seed=derive_seed(config.seed, "learner") % 2**31,
+        pieces=pieces,
     )
 
 
@@ -303,27 +311,26 @@ def reserve_learner(config: TrainConfig) -> PlacementGroup:
 
 
 def start_learner(
-    config: TrainConfig, *, model_dir: PathOrUri, reserved: PlacementGroup | None = None
+    config: TrainConfig,
+    *,
+    model_dir: PathOrUri,
+    pieces: ChatPieces | None = None,
+    reserved: PlacementGroup | None = None,
 ) -> LearnerGroup:
     """Start the learner's ranks with the weights of a model directory.
 
     Args:
         config: of the run.
         model_dir: the model that they load.
+        pieces: stored with the models that they save.
         reserved: from ``reserve_learner``; None = a new one.
     """
     return LearnerGroup(
-        learner_settings(config, model_dir=model_dir),
+        learner_settings(config, model_dir=model_dir, pieces=pieces),
         config.resources,
         reserved=reserved,
         place_timeout_s=max(RANKS_PLACE_TIMEOUT_S, wait_for_nodes_s(config.resources)),
     )
-
-
-def conversation_limit(config: TrainConfig) -> int:
-    """Return the longest conversation in tokens."""
-    both = config.rollout.prompt_tokens + config.rollout.response_tokens
-    return min(both, config.engine.max_model_len or both)
 
 
 def shared_memory_dir(run_id: str) -> Path:

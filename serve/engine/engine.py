@@ -25,7 +25,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from cast_ray.errors import EngineError
-from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
+from cast_ray.rollout.generate import Completion, GenerateRequest, Refusal
 from serve.engine.answers import answers_as_done
 from serve.engine.overheard import Overheard
 from serve.engine.stats import EngineFigures, check_progress
@@ -215,7 +215,7 @@ def sampling_params(request: GenerateRequest) -> SamplingParams:
         top_k=0,
         min_p=0.0,
         seed=request.seed,
-        stop_token_ids=[] if request.stop_token_id == NO_STOP_TOKEN else [request.stop_token_id],
+        stop_token_ids=list(request.stop_token_ids),
         ignore_eos=True,  # only the request says where an answer ends, not the model
         logprobs=0,
         flat_logprobs=True,

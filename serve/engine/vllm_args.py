@@ -78,6 +78,7 @@ def vllm_arguments(
         "enable_prefix_caching": True,
         "generation_config": "vllm",
         "logprobs_mode": "raw_logprobs",
+        "trust_remote_code": False,
     }
     needed_on_cpu = {
         "block_size": 32,  # a multiple of it; smaller blocks would share more of a prompt

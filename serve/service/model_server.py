@@ -25,8 +25,8 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from cast_ray.cluster.placement import bundle_of
 from cast_ray.errors import EngineError
 from cast_ray.rollout.chat import tokenizer_digest
-from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
-from cast_ray.training.workers import conversation_limit
+from cast_ray.rollout.generate import Completion, GenerateRequest, Refusal
+from cast_ray.rollout.specs import conversation_limit
 from serve.engine.answers import answers_as_done
 from serve.engine.deployment import ENGINE_ENVIRONMENT
 from serve.engine.overheard import Overheard
@@ -78,9 +78,7 @@ class ModelServer(LLMServer):
             temperature=request.temperature,
             top_p=request.top_p,
             seed=request.seed,
-            stop_token_ids=[]
-            if request.stop_token_id == NO_STOP_TOKEN
-            else [request.stop_token_id],
+            stop_token_ids=list(request.stop_token_ids),
             logprobs=0,  # only of the sampled tokens
             return_token_ids=True,
             stream=False,
@@ -167,6 +165,5 @@ def llm_config(plan: ServicePlan) -> LLMConfig:
             max_model_len=conversation_limit(plan.config),
             seed=0,
             on_cpu=not resources.gpus_per_engine,
-            trust_remote_code=False,
         ),
     )

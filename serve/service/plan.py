@@ -20,10 +20,11 @@ from ray.serve.deployment import Application
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError, RemoteTimeout
-from cast_ray.evaluation.models import model_directory
+from cast_ray.evaluation.models import model_directory, pieces_of
 from cast_ray.games import game_names
 from cast_ray.games.analysis import Analyst
-from cast_ray.rollout.chat import ChatPieces, read_chat_pieces
+from cast_ray.rollout.chat_template import ChatPieces
+from cast_ray.rollout.specs import with_model_limit
 from cast_ray.runs.hub import pinned
 from cast_ray.runs.remote_directories import sound_model
 from cast_ray.runs.remote_session import stored_config
@@ -97,9 +98,9 @@ class ServicePlan:
         model_dir = sound_model(model_directory(model))
         return cls(
             model_dir=model_dir,
-            pieces=read_chat_pieces(model_dir),
+            pieces=pieces_of(model, config),
             name=name or _name_of(model),
-            config=config,
+            config=with_model_limit(config, model_dir),
             guard=guard,
             min_replicas=min_replicas,
             max_replicas=max(min_replicas, max_replicas),

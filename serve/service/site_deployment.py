@@ -14,6 +14,7 @@ from ray.serve.deployment import Application
 from cast_ray.games.analysis import Analyst
 from cast_ray.rollout.chat import ChatTokenizer, tokenizer_digest
 from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
+from cast_ray.rollout.specs import conversation_limit
 from serve.client.client import connect_policy
 from serve.service.access import games_with_deadlocks
 from serve.service.app_handles import MODEL_APP, ONE_LOOP, wait_for_app
@@ -85,4 +86,5 @@ async def _connected(plan: ServicePlan) -> Agent:
         tokenizer=ChatTokenizer(plan.model_dir, plan.pieces),
         generate=ask,
         limits=plan.config.rollout,
+        conversation_tokens=conversation_limit(plan.config),
     )

@@ -21,6 +21,8 @@ class Agent:
     generate: Generate
     limits: RolloutConfig
     """Of answers and conversations, as in training; nothing else of the section is used."""
+    conversation_tokens: int
+    """Most tokens of prompt and response together."""
 
     async def play(
         self, puzzle: Puzzle, *, turn_budget: int, temperature: float, seed: int, watch: Watch
@@ -45,6 +47,7 @@ class Agent:
             max_answer_tokens=self.limits.max_answer_tokens,
             prompt_tokens=self.limits.prompt_tokens,
             response_tokens=self.limits.response_tokens,
+            conversation_tokens=self.conversation_tokens,
             truncated="skip",
         )
         await play_episode(

@@ -12,7 +12,8 @@ import psutil
 import pyarrow as pa
 import ray
 
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import ChatPieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling, play_episode
 from cast_ray.rollout.generate import CountsRequests, Generate
 from cast_ray.rollout.trajectory import to_rollout_batch

@@ -34,7 +34,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
 from cast_ray.games.puzzles import Puzzle
-from cast_ray.rollout.chat import ChatPieces
+from cast_ray.rollout.chat_template import ChatPieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.generate import Generate
 from solver_actors.actors.actors import EnvRunner, OracleActor

@@ -143,7 +143,7 @@ def test_demonstrated_action_is_one_that_the_game_reads_and_scores(
 
 def test_answer_ends_with_the_end_of_turn_token(scored: pa.Table, tokenizer: ChatTokenizer) -> None:
     for row in teacher_demonstrations(scored, tokenizer).to_pylist():
-        assert row["token_ids"][-1] == tokenizer.end_of_turn_id
+        assert row["token_ids"][-1] == tokenizer.end_ids[0]
         assert row["loss_mask"][-1] == 1
 
 

@@ -36,6 +36,7 @@ SAMPLING = Sampling(
     max_answer_tokens=200,
     prompt_tokens=4000,
     response_tokens=16384,
+    conversation_tokens=20000,
     truncated="skip",
 )
 TRIP = ("search[corner sofa]", f"click[{SOFA}]", "click[dark red]", "click[3 seats]")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.evaluation.directory import EvaluationDirectory
-from cast_ray.evaluation.models import Kind, parse_model, parse_models
+from cast_ray.evaluation.models import Kind, parse_model, parse_models, pieces_of
 from cast_ray.evaluation.tasks import GameTier, parse_games
+from cast_ray.rollout.chat_template import read_chat_pieces, store_chat_pieces
+from cast_ray.runs.run_directory import RunDirectory
 from tests.support.scripted import build_test_policy
 
 DESCRIPTION = {"models": [{"label": "a", "seed": 0}], "attempts": 4}
@@ -59,6 +64,25 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_starts(
     (tmp_path / "tiny/chat_template.jinja").unlink()
     with pytest.raises(ModelError, match="chat template"):
         parse_model(str(tmp_path / "tiny"), [])
+
+
+def test_the_template_is_chosen_for_a_model_and_stored_with_a_run(tmp_path: Path) -> None:
+    model = tmp_path / "tiny"
+    build_test_policy(model)
+    own = read_chat_pieces(model)
+    template = model / "chat_template.jinja"
+    template.write_text(template.read_text().replace("message.content", "message.content | trim"))
+    chosen = ["policy.chat_template=append_only"]
+    with pytest.raises(ModelError, match=r"tiny.*policy\.chat_template=append_only"):
+        parse_model(str(model), [])
+    [config] = parse_model(str(model), chosen).configs
+    assert pieces_of(model, config) == own
+    run = RunDirectory.create(tmp_path / "run", load_config(None, chosen))
+    stored = replace(own, before_system="Trained on another day. ")
+    store_chat_pieces(stored, Path(shutil.copytree(model, run.model)))
+    [config] = parse_model(str(run.path), []).configs
+    assert pieces_of(run.path, config) == stored
+    assert config.engine.max_model_len == 4096  # of the model, far below both budgets
 
 
 def test_models_are_told_apart_by_label(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def a_request(seed: int, max_tokens: int = ANSWER_TOKENS) -> GenerateRequest:
         temperature=1.0,
         top_p=1.0,
         seed=seed,
-        stop_token_id=VOCABULARY - 1,
+        stop_token_ids=(VOCABULARY - 1,),
     )
 
 

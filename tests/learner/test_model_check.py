@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 from typer.testing import CliRunner
 
@@ -54,7 +53,7 @@ def test_a_model_that_changes_its_logits_plays_and_cannot_be_trained(model_dir: 
         attn_logit_softcapping=None,
         final_logit_softcapping=30.0,
     )
-    Gemma2ForCausalLM(config).to(torch.bfloat16).save_pretrained(model_dir)
+    Gemma2ForCausalLM(config).bfloat16().save_pretrained(model_dir)
     report = check_model(model_dir)
     assert report.verdict == "plays, cannot be trained"
     assert "logits" in report.refused_by_learner

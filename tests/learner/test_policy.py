@@ -32,8 +32,10 @@ from transformers import (
 )
 
 from cast_ray.errors import ModelError
-from cast_ray.learner.policy import PackedPolicy, load_policy
+from cast_ray.learner.policy import PackedPolicy, load_policy, save_policy
+from cast_ray.rollout.chat_template import read_chat_pieces
 from tests.support.refusals import refused
+from tests.support.scripted import build_test_policy
 from tests.support.tiny_model import build_tiny_model
 
 VOCAB_SIZE = 64
@@ -325,3 +327,15 @@ def test_a_token_without_an_embedding_is_no_reason_to_refuse(tmp_path: Path) -> 
         model.get_input_embeddings().weight[0] = 0
 
     packed(saved(model, tmp_path))
+
+
+def test_a_saved_policy_is_talked_to_as_it_was_trained(tmp_path: Path) -> None:
+    start, target = tmp_path / "start", tmp_path / "saved"
+    build_test_policy(start)
+    own = read_chat_pieces(start)
+    template = start / "chat_template.jinja"
+    template.write_text(template.read_text().replace("message.content", "message.content | trim"))
+    pieces = read_chat_pieces(start, "append_only")
+    model = load_policy(start, dtype=torch.float32)
+    save_policy(model, model.state_dict(), target, tokenizer_dir=start, pieces=pieces)
+    assert read_chat_pieces(target) == pieces == own

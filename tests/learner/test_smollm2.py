@@ -13,7 +13,8 @@ from cast_ray.errors import EnvironmentSetupError
 from cast_ray.learner import smollm2
 from cast_ray.learner.policy import load_policy
 from cast_ray.learner.smollm2 import make_smollm2
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from tests.support.refusals import refused
 
 

@@ -41,6 +41,7 @@ SAMPLING = Sampling(
     max_answer_tokens=50,
     prompt_tokens=2048,
     response_tokens=5000,
+    conversation_tokens=20000,
     truncated="skip",
 )
 Count = Callable[[Sequence[Message]], int]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,15 +14,22 @@ from hypothesis import strategies as st
 
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
-from cast_ray.errors import TrajectoryError
+from cast_ray.errors import ModelError, TrajectoryError
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle, puzzle_id_of
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
-from cast_ray.rollout.generate import Completion, GenerateRequest
-from cast_ray.rollout.specs import evaluation_sampling, training_sampling
+from cast_ray.rollout.generate import Completion, GenerateRequest, Lane
+from cast_ray.rollout.specs import (
+    conversation_limit,
+    evaluation_sampling,
+    model_limit,
+    training_sampling,
+    with_model_limit,
+)
 from cast_ray.rollout.trajectory import Trajectory
 from cast_ray.seeds import derive_seed
+from tests.support.refusals import refused
 from tests.support.rooms import FIXED
 from tests.support.scripted import GAME, LOGPROB, ScriptedPolicy, build_test_policy, in_turn, play
 
@@ -236,6 +245,75 @@ def test_prompt_beyond_its_budget_is_refused(tokenizer: ChatTokenizer) -> None:
     with pytest.raises(TrajectoryError, match=rf"{size} tokens.*rollout\.prompt_tokens"):
         played(tokenizer, RIGHT, prompt_tokens=size - 1)
     assert played(tokenizer, RIGHT, prompt_tokens=size).reward == 1.0
+
+
+def test_conversation_limit_ends_the_episode_before_the_engine_would_refuse_it(
+    tokenizer: ChatTokenizer,
+) -> None:
+    whole = played(tokenizer, RIGHT)
+    limit = whole.turn_starts[1]  # the prompt of the second turn would leave no token
+    policy = ScriptedPolicy(tokenizer, in_turn(RIGHT))
+    trajectory = play(spec(), policy, tokenizer, conversation_tokens=limit)
+    assert (trajectory.end_reason, trajectory.reward) == ("token_budget", 0.0)
+    assert trajectory.token_ids == whole.token_ids[: whole.turn_ends[0]]
+    more = play(spec(), policy, tokenizer, conversation_tokens=limit + 1)
+    assert (more.end_reason, len(more.token_ids)) == ("truncated", limit + 1)
+    assert all(len(ask.token_ids) + ask.max_tokens <= limit + 1 for ask in policy.requests)
+
+
+def test_prompt_that_leaves_no_token_for_an_answer_is_refused(tokenizer: ChatTokenizer) -> None:
+    size = played(tokenizer, RIGHT).turn_starts[0]
+    with pytest.raises(TrajectoryError, match=rf"{size} tokens.*engine\.max_model_len"):
+        played(tokenizer, RIGHT, conversation_tokens=size)
+    assert played(tokenizer, RIGHT, conversation_tokens=size + 1).end_reason == "truncated"
+
+
+def test_every_end_of_sequence_token_ends_an_answer(tokenizer: ChatTokenizer) -> None:
+    scripted = ScriptedPolicy(tokenizer, in_turn(RIGHT))
+    assert len(tokenizer.end_ids) == 1
+    tokenizer.end_ids = (*tokenizer.end_ids, 0)
+
+    async def policy(request: GenerateRequest, lane: Lane) -> Completion:
+        assert request.stop_token_ids == tokenizer.end_ids
+        completion = await scripted(request, lane)
+        return replace(completion, token_ids=(*completion.token_ids[:-1], 0))
+
+    try:
+        trajectory = play(spec(), policy, tokenizer)
+    finally:
+        tokenizer.end_ids = tokenizer.end_ids[:1]
+    assert (trajectory.end_reason, trajectory.answers) == ("solved", (RIGHT,) * 3)
+    assert all(trajectory.token_ids[end - 1] == 0 for end in trajectory.turn_ends)
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ({"max_position_embeddings": 4096}, 4096),
+        ({"text_config": {"max_position_embeddings": 512}, "model_max_length": 9}, 512),
+        ({"max_position_embeddings": 8192, "model_max_length": 131072}, 131072),
+        ({"max_position_embeddings": None, "text_config": None}, None),
+        ({}, None),
+    ],
+)
+def test_engine_gets_the_models_limit_or_the_budgets(
+    tmp_path: Path, config: dict[str, object], limit: int | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert model_limit(tmp_path) == limit
+    both = 2048 + 16384
+    resolved = with_model_limit(TrainConfig(), tmp_path)
+    assert resolved.engine.max_model_len == conversation_limit(resolved) == min(limit or both, both)
+    assert training_sampling(resolved).conversation_tokens == conversation_limit(resolved)
+    given_len = load_config(None, ["engine.max_model_len=300"])
+    assert conversation_limit(with_model_limit(given_len, tmp_path)) == 300
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"max_position_embeddings": "many"}'])
+def test_damaged_configuration_of_a_model_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with refused(ModelError, str(tmp_path / "config.json")):
+        model_limit(tmp_path)
 
 
 def test_every_turn_has_a_seed_of_its_own_that_follows_from_the_episodes(

@@ -32,6 +32,18 @@ def test_no_module_has_more_than_400_lines() -> None:
     assert {path: length for path, length in lengths.items() if length > MAX_LINES} == {}
 
 
+def test_no_call_may_run_code_that_comes_with_a_model() -> None:
+    files = [*MODULES, *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]
+    calls = [
+        {key.arg: ast.unparse(key.value) for key in node.keywords}
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained")
+    ]
+    assert len(calls) >= 4
+    assert all(call.get("trust_remote_code") == "False" for call in calls)
+
+
 def test_no_package_has_more_than_18_modules() -> None:
     counts = {folder: len(modules_in(folder)) for folder in FOLDERS}
     assert counts.pop(ROOT / "cast_ray") <= MAX_ROOT_MODULES

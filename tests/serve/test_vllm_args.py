@@ -28,6 +28,12 @@ def test_the_section_is_merged_last() -> None:
     assert arguments["seed"] == 3
 
 
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_code_that_comes_with_a_model_is_not_trusted(*, on_cpu: bool) -> None:
+    arguments = vllm_arguments(EngineConfig(), max_model_len=512, seed=0, on_cpu=on_cpu)
+    assert arguments["trust_remote_code"] is False
+
+
 def test_a_nested_option_arrives_as_plain_data() -> None:
     config = load_config(None, ["engine.vllm.compilation_config={cudagraph_mode: NONE}"])
     arguments = vllm_arguments(config.engine, max_model_len=512, seed=0, on_cpu=True)

@@ -35,6 +35,7 @@ SAMPLING = Sampling(
     max_answer_tokens=16384,
     prompt_tokens=2048,
     response_tokens=16384,
+    conversation_tokens=20000,
     truncated="skip",
 )
 QUICK = Patience(

@@ -9,6 +9,7 @@ from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.episode import EpisodeSpec
+from cast_ray.rollout.specs import conversation_limit
 from cast_ray.rollout.trajectory import to_rollout_batch
 from cast_ray.seeds import derive_seed
 from solver_actors.oracle import Oracle
@@ -40,6 +41,7 @@ def scored_table(
             policy,
             tokenizer,
             response_tokens=config.rollout.response_tokens,
+            conversation_tokens=conversation_limit(config),
             max_answer_tokens=config.rollout.max_answer_tokens,
             truncated=config.rollout.truncated,
         )

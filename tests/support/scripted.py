@@ -13,7 +13,8 @@ import numpy as np
 from cast_ray.config.train import PolicyConfig
 from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
 from cast_ray.learner.small_policy import build_small_policy
-from cast_ray.rollout.chat import ChatPieces, ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import ChatPieces, read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling, play_episode
 from cast_ray.rollout.generate import Completion, Generate, GenerateRequest, Lane
 from cast_ray.rollout.trajectory import Trajectory
@@ -119,6 +120,7 @@ def play(
     *,
     response_tokens: int = 4000,
     prompt_tokens: int = 2048,
+    conversation_tokens: int = 20000,
     max_answer_tokens: int = 16,
     ends_dead: bool = True,
     truncated: str = "skip",
@@ -136,6 +138,7 @@ def play(
                 max_answer_tokens=max_answer_tokens,
                 prompt_tokens=prompt_tokens,
                 response_tokens=response_tokens,
+                conversation_tokens=conversation_tokens,
                 truncated=truncated,
             ),
             is_dead=solver.is_dead if ends_dead else None,

@@ -62,6 +62,7 @@ def site_app(
                 limits=RolloutConfig(
                     max_answer_tokens=max_answer_tokens, prompt_tokens=2048, response_tokens=8192
                 ),
+                conversation_tokens=10240,
             )
         try:
             yield Players(analyst=analyst, agent=agent)

@@ -50,6 +50,6 @@ def a_request(seed: int = 0, max_tokens: int = 64, **changes: object) -> Generat
         temperature=1.0,
         top_p=1.0,
         seed=seed,
-        stop_token_id=VOCAB_SIZE - 1,
+        stop_token_ids=(VOCAB_SIZE - 1,),
     )
     return replace(request, **changes)

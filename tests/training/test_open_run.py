@@ -15,6 +15,7 @@ from cast_ray.errors import ConfigError, ModelError
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.training.run import open_run
 from cast_ray.training.workers import learner_settings
+from tests.support.scripted import build_test_policy
 
 GRPO = "algorithm=grpo"
 
@@ -63,6 +64,31 @@ def test_reference_model_that_is_there_is_no_reason_to_refuse(tmp_path: Path) ->
 def test_reference_model_that_no_objective_asks_for_need_not_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tier"):
         opened(tmp_path, "algorithm=dapo", "objective.reference=/nowhere")
+
+
+def test_model_whose_template_rewrites_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    build_test_policy(model)
+    template = model / "chat_template.jinja"
+    template.write_text(template.read_text().replace("message.content", "message.content | trim"))
+    with pytest.raises(ModelError, match=r"/model .*policy\.chat_template=append_only"):
+        opened(tmp_path, f"policy.path={model}", "tier=mini")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="tier"):
+        opened(tmp_path, f"policy.path={model}", "policy.chat_template=append_only")
+
+
+def test_run_keeps_to_the_conversations_that_its_model_holds(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    build_test_policy(model)  # made for 4,096 positions
+    few = [f"puzzles.num_{name}=4" for name in ("train", "validation", "held_out")]
+    config = load_config(None, [f"run_dir={tmp_path / 'run'}", f"policy.path={model}", *few])
+    for resume in (False, True):
+        quiet = TrainProgress(Console(file=io.StringIO()))
+        run = open_run(config, resume=resume, progress=quiet)
+        run.on_exit.close()
+        assert run.config.engine.max_model_len == 4096
+    assert load_config(run.directory.config, []).engine.max_model_len == 0
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from cast_ray.datasets.splits import Boards, PuzzleSampler, write_boards
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.rollout.chat_template import read_chat_pieces, store_chat_pieces
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA
 from cast_ray.runs.run_directory import RunDirectory, write_table
 from cast_ray.training.replay.replay import Difference, ReplayReport, format_replay, replay_run
@@ -189,6 +191,31 @@ def test_token_budget_is_replayed_to_the_last_token(
     assert places(run) == []
 
 
+def test_conversation_limit_is_replayed_to_the_last_token(
+    untouched: RunDirectory, tmp_path: Path
+) -> None:
+    row = find(untouched, is_long)
+    run = make_run(tmp_path / "run", f"engine.max_model_len={row['turn_starts'][2]}")
+    again = find(run, lambda r: (r["group"], r["episode"]) == (row["group"], row["episode"]))
+    assert (again["end_reason"], len(again["effects"])) == ("token_budget", 2)
+    assert places(run) == []
+    # The same if the limit is the model's.
+    stored, model = load_config(run.config, []), run.start_model / "config.json"
+    save_config(replace(stored, engine=replace(stored.engine, max_model_len=0)), run.config)
+    assert {"end_reason"} <= {what for *_, what in places(run)}
+    model.write_text(json.dumps({"max_position_embeddings": row["turn_starts"][2]}))
+    assert places(run) == []
+
+
+def test_pieces_of_the_run_are_replayed_with(run: RunDirectory) -> None:
+    pieces = read_chat_pieces(run.start_model)
+    (run.start_model / "chat_template.jinja").write_text("{% if %}")
+    store_chat_pieces(pieces, run.path)
+    assert places(run) == []
+    store_chat_pieces(replace(pieces, before_system="today is another day"), run.path)
+    assert {what for *_, what in places(run)} == {"token_ids[0]"}
+
+
 def test_executed_answer_that_was_cut_off_is_told_from_a_skipped_one(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "rollout.truncated=execute", "rollout.max_answer_tokens=20")
     assert places(run) == []
@@ -353,6 +380,13 @@ def test_lost_end_of_turn_token_is_reported(run: RunDirectory) -> None:
     row = find(run, is_long)
     at = change_row(run, row, set_entry("token_ids", row["turn_ends"][1] - 1, 100))
     assert (*at, 1, "effects") in places(run)
+
+
+def test_end_of_turn_within_an_answer_is_reported(run: RunDirectory) -> None:
+    row = find(run, is_long)
+    end_of_turn = row["token_ids"][row["turn_ends"][0] - 1]
+    at = change_row(run, row, set_entry("token_ids", row["turn_starts"][1], end_of_turn))
+    assert (*at, 1, "token_ids") in places(run)
 
 
 def test_token_after_the_end_is_reported(run: RunDirectory) -> None:

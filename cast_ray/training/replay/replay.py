@@ -18,7 +18,9 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import PuzzleError, TrajectoryError
 from cast_ray.games import get_game
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces, stored_chat_pieces
+from cast_ray.rollout.specs import training_sampling, with_model_limit
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, ScoredTrajectory
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.credit import credit_mismatches, replayed_columns
@@ -93,9 +95,13 @@ def replay_run(run_dir: Path) -> ReplayReport:
     run = RunDirectory.existing(run_dir)
     config = load_config(run.config, [])
     get_game(config.game)  # one that is not installed is named as such, not as a broken puzzle
-    model_dir = _model_dir(run)
+    tokenizer, model_dir = None, _model_dir(run)
+    if model_dir is not None:
+        config = with_model_limit(config, model_dir)
+        pieces = stored_chat_pieces(run.path) or read_chat_pieces(model_dir)
+        tokenizer = ChatTokenizer(model_dir, pieces)
     estimator = estimator_of(config, run.value_net)
-    replay = _Replay(config, model_dir, IssuedGroups(run, config), estimator, run.earlier_configs())
+    replay = _Replay(config, tokenizer, IssuedGroups(run, config), estimator, run.earlier_configs())
     num_files, num_trajectories, num_turns = 0, 0, 0
     differences: list[Difference] = []
     for file in trajectory_files(run, config):
@@ -154,7 +160,7 @@ class _Replay:
     def __init__(
         self,
         config: TrainConfig,
-        model_dir: Path | None,
+        tokenizer: ChatTokenizer | None,
         issued: IssuedGroups,
         estimator: SolverEntry | None,
         earlier: Mapping[int, TrainConfig],
@@ -166,9 +172,7 @@ class _Replay:
             max_bytes=config.rollout.oracle_cache_mib * 2**20, estimator=estimator
         )
         self._has_value_net = estimator is not None
-        self._tokenizer: ChatTokenizer | None = None
-        if model_dir is not None:
-            self._tokenizer = ChatTokenizer(model_dir, read_chat_pieces(model_dir))
+        self._tokenizer = tokenizer
 
     def file_differences(self, file: TrajectoryFile, table: pa.Table) -> Iterator[Difference]:
         """Yield what differs in one file: which rows there are, each row, the whole step."""
@@ -233,7 +237,7 @@ class _Replay:
         return found, replayed_columns(columns, replayed, exact, estimates)
 
     def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
-        rollout = self._config.rollout
+        rollout, sampling = self._config.rollout, training_sampling(self._config)
         prover = None
         if rollout.deadlock_ends_episode:
             prover = self._oracle.prover(row.game, row.puzzle)
@@ -241,7 +245,7 @@ class _Replay:
             row,
             is_dead=None if prover is None else prover.is_dead,
             tokenizer=self._tokenizer,
-            response_tokens=rollout.response_tokens,
+            response_tokens=sampling.response_tokens_after(row.turn_starts[0]),
             truncated=rollout.truncated,
         )
 

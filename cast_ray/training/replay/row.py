@@ -241,7 +241,7 @@ def _text_mismatches(
         text = tokenizer.text(row.token_ids[start:end])
         if row.answers[turn] != text:
             yield Mismatch.of(turn, "answers", row.answers[turn], text)
-        if tokenizer.end_of_turn_id in row.token_ids[start : end - 1]:
+        if set(tokenizer.end_ids) & set(row.token_ids[start : end - 1]):
             yield Mismatch.of(turn, "token_ids", "an end of turn before the end", "none")
         message = replayed.messages[turn + 1] if turn + 1 < len(replayed.messages) else ""
         between = tokenizer.observation(message) if message else []
@@ -268,7 +268,7 @@ def _other_tokens(
 def _is_truncated(row: ScoredTrajectory, turn: int, tokenizer: ChatTokenizer | None) -> bool:
     if tokenizer is None:
         return row.effects[turn] == Effect.TRUNCATED
-    return row.token_ids[row.turn_ends[turn] - 1] != tokenizer.end_of_turn_id
+    return row.token_ids[row.turn_ends[turn] - 1] not in tokenizer.end_ids
 
 
 def _is_budget_spent(

@@ -15,7 +15,8 @@ from cast_ray.cluster.placement import reserved_cpus
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.errors import RunDirectoryError
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces, stored_chat_pieces
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.update import learn
@@ -54,7 +55,8 @@ def replay_updates(run_dir: Path) -> UpdatesReplay:
     if not checkpoints:
         raise RunDirectoryError(f"{run_dir} has no checkpoint to compare the repeated updates with")
     start = run.start_model if run.start_model.is_dir() else localized(config.policy.path)
-    tokenizer = ChatTokenizer(start, read_chat_pieces(start))
+    pieces = stored_chat_pieces(run.path) or read_chat_pieces(start)
+    tokenizer = ChatTokenizer(start, pieces)
     compared: list[str] = []
     differing: list[str] = []
     with ExitStack() as parts:

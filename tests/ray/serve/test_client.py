@@ -46,7 +46,7 @@ def engines(local_ray: None) -> Iterator[PolicyEngines]:
 
 def a_request(seed: object = 0, **changes: object) -> GenerateRequest:
     request = GenerateRequest(
-        token_ids=(1, 2, 3), max_tokens=8, temperature=1.0, top_p=1.0, seed=0, stop_token_id=0
+        token_ids=(1, 2, 3), max_tokens=8, temperature=1.0, top_p=1.0, seed=0, stop_token_ids=(0,)
     )
     return replace(request, seed=seed, **changes)
 

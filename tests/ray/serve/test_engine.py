@@ -322,7 +322,7 @@ def test_the_stop_token_is_part_of_the_answer_with_its_logprob(bench: Bench) -> 
     [probe] = bench.generate(a_request(max_tokens=16))
     stop = probe.token_ids[5]
     first = probe.token_ids.index(stop)
-    [answer] = bench.generate(a_request(max_tokens=16, stop_token_id=stop))
+    [answer] = bench.generate(a_request(max_tokens=16, stop_token_ids=(stop,)))
     assert answer.finish_reason == "stop"
     assert answer.token_ids == probe.token_ids[: first + 1]
     assert len(answer.rollout_logprobs) == first + 1

@@ -84,7 +84,7 @@ async def ask(handle: DeploymentHandle, **changes: Any) -> Completion:
         "temperature": 1.0,
         "top_p": 1.0,
         "seed": 0,
-        "stop_token_id": VOCAB_SIZE - 1,
+        "stop_token_ids": (VOCAB_SIZE - 1,),
     }
     request = GenerateRequest(**wanted | changes)
     async for done in handle.options(stream=True).generate.remote([request]):

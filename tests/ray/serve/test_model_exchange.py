@@ -14,7 +14,7 @@ from ray import serve as ray_serve
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.rollout.chat import tokenizer_digest
-from cast_ray.rollout.generate import NO_STOP_TOKEN, Completion, GenerateRequest, Refusal
+from cast_ray.rollout.generate import Completion, GenerateRequest, Refusal
 from serve.service.access import guard_settings
 from serve.service.app_handles import MODEL_APP, OPENAI_APP
 from serve.service.plan import OPENAI_ROUTE, ServicePlan
@@ -73,7 +73,7 @@ def ask_by_tokens(tokenizer: str) -> Completion | Refusal:
         temperature=0.0,
         top_p=1.0,
         seed=0,
-        stop_token_id=NO_STOP_TOKEN,
+        stop_token_ids=(),
         tokenizer=tokenizer,
     )
     handle = ray_serve.get_app_handle(MODEL_APP).options(stream=True)

@@ -143,7 +143,7 @@ def test_answers_carry_the_version_after_an_update(pair: Pair) -> None:
         temperature=1.0,
         top_p=1.0,
         seed=0,
-        stop_token_id=VOCAB_SIZE - 1,
+        stop_token_ids=(VOCAB_SIZE - 1,),
     )
     answer = pair.run(pair.engine.answer(request))
     assert set(answer.weight_versions) == {pair.version}

@@ -20,7 +20,7 @@ import torch
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import ActorLostError
 from cast_ray.games.generators import build_puzzles
-from cast_ray.rollout.chat import read_chat_pieces
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
@@ -41,6 +41,7 @@ SAMPLING = Sampling(
     max_answer_tokens=16,
     prompt_tokens=2048,
     response_tokens=4000,
+    conversation_tokens=20000,
     truncated="skip",
 )
 

@@ -27,7 +27,8 @@ from cast_ray.config.load import load_config
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.games.generators import build_puzzles
-from cast_ray.rollout.chat import ChatTokenizer, read_chat_pieces
+from cast_ray.rollout.chat import ChatTokenizer
+from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups
 from serve.client.client import connect_policy
@@ -45,6 +46,7 @@ SAMPLING = Sampling(
     max_answer_tokens=16,
     prompt_tokens=2048,
     response_tokens=4000,
+    conversation_tokens=20000,
     truncated="skip",
 )
 AUTOSCALER_REQUESTS = b"autoscaler_resource_request"
