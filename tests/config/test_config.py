@@ -316,7 +316,9 @@ def test_every_contradiction_is_listed_at_once() -> None:
             "learner.offload_optimizer needs learner.zero_stage 1, 2 or 3, got 0",
         ),
         (["learner.lora_rank=8", "learner.zero_stage=2"], "learner.lora_rank=8 needs policy.path"),
-        (["rollout.dynamic_sampling=2", "rollout.group_size=1"], "group_size >= 2"),
+        (["rollout.dynamic_sampling=2", "rollout.group_size=1"], "dynamic_sampling needs rollout."),
+        (["advantage.step_weight=1", "rollout.group_size=1"], "advantage.step_weight needs"),
+        (["advantage.overlong_buffer=9", "rollout.group_size=1"], "overlong_buffer needs"),
         (["algorithm=dapo", "advantage.permute_credit=true"], "advantage.alpha=0"),
         (["algorithm=distill_reverse", "advantage.step_weight=1"], "advantage.step_weight=0"),
         (["algorithm=distill_reverse", "advantage.alpha=0.1"], "set advantage.alpha=0"),
@@ -326,3 +328,17 @@ def test_every_contradiction_is_listed_at_once() -> None:
 )
 def test_values_that_contradict_each_other_are_refused(overrides: list[str], message: str) -> None:
     assert message in refusal(*overrides)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "dapo", "gspo", "gigpo"])
+def test_algorithm_that_compares_within_groups_refuses_groups_of_one(algorithm: str) -> None:
+    message = refusal(f"algorithm={algorithm}", "rollout.group_size=1")
+    assert f"algorithm={algorithm} with advantage.alpha=0" in message
+    assert "rollout.group_size >= 2, got 1" in message
+    load_config(None, [f"algorithm={algorithm}", "rollout.group_size=2"])
+
+
+@pytest.mark.parametrize("algorithm", ["cast", "distill_reverse", "distill_forward"])
+def test_a_signal_of_its_own_needs_no_group(algorithm: str) -> None:
+    config = load_config(None, [f"algorithm={algorithm}", "rollout.group_size=1"])
+    assert config.rollout.group_size == 1
