@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
+from cast_ray.errors import ConfigError
+
 
 class Uri(str):
     """A URI. Its options (``?key=value``) stay at the end of what lies below or above it.
@@ -55,6 +57,13 @@ PathOrUri: TypeAlias = Path | Uri
 
 
 def path_or_uri(text: str | Path) -> PathOrUri:
-    """Return what a configuration value or an argument names."""
-    scheme, separator, _ = str(text).partition("://")
-    return Uri(text) if separator and scheme.replace("+", "").isalnum() else Path(text)
+    """Return what a configuration value or an argument names.
+
+    Raises:
+        ConfigError: a URI with ``#``, which would be taken for the end of its path.
+    """
+    scheme, separator, rest = str(text).partition("://")
+    is_uri = separator and scheme.replace("+", "").isalnum()
+    if is_uri and "#" in rest:
+        raise ConfigError(f"{text}: the path of a URI ends at #, give a name without it")
+    return Uri(text) if is_uri else Path(text)
