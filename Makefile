@@ -18,7 +18,7 @@ CI := $(addprefix tests/ray/,serve/test_engine_life.py learner/test_learner_stat
   training/test_quickstart_session.py)
 
 # What `make test-fast` leaves out: Ray, the browser, whole commands, exhaustive solver references.
-SLOW := $(addprefix tests/,ray web docs benchmarks solver_actors lights_out envs/test_gym.py \
+SLOW := $(addprefix tests/,ray web cli docs benchmarks solver_actors lights_out envs/test_gym.py \
   envs/test_gym_agreement.py envs/test_webshop.py weights/test_group.py evaluation/test_arms.py \
   evaluation/test_eval_command.py evaluation/test_compare.py evaluation/test_transfer.py \
   evaluation/test_repeat.py datasets/test_build.py datasets/test_splits.py cluster/test_doctor.py \

@@ -17,7 +17,8 @@ _CONFIGURATION = """# Configuration
 
 Every key of `cast-ray train`, and below those of `cast-ray value-net train`. Set them in a YAML
 file (`--config`) or on the command line (`key=value`), which takes precedence. An invalid key or
-value is refused with what is allowed. `cast-ray config rollout` shows a section in the terminal.
+value is refused with what is allowed. On the command line a text is taken as it is, and any other
+value is YAML. `cast-ray config rollout` shows a section in the terminal.
 
 `make docs` generates this page from the dataclasses in `cast_ray/config/`.
 """

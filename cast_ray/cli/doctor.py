@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -87,7 +88,8 @@ def _look_at_file(path: Path) -> bool:
     for fault in faults:
         typer.echo(f"{path}: {fault}")
     if not faults:
-        typer.echo(f"{path}: nothing wrong was found; start the cluster with `ray up {path}`")
+        command = f"ray up {shlex.quote(str(path))}"
+        typer.echo(f"{path}: nothing wrong was found; start the cluster with `{command}`")
     return not faults
 
 
@@ -109,7 +111,7 @@ def _look_at_cluster(address: str | None, config: Path | None, overrides: list[s
     console = table_console()
     if not fits:
         state = replace(state, problems=[*state.problems, places.splitlines()[-1]])
-    console.print(places, soft_wrap=True, markup=False, highlight=False)
+    console.print(places, soft_wrap=True, highlight=False)
     # Without line breaks, so that a path can be copied.
     console.print(cluster_view(state), soft_wrap=True)
     return not state.problems

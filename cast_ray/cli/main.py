@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import shutil
@@ -28,11 +29,13 @@ from cast_ray.cli.value_net import value_net_app
 from cast_ray.cluster.inside_job import greeting, is_ray_job, require_run_dir
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
-from cast_ray.errors import CastRayError, RunInterrupted
+from cast_ray.errors import CastRayError, ConfigError, RunInterrupted
 from cast_ray.numba_cache import use_kernel_cache
 from cast_ray.runs.remote_run import readable_copy, working_copy
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import Uri, path_or_uri
+
+_THIS_MACHINE = "127.0.0.1,localhost"
 
 app = typer.Typer(
     name="cast-ray",
@@ -206,35 +209,63 @@ def theory(
 
 def main() -> None:
     """Run the command line; a user's mistake gives one line and exit code 2."""
+    _speak_utf_8()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        _prepare_environment()
+        return app()
+    except CastRayError as error:
+        refusal = str(error)
+    except ModuleNotFoundError as error:
+        from cast_ray.cluster.machine import TRAINING_INSTALL, installed_versions, is_for_training
+
+        if is_for_training(installed_versions()):
+            raise
+        refusal = f"this needs {error.name}, which comes with an extra: {TRAINING_INSTALL}"
+    except RuntimeError as error:
+        # pathlib's for a user without a home, and numba's where it can keep no compiled kernels.
+        if not str(error).startswith(("Could not determine home", "cannot cache function")):
+            raise
+        refusal = "neither HOME nor NUMBA_CACHE_DIR can be written: set HOME to a folder that can"
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # Any path may turn out unusable: its name is too long, or its folder cannot be read.
+        refusal = f"{error.filename}: {error.strerror}; give another path"
+    print(f"cast-ray: {refusal}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _speak_utf_8() -> None:
+    """Use UTF-8 for arguments, paths and files in every locale, as Arrow and Polars do.
+
+    Only a new process can, so this one is started again where the locale has another encoding. A
+    console with its own encoding shows what it lacks as question marks.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _prepare_environment() -> None:
+    """Set the environment of this process and its children; refuse arguments that are not UTF-8."""
+    for argument in sys.argv:
+        if argument.encode(errors="replace").decode() != argument:
+            raise ConfigError(f"{argument!a} has bytes that are not UTF-8: give another name")
     # Ray reads this once, on import; without it its processes may disagree about tokens.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     # Tools that are installed next to this command, such as ninja, must be found by name.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    others = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{others}"
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     use_kernel_cache()
     if shutil.which("nvidia-smi") is None:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     # The progress bars of libraries would break our own display.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    try:
-        app()
-    except CastRayError as error:
-        print(f"cast-ray: {error}", file=sys.stderr)
-        sys.exit(2)
-    except ModuleNotFoundError as error:
-        from cast_ray.cluster.machine import TRAINING_INSTALL, installed_versions, is_for_training
-
-        if is_for_training(installed_versions()):
-            raise
-        print(
-            f"cast-ray: this needs {error.name}, which comes with an extra: {TRAINING_INSTALL}",
-            file=sys.stderr,
-        )
-        sys.exit(2)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        # Any path may turn out unusable: its name is too long, or its folder cannot be read.
-        print(f"cast-ray: {error.filename}: {error.strerror}; give another path", file=sys.stderr)
-        sys.exit(2)
+    # No proxy leads to this machine: neither to a dashboard nor to a model that is served on it.
+    direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
+    if direct != "*" and not direct.endswith(_THIS_MACHINE):
+        os.environ["no_proxy"] = f"{direct},{_THIS_MACHINE}".lstrip(",")

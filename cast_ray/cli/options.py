@@ -37,8 +37,11 @@ def table_console() -> Console:
     """Return a console whose tables are as wide as the terminal, or 132 columns without one."""
     from rich.console import Console
 
-    console = Console()
-    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
+    # A path may look like rich's [styles] and :symbols:.
+    console = Console(markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    return console
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -49,13 +50,14 @@ def sweep(
     from cast_ray.evaluation.experiments.sweep import run_sweep
 
     place = (out or Path("sweeps") / timestamp()).absolute()
-    with resumable(f"the same command and --out {place}"):
+    again = f"the same command and --out {shlex.quote(str(place))}"
+    with resumable(again):
         failures = run_sweep(plan, file=config, out=place, at_once=at_once)
     typer.echo(f"{place / 'results.parquet'} and {place / 'results.svg'}")
     if failures:
         typer.echo(
             f"cast-ray: {len(failures)} of {len(plan.trials)} trials failed (see the column "
-            f"failure of results.parquet); retry with the same command and --out {place}",
+            f"failure of results.parquet); retry with {again}",
             err=True,
         )
         raise typer.Exit(1)
@@ -137,7 +139,7 @@ def repeat(
 
     seed = next_seed(evidence, arm=arm) if seed is None else seed
     place = (out or Path("sweeps") / timestamp()).absolute()
-    with resumable(f"the same command and --out {place}"):
+    with resumable(f"the same command and --out {shlex.quote(str(place))}"):
         found = repeat_arm(evidence, arm=arm, seed=seed, out=place)
     seeds = ", ".join(map(str, found.seeds))
     typer.echo(

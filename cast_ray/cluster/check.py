@@ -6,6 +6,7 @@ minutes later and with less helpful messages.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 import uuid
@@ -93,7 +94,7 @@ def require_fit_cluster(
         raise EnvironmentSetupError(
             f"the cluster is not ready for this run, nothing was started: "
             f"{'; '.join(state.problems)} (check again with cast-ray doctor --cluster, then "
-            f"continue with --resume run_dir={run_dir})"
+            f"continue with --resume {shlex.quote(f'run_dir={run_dir}')})"
         )
 
 

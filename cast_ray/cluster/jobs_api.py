@@ -13,7 +13,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TypeVar, cast
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.parse import urlsplit
+from urllib.request import Request, getproxies, proxy_bypass, urlopen
 
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
@@ -56,9 +57,12 @@ def unreachable(url: str, error: Exception) -> EnvironmentSetupError:
     """Return the error for an address where nothing answers."""
     reason = getattr(error, "reason", error)
     word = getattr(reason, "strerror", None) or type(reason).__name__
+    remedy = "--address names another"
+    if getproxies().keys() & {"http", "https", "all"} and not proxy_bypass(urlsplit(url).netloc):
+        remedy = "a proxy of the environment was asked for it: no_proxy names hosts without one"
     return EnvironmentSetupError(
         f"nothing answers at {url} ({word}): is the cluster up, and its dashboard forwarded (ray "
-        "dashboard cluster.yaml)? --address names another"
+        f"dashboard cluster.yaml)? {remedy}"
     )
 
 

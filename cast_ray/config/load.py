@@ -42,7 +42,7 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
         ConfigError: an unreadable file, an unknown key or a bad value; the message names the key,
             the value and what is allowed.
     """
-    return resolve(_layers(file, overrides), has_file=file is not None)
+    return resolve(_layers(file, overrides, kind=TrainConfig), has_file=file is not None)
 
 
 def resolve(layers: Sequence[Layer], *, has_file: bool) -> TrainConfig:
@@ -88,7 +88,8 @@ def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueN
     Raises:
         ConfigError: as for ``load_config``.
     """
-    base, layers = OmegaConf.structured(ValueNetConfig), _layers(file, overrides)
+    base = OmegaConf.structured(ValueNetConfig)
+    layers = _layers(file, overrides, kind=ValueNetConfig)
     for layer, origin in layers:
         base = _merge(base, layer, origin=origin, kind=ValueNetConfig)
     config = _checked(base)
@@ -96,9 +97,10 @@ def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueN
     return config
 
 
-def _layers(file: Path | None, overrides: Sequence[str]) -> list[Layer]:
+def _layers(file: Path | None, overrides: Sequence[str], *, kind: type) -> list[Layer]:
     given = [] if file is None else [yaml_layer(file)]
-    return given + [(_parse(override), override) for override in overrides]
+    defaults = OmegaConf.structured(kind)
+    return given + [(_parse(override, defaults), override) for override in overrides]
 
 
 def _merged(base: object, layers: Sequence[Layer], *, has_file: bool) -> object:
@@ -133,10 +135,15 @@ def _read(file: Path) -> DictConfig:
     return layer
 
 
-def _parse(override: str) -> DictConfig:
-    if "=" not in override:
+def _parse(override: str, defaults: DictConfig) -> DictConfig:
+    key, separator, value = override.partition("=")
+    if not separator:
         raise ConfigError(f"{override!r} is not of the form key=value")
-    nothing = "''" if override.endswith("=") else ""  # YAML would read no value as null
+    if isinstance(_value(defaults, key), str):  # as it is: in YAML ` #` begins a comment
+        layer = OmegaConf.create()
+        OmegaConf.update(layer, key, value)
+        return layer
+    nothing = "" if value else "''"  # YAML would read no value as null
     try:
         return OmegaConf.from_dotlist([override + nothing])
     except YAMLError as error:

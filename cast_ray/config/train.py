@@ -125,7 +125,8 @@ class RolloutConfig:
     puzzles_per_step: int = 16
     """Puzzles of one step, each played by a group."""
     group_size: int = 8
-    """Episodes of each puzzle (the paper's G)."""
+    """Episodes of each puzzle (the paper's G). 1 leaves no outcome to compare: what remains is the
+    solver's signal (``advantage.alpha`` above 0) or distillation."""
     dynamic_sampling: int = 0
     """Most further draws of puzzles per step; each replaces the groups that all solved or all
     failed (DAPO's dynamic sampling; the paper: off). 0 = off."""
@@ -343,14 +344,27 @@ class TrainConfig:
                 f"learner.lora_rank={self.learner.lora_rank} needs policy.path: adapters on the "
                 "small policy's random weights learn almost nothing"
             )
-        if rollout.dynamic_sampling and rollout.group_size == 1:
-            found.append(
-                "rollout.dynamic_sampling needs rollout.group_size >= 2: a group of one always "
-                "solves all or nothing"
-            )
+        if rollout.group_size == 1:
+            found += self._alone()
         if self.advantage.overlong_buffer > rollout.response_tokens:
             found.append(
                 f"advantage.overlong_buffer={self.advantage.overlong_buffer} must be at most "
                 f"rollout.response_tokens ({rollout.response_tokens})"
             )
         return found
+
+    def _alone(self) -> list[str]:
+        """Return what needs other episodes of a puzzle, of which a group of one has none.
+
+        Its outcome advantage is always 0; the solver's and a teacher's signals compare no episodes.
+        """
+        credit = self.advantage
+        has_outcome_alone = credit.alpha == 0 and self.distillation.mode == "none"
+        comparing = {
+            "rollout.dynamic_sampling": self.rollout.dynamic_sampling,
+            "advantage.step_weight": credit.step_weight,
+            "advantage.overlong_buffer": credit.overlong_buffer,
+            f"algorithm={self.algorithm} with advantage.alpha=0": has_outcome_alone,
+        }
+        needs = "needs rollout.group_size >= 2, got 1: it compares the outcomes of a group"
+        return [f"{name} {needs}" for name, is_used in comparing.items() if is_used]

@@ -17,6 +17,7 @@ from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from cast_ray.datasets.chunks import Chunk, ChunkStore, ChunkWorkers, differences
 from cast_ray.errors import ConfigError, PuzzleError, RemoteTimeout
@@ -65,7 +66,7 @@ class BuildProgress(Progress):
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        self.console.print(text, markup=False, emoji=False)
+        self.console.print(Text(text))
 
 
 SETTINGS, SPLIT, VERSION, ROLE = (

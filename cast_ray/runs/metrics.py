@@ -265,7 +265,7 @@ VALIDATION_SCHEMA = pl.Schema(
 
 def read_validation(path: Path) -> pl.DataFrame:
     """Return the rows of ``validation.parquet``; none where the file does not exist yet."""
-    return pl.read_parquet(path) if path.is_file() else VALIDATION_SCHEMA.to_frame()
+    return pl.read_parquet(path, glob=False) if path.is_file() else VALIDATION_SCHEMA.to_frame()
 
 
 def keep_validation(path: Path, step: int, table: pa.Table) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
+from cast_ray.errors import ConfigError
+
 _HUB = re.compile(r"(?:hf://)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")
 COMMIT = re.compile("[0-9a-f]{40}")
 
@@ -73,8 +75,15 @@ PathOrUri: TypeAlias = Path | Uri
 
 
 def path_or_uri(text: str | Path) -> PathOrUri:
-    """Return what a configuration value or an argument names; a hub's model by its commit."""
+    """Return what a configuration value or an argument names; a hub's model by its commit.
+
+    Raises:
+        ConfigError: a URI with ``#``, which would be taken for the end of its path.
+    """
     if Uri(text).hub_model and not Path(text).is_dir():
         return Uri(f"hf://{str(text).removeprefix('hf://')}")
-    scheme, separator, _ = str(text).partition("://")
-    return Uri(text) if separator and scheme.replace("+", "").isalnum() else Path(text)
+    scheme, separator, rest = str(text).partition("://")
+    is_uri = separator and scheme.replace("+", "").isalnum()
+    if is_uri and "#" in rest:
+        raise ConfigError(f"{text}: the path of a URI ends at #, give a name without it")
+    return Uri(text) if is_uri else Path(text)

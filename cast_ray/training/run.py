@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -118,7 +119,9 @@ def open_run(
         else:
             directory, at_uri = _create(location, config, progress, held)
         # Different for every start, because a killed driver may have left named actors behind.
-        run_id = f"{directory.path.name}-{now.strftime('%H%M%S%f')}"
+        # Letters that Serve, which divides its own names at `#`, and a list of ids can hold.
+        name = re.sub(r"[^\w.-]", "-", directory.path.name, flags=re.ASCII)
+        run_id = f"{name}-{now.strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)

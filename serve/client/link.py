@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ engine that has more of our requests than slots is not idle, so its calls wait f
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
 _CHECKS_PER_TIMEOUT = 4
+DIRECT = {"grpc_proxy": ""}
+"""Environment of a process that sends turns: Serve's gRPC would ask ``http_proxy`` for the way to a
+replica, whatever Ray's own channels do. gRPC reads it when it connects."""
 _FAILURES = (RayError, RayServeException, grpc.RpcError)
 """Exceptions that mean the replica, or the connection to it, is gone."""
 
@@ -85,6 +89,7 @@ class EngineLink:
         # By value an answer is a gRPC message and not an object in Ray's store: with six turns per
         # call 1.0 ms of CPU per turn over all processes, 1.4 by reference.
         self._stream = handle.options(stream=True, _by_reference=False).generate
+        os.environ.update(DIRECT)
         self._slots = slots
         self._timeout_s = timeout_s
         self._recovery_timeout_s = recovery_timeout_s

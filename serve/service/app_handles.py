@@ -9,6 +9,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cast_ray.errors import RemoteTimeout
+from serve.client.link import DIRECT
 
 MODEL_APP, OPENAI_APP, SITE_APP = "cast-ray-model", "cast-ray-openai", "cast-ray-site"
 ONE_LOOP = {
@@ -19,7 +20,7 @@ ONE_LOOP = {
 }
 """Runtime environment of a replica whose code never blocks: its handlers, its own requests and
 Serve share one event loop. Two threads fewer save a third of a turn's time."""
-QUICK_PROXY = {"RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}
+QUICK_PROXY = {"RAY_SERVE_USE_GRPC_BY_DEFAULT": "1", **DIRECT}
 """Environment of the HTTP proxies, and so of the process that starts Ray: the pieces of a stream
 arrive as messages, not as objects."""
 

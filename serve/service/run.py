@@ -41,8 +41,7 @@ def serve_model(
     """
     if not os.environ.get("RAY_ADDRESS"):  # else Serve may be listening there already
         check_port(host, port)
-    for variable, value in QUICK_PROXY.items():
-        os.environ.setdefault(variable, value)
+    os.environ.update(QUICK_PROXY)
     with ray_session(num_cpus=plan.num_cpus):
         start_serve({"host": host, "port": port})
         try:

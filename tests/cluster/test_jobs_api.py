@@ -15,6 +15,8 @@ import pytest
 from cast_ray.cluster.code_version import ray_version
 from cast_ray.cluster.jobs_api import probe
 from cast_ray.errors import EnvironmentSetupError
+from tests.support.ports import free_port
+from tests.support.refusals import refused
 
 TOKEN = "5" * 32
 Answer = tuple[int, str]
@@ -91,6 +93,14 @@ def test_missing_token_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(EnvironmentSetupError, match=r"token.*auth_token.*~/.ray/auth_token"),
     ):
         probe(url, timeout_s=5)
+
+
+def test_a_head_that_a_proxy_cannot_reach_may_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"http://10.0.0.1:{free_port()}"
+    for proxy in (f"http://127.0.0.1:{free_port()}", "socks5://127.0.0.1:9"):
+        monkeypatch.setenv("http_proxy", proxy)
+        with refused(EnvironmentSetupError, url, "no_proxy"):
+            probe(url, timeout_s=5)
 
 
 def test_wrong_token_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

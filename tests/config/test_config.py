@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cast_ray.config.learning import ALGORITHMS
-from cast_ray.config.load import config_keys, load_config, save_config
+from cast_ray.config.load import config_keys, load_config, load_value_net_config, save_config
 from cast_ray.config.pretrained import SMALL_POLICY_KEY, pretrained_note
 from cast_ray.config.train import AdvantageConfig, TrainConfig
 from cast_ray.errors import ConfigError
+from tests.support.odd_names import ODD_NAME
 from tests.support.refusals import refused
 from tests.support.rooms import FIXED
 
@@ -141,7 +142,7 @@ def test_unknown_section_is_refused_with_the_sections_that_exist() -> None:
         ("advantage.std=biased", "['population', 'sample']"),
         ("learner.zero_stage=4", "[0, 1, 2, 3]"),
         ("learner.betas=[0.9]", "length 2"),
-        ("puzzles.file=null", "'str'"),
+        ("seed=null", "'int'"),
         ("advantage.alpha=", "could not be converted to Float"),
         ("engine.weight_backend=nccl", "'cast_ray_file', 'cast_ray_broadcast'"),
     ],
@@ -348,7 +349,9 @@ def test_every_contradiction_is_listed_at_once() -> None:
             "learner.offload_optimizer needs learner.zero_stage 1, 2 or 3, got 0",
         ),
         (["learner.lora_rank=8", "learner.zero_stage=2"], "learner.lora_rank=8 needs policy.path"),
-        (["rollout.dynamic_sampling=2", "rollout.group_size=1"], "group_size >= 2"),
+        (["rollout.dynamic_sampling=2", "rollout.group_size=1"], "dynamic_sampling needs rollout."),
+        (["advantage.step_weight=1", "rollout.group_size=1"], "advantage.step_weight needs"),
+        (["advantage.overlong_buffer=9", "rollout.group_size=1"], "overlong_buffer needs"),
         (["algorithm=dapo", "advantage.permute_credit=true"], "advantage.alpha=0"),
         (["algorithm=distill_reverse", "advantage.step_weight=1"], "advantage.step_weight=0"),
         (["algorithm=distill_reverse", "advantage.alpha=0.1"], "set advantage.alpha=0"),
@@ -358,3 +361,46 @@ def test_every_contradiction_is_listed_at_once() -> None:
 )
 def test_values_that_contradict_each_other_are_refused(overrides: list[str], message: str) -> None:
     assert message in refusal(*overrides)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "dapo", "gspo", "gigpo"])
+def test_algorithm_that_compares_within_groups_refuses_groups_of_one(algorithm: str) -> None:
+    message = refusal(f"algorithm={algorithm}", "rollout.group_size=1")
+    assert f"algorithm={algorithm} with advantage.alpha=0" in message
+    assert "rollout.group_size >= 2, got 1" in message
+    load_config(None, [f"algorithm={algorithm}", "rollout.group_size=2"])
+
+
+@pytest.mark.parametrize("algorithm", ["cast", "distill_reverse", "distill_forward"])
+def test_a_signal_of_its_own_needs_no_group(algorithm: str) -> None:
+    config = load_config(None, [f"algorithm={algorithm}", "rollout.group_size=1"])
+    assert config.rollout.group_size == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"/runs/{ODD_NAME}",
+        "a: b",
+        "{a}",
+        "[a]",
+        "yes",
+        "null",
+        "01",
+        "1e3",
+        "12:30:45",
+        "*a",
+        " a ",
+    ],
+)
+def test_a_text_is_taken_as_it_is_and_survives_the_file(text: str, tmp_path: Path) -> None:
+    config = load_config(None, [f"run_dir={text}"])
+    assert config.run_dir == text
+    save_config(config, tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml", []).run_dir == text
+
+
+def test_a_text_of_a_value_network_is_taken_as_it_is() -> None:
+    assert load_value_net_config(None, [f"run_dir={ODD_NAME}"]).run_dir == ODD_NAME
+    with refused(ConfigError, "device", "'null'", "'cuda'"):
+        load_value_net_config(None, ["device=null"])

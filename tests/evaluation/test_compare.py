@@ -30,6 +30,7 @@ from tests.support.made_up_run import (
     write_evaluation,
     write_step,
 )
+from tests.support.odd_names import ODD_NAME
 
 BOARD = "######\n#P_X_O\n######"
 DETOUR = ("Right", "Left", "Right", "Right", "Right")
@@ -87,7 +88,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_sweep(tmp_path_factory.mktemp("sweep"))
+    return made_sweep(tmp_path_factory.mktemp("sweeps") / ODD_NAME)
 
 
 def test_every_figure_is_that_of_the_runs(sweep: Path, tmp_path: Path) -> None:
@@ -151,14 +152,15 @@ def test_regret_in_minesweeper_is_the_risk_above_that_of_the_safest_cell(tmp_pat
 
 
 def test_tables_alone_give_the_same_bytes_again(sweep: Path, tmp_path: Path) -> None:
-    compare([sweep], baseline="outcome only", out=tmp_path / "first")
-    compare([tmp_path / "first"], baseline="outcome only", out=tmp_path / "again")
-    names = sorted(path.name for path in (tmp_path / "first").iterdir())
+    first = tmp_path / ODD_NAME
+    compare([sweep], baseline="outcome only", out=first)
+    compare([first], baseline="outcome only", out=tmp_path / "again")
+    names = sorted(path.name for path in (first).iterdir())
     tables = ["curves.parquet", "runs.parquet", "training.parquet"]
     assert names == ["comparison.md", "comparison.svg", *tables]
     for name in names:
-        first, again = (tmp_path / which / name for which in ("first", "again"))
-        assert first.read_bytes() == again.read_bytes(), name
+        again = tmp_path / "again" / name
+        assert (first / name).read_bytes() == again.read_bytes(), name
 
 
 def made_evaluation(folder: Path) -> Path:
@@ -186,7 +188,7 @@ def made_evaluation(folder: Path) -> Path:
 
 
 def test_tiers_are_those_of_the_evaluation_and_are_kept(sweep: Path, tmp_path: Path) -> None:
-    evaluation = made_evaluation(tmp_path / "evaluation")
+    evaluation = made_evaluation(tmp_path / ODD_NAME)
     text = compare([sweep], baseline="CAST", out=tmp_path / "out", evaluation=evaluation)
     rows = rows_of(text)
     assert ["sokoban:mini", "sokoban:mini-unseen"] in [row[1:] for row in rows]

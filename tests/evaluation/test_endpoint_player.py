@@ -19,7 +19,13 @@ import pytest
 from fastapi import Response
 
 from cast_ray.envs.text_env import TextEnv
-from cast_ray.errors import CastRayError, ConfigError, EngineError, RunDirectoryError
+from cast_ray.errors import (
+    CastRayError,
+    ConfigError,
+    EngineError,
+    EnvironmentSetupError,
+    RunDirectoryError,
+)
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience
 from cast_ray.evaluation.endpoint.player import EndpointPlayer
 from cast_ray.evaluation.endpoint.responses import connection_error
@@ -28,6 +34,7 @@ from cast_ray.rollout.chat_episode import ChatEpisode, Message
 from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.seeds import derive_seed
 from solver_actors.sokoban.table import solve_sokoban
+from tests.support import refusals
 from tests.support.certificate import write_certificate
 from tests.support.endpoint_play import (
     NUM_ATTEMPTS,
@@ -79,6 +86,16 @@ def costs() -> list[float]:
     """Return N of every room, by the solver."""
     states = [Sokoban().decode(puzzle.board) for puzzle in rooms()[:NUM_ROOMS]]
     return [float(solve_sokoban(state).cost_to_go([state])[0]) for state in states]
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "socks://127.0.0.1:9/"])
+def test_a_proxy_of_a_kind_that_cannot_be_used_is_refused(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("all_proxy", proxy)
+    endpoint = Endpoint(model=MODEL, base_url="http://10.0.0.1/v1", api_key=KEY)
+    with refusals.refused(EnvironmentSetupError, "all_proxy", "socks5://", "socksio"):
+        EndpointPlayer(endpoint, temperature=1, top_p=1, patience=QUICK)
 
 
 def untimed(records: list[ChatEpisode]) -> list[ChatEpisode]:

@@ -15,6 +15,7 @@ from cast_ray.evaluation.experiments.repeat import (
     plan_repetition,
     prediction_interval,
 )
+from tests.support.odd_names import ODD_NAME
 
 VALUES = "game=rush_hour steps=20 warm_start.careless_steps=40 'learner.betas=[0.9, 0.99]'"
 
@@ -61,7 +62,9 @@ def test_inside_is_between_the_ends() -> None:
 
 
 def test_the_next_seed_is_one_that_nobody_has_run(tmp_path: Path) -> None:
-    assert next_seed(recorded(tmp_path), arm="CAST") == 2
+    folder = tmp_path / ODD_NAME
+    folder.mkdir()
+    assert next_seed(recorded(folder), arm="CAST") == 2
 
 
 def test_what_cannot_be_repeated_is_said(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cast_ray.errors import StorageError
+from cast_ray.errors import ConfigError, StorageError
 from cast_ray.runs import object_store
 from cast_ray.runs.object_store import (
     check_reachable,
@@ -60,6 +60,12 @@ def place(request: pytest.FixtureRequest, server: S3Server, tmp_path: Path) -> U
 )
 def test_a_uri_is_told_from_a_path(text: str, expected: bool) -> None:
     assert isinstance(path_or_uri(text), Uri) is expected
+
+
+def test_a_uri_with_a_number_sign_is_refused_and_a_path_is_not() -> None:
+    assert path_or_uri("runs/a b#1") == Path("runs/a b#1")
+    with pytest.raises(ConfigError, match=r"s3://bucket/a b#1.*#"):
+        path_or_uri("s3://bucket/a b#1")
 
 
 def test_options_stay_at_the_end_of_a_uri() -> None:

@@ -27,6 +27,7 @@ from tests.support.made_up_run import (
     write_evaluation,
     write_step,
 )
+from tests.support.odd_names import ODD_NAME
 from tests.support.page import Element, parse_page
 from tests.support.refusals import refused
 
@@ -83,7 +84,7 @@ def page_of(run: RunDirectory) -> Element:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, oracle: Oracle) -> RunDirectory:
-    return write_finished(tmp_path_factory.mktemp("runs") / "finished", oracle)
+    return write_finished(tmp_path_factory.mktemp("runs") / ODD_NAME, oracle)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.statistics import Success
 from tests.support.figures import figures_in
 from tests.support.made_up_run import step_row
+from tests.support.odd_names import ODD_NAME
 
 RATE = Success(success=0.334, low=0.291, high=0.377, n=800)
 SUMMARY = {
@@ -149,6 +151,23 @@ def test_end_in_a_file_names_result_report_and_model() -> None:
         "runs/one/model",
         "runs/one",
     ]
+
+
+def test_end_names_a_command_that_the_shell_reads_as_meant() -> None:
+    progress, file = in_a_file()
+    with progress:
+        progress.finish(Path(f"runs/{ODD_NAME}"), SUMMARY)
+    *_, check = file.getvalue().splitlines()
+    assert shlex.split(check)[-1] == f"runs/{ODD_NAME}"
+
+
+@pytest.mark.parametrize("shown", [in_a_file, on_a_terminal])
+def test_a_name_is_shown_as_it_is(shown: Callable[[], tuple[TrainProgress, io.StringIO]]) -> None:
+    progress, file = shown()
+    with progress:
+        progress.phase(f"{ODD_NAME} [/bold]")
+        progress.note("that was it")
+    assert f"{ODD_NAME} [/bold]" in visible(file)
 
 
 def test_failure_in_a_file_names_the_phase_it_came_in() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cast_ray.runs.metrics import VALIDATION_SCHEMA, keep_validation, read_validation
+from tests.support.odd_names import ODD_NAME
 
 REWARDS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1)
 
@@ -39,7 +40,7 @@ def test_each_board_s_wins_are_counted_and_a_step_comes_once(tmp_path: Path) -> 
 def test_nothing_is_lost(
     tmp_path_factory: pytest.TempPathFactory, rewards: dict[str, list[float]]
 ) -> None:
-    path = tmp_path_factory.mktemp("run") / "validation.parquet"
+    path = tmp_path_factory.mktemp(ODD_NAME) / "validation.parquet"
     keep_validation(path, 1, table(rewards))
     sums = read_validation(path).select(pl.col("attempts", "solved").sum()).row(0)
     every = [reward for all_ in rewards.values() for reward in all_]

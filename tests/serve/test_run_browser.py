@@ -35,6 +35,7 @@ from serve.site.runs.steps import StepFilter, TrajectoryRow
 from solver_actors.oracle import Oracle
 from tests.support.browsed_run import DETOUR, PLAYED, ROOM, trajectories, write_run
 from tests.support.made_up_run import new_run, play, scored, scripted, write_evaluation, write_step
+from tests.support.odd_names import ODD_NAME
 
 TRAFFIC = "BB...C" + "...D.C" + "AA.D.C" + "...D.." + "E....." + "E....."
 MINES = "001+.\n112..\n.+...\n.+...\n+...."
@@ -47,7 +48,7 @@ def oracle() -> Oracle:
 
 @pytest.fixture
 def run(tmp_path: Path, oracle: Oracle) -> RunDirectory:
-    return write_run(tmp_path / "root" / "one", oracle)
+    return write_run(tmp_path / ODD_NAME / "one", oracle)
 
 
 @pytest.fixture

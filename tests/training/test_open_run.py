@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from cast_ray.errors import ConfigError, ModelError
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.training.run import open_run
 from cast_ray.training.workers import learner_settings
+from tests.support.odd_names import ODD_NAME
 from tests.support.scripted import build_test_policy
 
 GRPO = "algorithm=grpo"
@@ -89,6 +91,20 @@ def test_run_keeps_to_the_conversations_that_its_model_holds(tmp_path: Path) -> 
         run.on_exit.close()
         assert run.config.engine.max_model_len == 4096
     assert load_config(run.directory.config, []).engine.max_model_len == 0
+
+
+def test_names_of_a_run_s_parts_hold_no_letter_that_serve_or_a_list_divides_at(
+    tmp_path: Path,
+) -> None:
+    few = [f"puzzles.num_{each}=2" for each in ("train", "validation", "held_out")]
+    config = load_config(None, [f"run_dir={tmp_path / ODD_NAME}", *few])
+    ids = []
+    for resume in (False, True):
+        run = open_run(config, resume=resume, progress=TrainProgress(Console(file=io.StringIO())))
+        run.on_exit.close()
+        assert re.fullmatch(r"[A-Za-z0-9_.-]+", run.run_id)
+        assert run.earlier_ids == ids
+        ids.append(run.run_id)
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -17,7 +17,7 @@ from typing import Any
 
 import openai
 
-from cast_ray.errors import EngineError
+from cast_ray.errors import EngineError, EnvironmentSetupError
 from cast_ray.evaluation.endpoint.config import Endpoint, Patience
 from cast_ray.evaluation.endpoint.responses import (
     Dialect,
@@ -64,6 +64,9 @@ class EndpointPlayer:
             endpoint: whom to ask.
             temperature, top_p: how it samples; closed models 1 and 1 (paper, tab:eval_closed).
             patience: how many requests at a time, and how long.
+
+        Raises:
+            EnvironmentSetupError: the environment names a proxy of a kind that cannot be used.
         """
         self._endpoint = endpoint
         self._temperature = temperature
@@ -78,12 +81,18 @@ class EndpointPlayer:
         self._num_unanswered = 0
         """Attempts that ended without an answer since the latest answer."""
         self._has_warned_uncounted = False
-        self._client = openai.AsyncOpenAI(
-            api_key=endpoint.api_key,
-            base_url=endpoint.base_url,
-            timeout=patience.timeout_s,
-            max_retries=0,
-        )
+        try:
+            self._client = openai.AsyncOpenAI(
+                api_key=endpoint.api_key,
+                base_url=endpoint.base_url,
+                timeout=patience.timeout_s,
+                max_retries=0,
+            )
+        except (ImportError, ValueError) as error:  # httpx's, of a proxy in the environment
+            raise EnvironmentSetupError(
+                f"a proxy in the environment (http_proxy, https_proxy, all_proxy) cannot be used: "
+                f"{error}; use http://, https://, or socks5:// after pip install socksio"
+            ) from None
 
     async def __aenter__(self) -> EndpointPlayer:
         return self

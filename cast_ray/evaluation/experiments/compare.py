@@ -121,7 +121,11 @@ def _recorded(folder: Path) -> Tables:
     if not (folder / RUNS).is_file():
         raise RunDirectoryError(f"{folder} holds {CURVES_FILE} but no {RUNS}")
     names = (CURVES_FILE, RUNS, TRAINING_FILE, TIERS_FILE, CEILING_FILE)
-    return {name: pl.read_parquet(folder / name) for name in names if (folder / name).is_file()}
+    return {
+        name: pl.read_parquet(folder / name, glob=False)
+        for name in names
+        if (folder / name).is_file()
+    }
 
 
 def _swept(folder: Path) -> Tables:
@@ -154,7 +158,7 @@ def _tiers(evaluation: Path) -> pl.DataFrame:
     file = evaluation / "attempts.parquet"
     if not file.is_file():
         raise RunDirectoryError(f"{evaluation} is not a finished evaluation: it has no {file.name}")
-    attempts = pl.read_parquet(file).with_columns(
+    attempts = pl.read_parquet(file, glob=False).with_columns(
         board=pl.col("puzzle_id").rank("dense").over("game", "tier") - 1
     )
     return (

@@ -126,7 +126,7 @@ def _recorded(evidence: Path, arm: str) -> pl.DataFrame:
         raise RunDirectoryError(
             f"{evidence} holds no {RUNS}: give a folder that cast-ray compare wrote"
         )
-    runs = pl.read_parquet(file)
+    runs = pl.read_parquet(file, glob=False)
     own = runs.filter(pl.col("arm") == arm)
     require_arm(arm, runs["arm"].unique(maintain_order=True))
     return own.sort("seed")

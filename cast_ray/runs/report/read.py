@@ -227,7 +227,7 @@ def _evaluation(
 def _group_counts(path: Path) -> GroupCounts:
     """Return how many groups of a step solved their puzzle never, sometimes and always."""
     shares = (
-        pl.read_parquet(path, columns=["group", "reward"])
+        pl.read_parquet(path, columns=["group", "reward"], glob=False)
         .group_by("group")
         .agg(pl.col("reward").mean())["reward"]
     )

@@ -7,6 +7,7 @@ Otherwise (a file, CI) every event is one plain line.
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -159,7 +160,7 @@ class TrainProgress:
             f"{summary['steps']} steps, seed {summary['seed']}, {duration(summary['seconds'])}",
             f"report  {run_dir / 'report.html'}",
             f"model   {run_dir / 'model'}",
-            f"check   cast-ray replay {run_dir}",
+            f"check   cast-ray replay {shlex.quote(str(run_dir))}",
         ]
         if not self._is_live:
             for line in lines:
@@ -186,8 +187,9 @@ class TrainProgress:
     def _say(self, text: str) -> None:
         """Write one line without control codes: the time since the start, then the text."""
         seconds = round(self._clock() - self._started)
-        line = f"[{seconds // 60:02d}:{seconds % 60:02d}] {text}"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        # As Text: in plain strings rich looks for [styles] and :symbols:, which names may hold.
+        line = Text(f"[{seconds // 60:02d}:{seconds % 60:02d}] {text}")
+        self._console.print(line, soft_wrap=True)
 
 
 class _Activity:
@@ -253,13 +255,13 @@ class _View:
             return
         text, bar = activity.text, Text(activity.elapsed, style="dim")
         if not activity.total:
-            lines.add_row(self._spinner, text, bar)
+            lines.add_row(self._spinner, Text(text), bar)
             return
         if activity.is_step and activity.done == activity.total:
             text += ", learning"
         lines.add_row(
             self._spinner,
-            text,
+            Text(text),
             ProgressBar(activity.total, activity.done, width=24),
             Text(f"{activity.done}/{activity.total}  {activity.elapsed}", style="dim"),
         )

@@ -9,6 +9,7 @@ import sys
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 _LINES_A_STAGE = 10
 
@@ -45,7 +46,7 @@ class ValueNetProgress:
 
     def say(self, text: str) -> None:
         """Write a permanent line."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(Text(text), soft_wrap=True)
 
     def advance(self, stage: str, done: int, total: int, figures: str) -> None:
         """Show the progress of a stage.

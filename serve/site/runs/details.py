@@ -78,7 +78,7 @@ def read_success(path: Path) -> Success | None:
         RunDirectoryError: it is no table of games.
     """
     try:
-        games = pl.read_parquet(path, columns=["puzzle_id", "reward"])
+        games = pl.read_parquet(path, columns=["puzzle_id", "reward"], glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _broken(path, error) from None
     if games.is_empty():
