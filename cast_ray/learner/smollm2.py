@@ -80,13 +80,12 @@ def _fetch(folder: Path) -> Path:
 
 def _convert(weights: Path, directory: Path) -> None:
     """Write a GGUF file as configuration, safetensors in bfloat16 and tokenizer."""
-    where: dict[str, Any] = {
-        "gguf_file": weights.name,
-        "local_files_only": True,
-        "trust_remote_code": False,
-    }
     quantised: Any = AutoModelForCausalLM.from_pretrained(  # Any: annotated as one model
-        weights.parent, dtype=torch.float32, **where
+        weights.parent,
+        gguf_file=weights.name,
+        dtype=torch.float32,
+        local_files_only=True,
+        trust_remote_code=False,
     )
     config = copy.deepcopy(quantised.config)
     # Without it the model is an ordinary one; transformers refuses to save the loaded object.
@@ -95,4 +94,7 @@ def _convert(weights: Path, directory: Path) -> None:
     model = type(quantised)(config).to(torch.bfloat16)
     model.load_state_dict(quantised.state_dict())
     model.save_pretrained(directory)
-    AutoTokenizer.from_pretrained(weights.parent, **where).save_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(
+        weights.parent, gguf_file=weights.name, local_files_only=True, trust_remote_code=False
+    )
+    tokenizer.save_pretrained(directory)
