@@ -7,7 +7,11 @@ vLLM needs no code here. Imports no vLLM: a driver checks the section before any
 from __future__ import annotations
 
 import ast
+import atexit
 import difflib
+import glob
+import shutil
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -88,6 +92,20 @@ def vllm_arguments(
         "enforce_eager": True,  # compiling takes minutes at each start
     }
     return shared | (needed_on_cpu if on_cpu else {}) | own | dict(engine.vllm)
+
+
+def loadable(model_dir: Path) -> Path:
+    """Return a path of a model directory that vLLM's loader does not take as a pattern.
+
+    It looks for weights by ``glob``, to which ``[1]`` in a folder's name means another folder.
+    """
+    if glob.escape(str(model_dir)) == str(model_dir):
+        return model_dir
+    folder = Path(tempfile.mkdtemp(prefix="cast-ray-model-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    link = folder / "model"
+    link.symlink_to(model_dir.absolute(), target_is_directory=True)
+    return link
 
 
 def check_vllm_options(options: Mapping[str, Any]) -> None:

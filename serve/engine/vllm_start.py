@@ -20,7 +20,7 @@ from cast_ray.runs.remote_directories import sound_model
 from serve.engine.first_error import one_line
 from serve.engine.overheard import Overheard
 from serve.engine.stats import EngineFigures, logger_of
-from serve.engine.vllm_args import vllm_arguments
+from serve.engine.vllm_args import loadable, vllm_arguments
 from serve.messages import EngineOptions
 
 WORK_GIB = 3.0
@@ -42,7 +42,9 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> tuple[AsyncLLM
         loggers.append(RayPrometheusStatLogger)
     with Overheard() as heard:
         try:
-            arguments = engine_arguments(replace(options, model_dir=str(model_dir)), share)
+            arguments = engine_arguments(
+                replace(options, model_dir=str(loadable(model_dir))), share
+            )
             return AsyncLLM.from_engine_args(arguments, stat_loggers=loggers), heard
         except Exception as error:  # vLLM raises anything that a broken file makes it raise
             failure = error

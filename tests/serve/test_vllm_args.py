@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from cast_ray.config.load import load_config
 from cast_ray.config.train import EngineConfig
 from cast_ray.errors import ConfigError
-from serve.engine.vllm_args import check_vllm_options, vllm_arguments
+from serve.engine.vllm_args import check_vllm_options, loadable, vllm_arguments
 from serve.service.plan import plan_of
 
 
@@ -26,6 +27,15 @@ def test_the_section_is_merged_last() -> None:
     assert arguments["block_size"] == 64
     assert arguments["max_logprobs"] == 7
     assert arguments["seed"] == 3
+
+
+def test_a_folder_whose_name_is_a_pattern_is_found_by_one(tmp_path: Path) -> None:
+    plain, odd = tmp_path / "model", tmp_path / "run [1] *"
+    odd.mkdir()
+    (odd / "model.safetensors").touch()
+    assert loadable(plain) == plain
+    assert glob.glob(f"{odd}/*.safetensors") == []
+    assert len(glob.glob(f"{loadable(odd)}/*.safetensors")) == 1
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
