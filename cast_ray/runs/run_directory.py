@@ -100,6 +100,11 @@ class RunDirectory:
         """Where the user finds the run."""
         return self.path
 
+    @property
+    def plain_name(self) -> str:
+        """The folder's name in letters that Serve's names and Ray's metrics may have."""
+        return re.sub(r"[^\w.-]", "-", self.path.name, flags=re.ASCII)
+
     def location(self, path: Path) -> PathOrUri:
         """Return where weights with a path below this directory lie."""
         return path

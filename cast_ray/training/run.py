@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -119,9 +118,7 @@ def open_run(
         else:
             directory, at_uri = _create(location, config, progress, held)
         # Different for every start, because a killed driver may have left named actors behind.
-        # Letters that Serve, which divides its own names at `#`, and a list of ids can hold.
-        name = re.sub(r"[^\w.-]", "-", directory.path.name, flags=re.ASCII)
-        run_id = f"{name}-{now.strftime('%H%M%S%f')}"
+        run_id = f"{directory.plain_name}-{now.strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)

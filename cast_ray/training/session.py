@@ -140,7 +140,7 @@ class TrainingSession:
             finally:
                 run.progress.phase("waiting for the engines")
                 self.workers = starting.result()
-        exporter = MetricsExporter(directory.path.name)
+        exporter = MetricsExporter(directory.plain_name)
         monitor = RunMonitor(self.workers, recoveries, exporter)
         parts.callback(monitor.close)
         with losses_named():
