@@ -47,9 +47,9 @@ def check(
     """
     # Imported late, as above.
     from cast_ray.learner.model_check import check_model, report_lines
-    from cast_ray.runs.remote_directories import localized
+    from cast_ray.runs.hub import pinned
 
-    report = check_model(localized(directory))
+    report = check_model(pinned(directory))
     if as_json:
         typer.echo(json.dumps({**asdict(report), "verdict": report.verdict}))
     else:

@@ -21,6 +21,7 @@ from cast_ray.learner.policy import PackedPolicy
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import APPEND_ONLY, FAMILIES, read_chat_pieces
 from cast_ray.runs.model_files import model_fault, num_values
+from cast_ray.runs.remote_directories import sound_model
 
 _GIB = 2**30
 _BYTES_PER_WEIGHT = 2
@@ -48,8 +49,6 @@ class ModelReport:
     """Keys and values of how many tokens fit into one GiB of ``engine.kv_cache_gib``."""
     learner_gib: float
     """Weights, gradients and AdamW of all ranks together; activations come on top."""
-    lora_gib: float
-    """The same with adapters, whose own size is small."""
     refused_by_both: str
     """Why it can neither play nor be trained; empty = it plays."""
     refused_by_learner: str
@@ -57,20 +56,20 @@ class ModelReport:
 
     @property
     def verdict(self) -> str:
-        """The result in words."""
+        """One of three phrases, from what is refused."""
         if self.refused_by_both:
             return "cannot be used"
         return "plays, cannot be trained" if self.refused_by_learner else "plays, can be trained"
 
 
-def check_model(directory: Path) -> ModelReport:
-    """Examine a model directory.
+def check_model(location: str | Path) -> ModelReport:
+    """Examine a model directory, its URI, or a hub's model by its commit.
 
     Raises:
         ModelError: it is none, or a file is damaged or missing.
+        StorageError, RunDirectoryError: it cannot be fetched.
     """
-    if fault := model_fault(directory):
-        raise ModelError(f"{directory} {fault}")
+    directory = sound_model(location)
     try:
         config: Any = AutoConfig.from_pretrained(  # Any: each kind of model has its own
             directory, local_files_only=True, trust_remote_code=False
@@ -80,7 +79,7 @@ def check_model(directory: Path) -> ModelReport:
         raise ModelError(f"{directory} is no model that transformers knows ({reason})") from error
     parameters = num_values(directory)
     template, end_ids, refusal = _template(directory)
-    is_quantised = model_fault(directory, is_trained=True)
+    is_quantised = model_fault(directory, with_weights=False, is_trained=True)
     return ModelReport(
         directory=str(directory),
         num_parameters=parameters,
@@ -90,7 +89,6 @@ def check_model(directory: Path) -> ModelReport:
         engine_gib=parameters * _BYTES_PER_WEIGHT / _GIB,
         cache_tokens_per_gib=int(_GIB / _cache_bytes(config)),
         learner_gib=parameters * _BYTES_PER_TRAINED_WEIGHT / _GIB,
-        lora_gib=parameters * _BYTES_PER_WEIGHT / _GIB,
         refused_by_both=refusal,
         refused_by_learner=is_quantised or refusal or _refusal_of_learner(config),
     )
@@ -109,7 +107,7 @@ def report_lines(report: ModelReport) -> list[str]:
         ("engine", f"{report.engine_gib:.1f} GiB in bfloat16, and engine.kv_cache_gib"),
         ("cache", f"{report.cache_tokens_per_gib:,} tokens in one GiB"),
         ("learner", f"{report.learner_gib:.1f} GiB over all ranks, and activations"),
-        ("learner, adapters", f"{report.lora_gib:.1f} GiB, and activations"),
+        ("learner, adapters", f"{report.engine_gib:.1f} GiB, and activations"),
         ("refused", report.refused_by_both or report.refused_by_learner),
     ]
     return [f"{name:<20}{text}" for name, text in rows if text]
