@@ -206,8 +206,8 @@ def check_build(build: str, gpus: Sequence[Gpu], *, cuda: int, include: Path) ->
     found = f"{len(gpus)} x {gpus[0].name}" if gpus else "no NVIDIA GPU, or no driver for one"
     if build == "gpu":
         yield _finding("GPU", bool(gpus), f"{found}; vLLM's build for GPUs", "make setup EXTRA=cpu")
-        for fault in gpu_faults(gpus, cuda):
-            yield _finding("GPU", False, *fault.rsplit(": ", 1))
+        for fault, remedy in gpu_faults(gpus, cuda):
+            yield _finding("GPU", False, fault, remedy)
         headers, remedy = include / "Python.h", "install them (Debian: apt-get install python3-dev)"
         yield _finding("Python's headers", headers.is_file(), str(headers), remedy)
     elif build:

@@ -105,26 +105,25 @@ def gpus_here() -> list[Gpu]:
     return [Gpu(name, float(capability), driver) for name, capability, driver in parts]
 
 
-def gpu_faults(gpus: Iterable[Gpu], cuda: int) -> list[str]:
-    """Return why the installed torch and vLLM cannot compute on GPUs, one sentence for each reason.
+def gpu_faults(gpus: Iterable[Gpu], cuda: int) -> list[tuple[str, str]]:
+    """Return why the installed torch and vLLM cannot compute on GPUs, each with its remedy.
 
     Args:
         gpus: of this machine.
         cuda: the major version of CUDA that torch was built for; 0 = without CUDA.
     """
-    driver, found = _OLDEST_DRIVER.get(cuda, 0), []
+    driver, found = _OLDEST_DRIVER.get(cuda, 0), set()
     for gpu in gpus:
         if int(gpu.driver.split(".")[0]) < driver:
-            found.append(
-                f"the driver {gpu.driver} of the {gpu.name} is too old for torch's CUDA {cuda}: "
-                f"install driver {driver} or newer"
-            )
+            fault = f"the driver {gpu.driver} of the {gpu.name} is too old for torch's CUDA {cuda}"
+            found.add((fault, f"install driver {driver} or newer"))
         if gpu.capability < OLDEST_CAPABILITY:
-            found.append(
+            fault = (
                 f"the {gpu.name} has compute capability {gpu.capability}, and vLLM needs "
-                f"{OLDEST_CAPABILITY}: use a newer GPU, or resources.preset=one_machine"
+                f"{OLDEST_CAPABILITY}"
             )
-    return sorted(set(found))
+            found.add((fault, "use a newer GPU, or resources.preset=one_machine"))
+    return sorted(found)
 
 
 def cuda_of_torch() -> int:
@@ -167,7 +166,7 @@ def require_build(
         )
     faults = gpu_faults(gpus, cuda) if wanted == "gpu" else []
     if faults:
-        raise EnvironmentSetupError("; ".join(faults))
+        raise EnvironmentSetupError("; ".join(map(": ".join, faults)))
 
 
 def has_cpu_torch() -> bool:

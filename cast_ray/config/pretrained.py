@@ -18,9 +18,8 @@ SMALL_POLICY_KEY = "cast_ray_small_policy"
 """True in the ``config.json`` of the models that a run builds, and of what they become."""
 LORA_LR = 1e-5
 """Of adapters: ten times that of all weights, the usual ratio."""
-_LR = 1e-6
 _PRETRAINED = {
-    "learner": {"lr": _LR, "betas": (0.9, 0.999), "gradient_checkpointing": True},
+    "learner": {"lr": 1e-6, "betas": (0.9, 0.999), "gradient_checkpointing": True},
     "advantage": {"alpha": 0.1},
     "rollout": {"max_answer_tokens": 16384},
     # Only where it is asked for; slow enough for a model that can already read.

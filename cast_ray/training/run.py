@@ -114,7 +114,7 @@ def open_run(
     goes_on = None
     with ExitStack() as held:
         if resume:
-            directory, at_uri, goes_on = _reopen(location, config, progress, held)
+            directory, at_uri, goes_on = _reopen(location, config, stored, progress, held)
         else:
             directory, at_uri = _create(location, config, progress, held)
         # Different for every start, because a killed driver may have left named actors behind.
@@ -179,12 +179,17 @@ def _create(
 
 
 def _reopen(
-    location: PathOrUri, config: TrainConfig, progress: TrainProgress, held: ExitStack
+    location: PathOrUri,
+    config: TrainConfig,
+    stored: TrainConfig | None,
+    progress: TrainProgress,
+    held: ExitStack,
 ) -> tuple[RunDirectory, RunAtUri | None, ResumePoint]:
     kind, path, at_uri = _at(location, held, resume=True)
     directory = kind.existing(path)
     held.enter_context(directory.locked())  # before anything is written there
-    moved = moved_models(directory, config, stored=load_config(directory.config, []))
+    assert stored is not None  # ``existing`` has found it
+    moved = moved_models(directory, config, stored=stored)
     if changed := directory.reopen(config, moved=moved):
         progress.note(f"resumed with other values, equal up to rounding: {', '.join(changed)}")
     if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were written
