@@ -105,8 +105,8 @@ class WarmStartConfig:
     careless_mistake_probability: float = 0.8
     """Its chance of a random move."""
     thoughts: bool = False
-    """Whether a sentence made from the board comes before each demonstrated action (Sokoban), so
-    that a pretrained model goes on thinking before it acts."""
+    """Write a sentence about the board before each demonstrated action (Sokoban), so that a
+    pretrained model keeps reasoning before it acts."""
 
     def __post_init__(self) -> None:
         at_least(0, self, "warm_start.", "steps")
