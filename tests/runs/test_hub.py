@@ -5,6 +5,7 @@ In processes of their own, because huggingface_hub reads its environment when it
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -44,6 +45,11 @@ import sys
 from cast_ray.evaluation.models import parse_model
 model = parse_model(sys.argv[1], [])
 print(model.label, *model.sources, *model.locations)
+"""
+CHECK = """
+import sys
+from cast_ray.cli.main import app
+app(["model", "check", sys.argv[1], "--json"])
 """
 
 
@@ -206,6 +212,14 @@ def test_evaluation_shows_the_name_and_keeps_the_commit(
 
     assert (label, source) == ("tiny", f"owner/tiny@{commit}")
     assert location == f"hf://{source}"
+
+
+def test_model_check_takes_a_name(hub: Hub, asker: Asker, policy: Path) -> None:
+    hub.push("owner/tiny", policy)
+
+    report = json.loads(asker.ask("owner/tiny", code=CHECK))
+
+    assert report["verdict"] == "plays, can be trained"
 
 
 @pytest.mark.parametrize(
