@@ -37,6 +37,7 @@ from tests.support.learner_reference import (
     settings_for,
     with_column,
 )
+from tests.support.processes import processes_below
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -126,18 +127,14 @@ def test_group_names_the_call_in_which_a_rank_died(policy_dir: Path, tmp_path: P
 
 
 def test_rank_that_dies_in_rendezvous_is_named_and_nobody_waits_for_it(policy_dir: Path) -> None:
-    me = psutil.Process()
-
-    def processes() -> list[psutil.Process]:
-        return [p for p in me.children(recursive=True) if "LearnerActor" in p.name()]
-
-    known = {rank.pid for rank in processes()}
+    known = {rank.pid for rank in processes_below(title="LearnerActor")}
     with ThreadPoolExecutor(max_workers=1) as background:
         started = time.monotonic()
         group = background.submit(group_of, policy_dir, num_ranks=2, zero_stage=0)
 
         def both() -> list[psutil.Process]:
-            new = [rank for rank in processes() if rank.pid not in known]
+            found = processes_below(title="LearnerActor")
+            new = [rank for rank in found if rank.pid not in known]
             return new if len(new) >= 2 else []
 
         wait_until(both, timeout_s=60, what="the processes of two ranks")[1].kill()

@@ -33,6 +33,7 @@ from serve.client.client import PolicyClient
 from serve.engine.deployment import PolicyEngines, deploy_engines
 from serve.messages import EngineOptions
 from tests.support.installed import inject_fault, install_faulty_receiver
+from tests.support.processes import processes_below
 from tests.support.tiny_model import STOP_TOKEN_ID, VOCAB_SIZE, a_request, build_tiny_model
 
 pytestmark = pytest.mark.ray
@@ -400,8 +401,7 @@ def test_a_client_that_waits_too_long_names_the_engine(bench: Bench) -> None:
 
 def core_process() -> psutil.Process:
     """Return the process in which vLLM computes, found below this one."""
-    mine = psutil.Process().children(recursive=True)
-    return next(process for process in mine if process.name().startswith("VLLM::EngineCor"))
+    return processes_below(title="VLLM::EngineCore")[0]
 
 
 def test_a_dead_core_is_noticed_and_the_new_one_has_the_current_weights(bench: Bench) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from serve.client.engines import PolicyEngines
 from serve.engine.deployment import deploy_engines
 from serve.messages import EngineOptions, EngineStats
 from tests.support.installed import inject_fault, install_faulty_receiver
+from tests.support.processes import processes_below
 from tests.support.tiny_model import VOCAB_SIZE, build_tiny_model
 from tests.support.waiting import wait_until
 
@@ -114,14 +116,10 @@ def replica_that_loads(*, not_pid: int) -> psutil.Process:
     """Return a replica that Serve starts, as soon as it has started vLLM's core."""
 
     def loading() -> psutil.Process | None:
-        for process in psutil.Process().children(recursive=True):
-            try:
-                is_replica = "PolicyDepl" in "".join(process.cmdline()) and process.pid != not_pid
-                children = process.children() if is_replica else []
-                if any("spawn_main" in " ".join(child.cmdline()) for child in children):
+        for process in processes_below(title="PolicyDepl"):
+            with suppress(psutil.NoSuchProcess):
+                if process.pid != not_pid and processes_below(process.pid, title="spawn_main"):
                     return process
-            except psutil.NoSuchProcess:
-                continue
         return None
 
     found = wait_until(loading, timeout_s=START_TIMEOUT_S, what="a replica that loads")
@@ -131,8 +129,7 @@ def replica_that_loads(*, not_pid: int) -> psutil.Process:
 
 def controllers() -> list[psutil.Process]:
     """Return the process of Serve's controller; none while it is started again."""
-    below = psutil.Process().children(recursive=True)
-    return [process for process in below if process.name().startswith("ray::ServeContr")]
+    return processes_below(title="ray::ServeController")
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:

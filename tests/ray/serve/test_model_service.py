@@ -23,6 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.support.ports import free_port
+from tests.support.processes import processes_below
 from tests.support.scripted import build_test_policy
 from tests.support.site import SOKOBAN, read_events
 
@@ -276,11 +277,7 @@ def test_a_killed_server_loses_no_turn_that_a_retry_can_save(service: Service) -
     with service.http as http:
         body = SOKOBAN | {"player": "agent", "turn_budget": 12, "delay_ms": 200}
         ids = [http.post("/api/episodes", json=body).json()["id"] for _ in range(6)]
-        [server] = [
-            process
-            for process in psutil.Process(service.process.pid).children(recursive=True)
-            if "ServeReplica:cast-ray-model" in " ".join(process.cmdline()[:1])
-        ]
+        [server] = processes_below(service.process.pid, title="ServeReplica:cast-ray-model")
         # The random model's first answer takes seconds, and mostly is cut off.
         playing = [http.get(f"/api/episodes/{each}").json()["status"] for each in ids]
         assert playing == ["playing"] * len(ids)
