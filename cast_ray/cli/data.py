@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from cast_ray.cli.options import resumable, table_console
+from cast_ray.config.tiers import described_tier
 from cast_ray.errors import ConfigError
 from cast_ray.games.game import Tier
 
@@ -69,7 +70,7 @@ def build(
     from cast_ray.games.generators.collection import SplitRule
 
     all_settings: list[BuildSettings] = []
-    for game_name, tier_name in available_tiers(game, tier):
+    for game_name, tier_name in available_tiers(game, tier and described_tier(tier)):
         source = PuzzleSource(game=game_name, tier=tier_name, seed=seed)
         is_even = sample == "even-cost"
         within = _cost_range(cost_range, source.level)
@@ -91,25 +92,31 @@ def build(
 
 @data_app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="Parquet or text file of boards.")],
+    file: Annotated[Path, typer.Argument(help="File of boards, or a directory of such files.")],
     game: Annotated[str, typer.Option(help="Game of the boards.")],
-    tier: Annotated[str, typer.Option(help="Tier of the boards.")],
+    tier: Annotated[str, typer.Option(help="Their tier, or a YAML file that describes one.")],
     out: Annotated[Path, typer.Option(help="Puzzle file to write; must not exist.")],
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Leave out boards that are in this file, up to symmetry; repeatable."),
+    ] = None,
+    keep_repeats: Annotated[
+        bool, typer.Option("--keep-repeats", help="Keep repeated boards, as a test set has them.")
+    ] = False,
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out faulty boards and keep the others.")
     ] = False,
 ) -> None:
     """Import existing boards as a puzzle file, solved again by our own solver.
 
-    Reads Parquet files with a column board or board_config (costs in cost_to_go, optimal_moves or
-    min_moves_optimal) or, for Minesweeper, mines or mine_positions and first_click. Reads text
-    files of Sokoban boards, in the usual symbols or ours, with an empty line or a line that starts
-    with ; between them, and of Rush Hour boards, 36 symbols per line, optionally after their number
-    of moves.
+    Sokoban: collections in XSB or SOK form, Boxoban files. Rush Hour: 36 symbols a line, with or
+    without moves before and states behind, or blocks of rows. Minesweeper: rows in our symbols.
+    All: Parquet with a column board, board_config or, for Minesweeper, mines and first_click, also
+    inside extra_info (docs/puzzle_sets.md).
 
-    Boards that are broken, of the wrong size, repeated up to symmetry, over at the start, or of a
-    cost that the tier does not allow are listed, and nothing is written unless --skip-broken is
-    given.
+    Boards that are broken, of another size, repeated up to symmetry, excluded, over at the start,
+    or of a cost that the tier does not have are listed, and nothing is written unless --skip-broken
+    is given.
 
     Example: cast-ray data import boards.xsb --game sokoban --tier id --out data/mine/train.parquet
     """
@@ -117,9 +124,17 @@ def import_(
     from cast_ray.datasets.importing import format_import, import_puzzles
     from cast_ray.games.generators import PuzzleSource
 
-    source = PuzzleSource(game=game, tier=tier, seed=0)
+    source = PuzzleSource(game=game, tier=described_tier(tier), seed=0)
     with BuildProgress() as progress:
-        report = import_puzzles(file, source, out=out, skip_broken=skip_broken, progress=progress)
+        report = import_puzzles(
+            file,
+            source,
+            out=out,
+            skip_broken=skip_broken,
+            progress=progress,
+            exclude=exclude or [],
+            keep_repeats=keep_repeats,
+        )
     typer.echo(format_import(report))
     if not report.num_written:
         raise typer.Exit(1)

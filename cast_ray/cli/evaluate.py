@@ -50,6 +50,13 @@ def evaluate(
         str,
         typer.Option(help="GAME[:TIER],… e.g. sokoban:id,sokoban:unseen,alfworld,webshop"),
     ],
+    puzzles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Play exactly the boards of this file or directory, all of them, in their order, "
+            "with the turns of --games; in any form that data import reads; repeatable."
+        ),
+    ] = None,
     overrides: Overrides = None,
     name: Annotated[
         list[str] | None,
@@ -88,6 +95,7 @@ def evaluate(
         concurrency=concurrency,
         prices=(prompt_price, answer_price),
         extra_body=extra_body,
+        puzzles=puzzles or [],
     )
 
 
@@ -148,6 +156,7 @@ def _run(
     concurrency: int,
     prices: tuple[float | None, float | None],
     extra_body: str,
+    puzzles: Sequence[Path] = (),
 ) -> None:
     """Evaluate, and print the tables that ``play`` returns."""
     from cast_ray.evaluation.endpoint.config import Patience, Prices, parse_extra_body
@@ -162,6 +171,7 @@ def _run(
         patience=Patience(concurrency=concurrency),
         prices=Prices(price_per_million_prompt=prices[0], price_per_million_answer=prices[1]),
         extra_body=parse_extra_body(extra_body),
+        puzzle_files=tuple(puzzles),
     )
     with TrainProgress() as progress:
         tables = play(plan, out=out, progress=progress)

@@ -129,9 +129,20 @@ def _drive(config: TrainConfig, *, resume: bool) -> None:
 
 @app.command()
 def solve(
-    input_path: Annotated[Path, typer.Option("--input", help="States, one JSON object per line.")],
-    output_path: Annotated[Path, typer.Option("--output", help="Costs, one JSON object per line.")],
+    input_path: Annotated[
+        Path,
+        typer.Option("--input", help="States, one JSON object per line, or boards. - = stdin."),
+    ],
+    output_path: Annotated[
+        Path, typer.Option("--output", help="Costs, one JSON object per line. - = stdout.")
+    ] = Path("-"),
+    game: Annotated[
+        str, typer.Option(help="The input holds boards of this game, not JSON lines.")
+    ] = "",
     with_q: Annotated[bool, typer.Option("--q", help="Add the cost after each action.")] = False,
+    with_line: Annotated[
+        bool, typer.Option("--lines", help="Add the solver's actions to the goal.")
+    ] = False,
 ) -> None:
     """Compute how many moves states are from the goal, and one best action for each.
 
@@ -139,11 +150,17 @@ def solve(
     Minesweeper it means that the solver loses. A line that cannot be read gets an error in the
     output, and the exit code is 1.
 
-    Example of an input line: {"game": "sokoban", "board": ["#####", "#PXO#", "#####"]}
+    With --game the input is a file or directory of boards, in any form that data import reads. What
+    a Minesweeper player sees (a line mines: N, then rows with . # ? or blanks for hidden cells)
+    gets the chance of a mine in each cell and the safest one.
+
+    Example: cast-ray solve --game sokoban --input levels.xsb --lines
+
+    Example of a JSON line: {"game": "sokoban", "board": ["#####", "#PXO#", "#####"]}
     """
     from solver_actors.solve_file import solve_file
 
-    num_bad = solve_file(input_path, output_path, with_q=with_q)
+    num_bad = solve_file(input_path, output_path, with_q=with_q, with_line=with_line, game=game)
     if num_bad:
         typer.echo(f'{num_bad} bad line(s): see "error" in {output_path}', err=True)
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ from cast_ray.config.learning import ALGORITHMS
 from cast_ray.config.pretrained import values_for
 from cast_ray.config.reference import config_values
 from cast_ray.config.resources import PRESETS
+from cast_ray.config.tiers import described_tier
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import ConfigError
@@ -53,7 +55,7 @@ def resolve(layers: Sequence[Layer], *, has_file: bool) -> TrainConfig:
     """
     config = _checked(_merged(OmegaConf.structured(TrainConfig), layers, has_file=has_file))
     assert isinstance(config, TrainConfig)
-    return config
+    return replace(config, tier=described_tier(config.tier))
 
 
 def merged_layers(layers: Sequence[Layer], *, has_file: bool) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueN
         base = _merge(base, layer, origin=origin, kind=ValueNetConfig)
     config = _checked(base)
     assert isinstance(config, ValueNetConfig)
-    return config
+    return replace(config, tier=described_tier(config.tier))
 
 
 def _layers(file: Path | None, overrides: Sequence[str], *, kind: type) -> list[Layer]:
@@ -109,8 +111,10 @@ def _merged(base: object, layers: Sequence[Layer], *, has_file: bool) -> object:
     with_lora = bool(next((rank for rank in reversed(ranks) if rank is not None), 0))
     for i, (layer, origin) in enumerate(layers):
         for key, named in naming.items():
-            # A file's values win over those that it names, but not over those named by an override.
-            if named is not None and i == min(named, int(has_file)):
+            # A file's values win over those that it names, but not over those named by an override;
+            # if the file names a model, they are meant for the one that an override names, too.
+            is_for_a_model = key == "policy.path" and has_file and _value(layers[0][0], key)
+            if named is not None and i == min(named, int(has_file and not is_for_a_model)):
                 base = _with_values_of(key, base, *layers[named], with_lora=with_lora)
         base = _merge(base, layer, origin=origin)
     return base

@@ -58,4 +58,4 @@ def pretrained_note(config: TrainConfig) -> str:
     keys = [f"{section}.{key}" for section, values in _PRETRAINED.items() for key in values]
     values = dict(config_values(config))
     shown = ", ".join(f"{key}={values[key]}" for key in keys)
-    return f"{path} is a pretrained model, so defaults are the paper's: {shown}"
+    return f"{path} is a pretrained model, which has other defaults (the paper's); now {shown}"

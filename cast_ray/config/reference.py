@@ -9,7 +9,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from cast_ray.config.train import TrainConfig
@@ -33,7 +33,7 @@ class ConfigKey:
 
 def config_reference(kind: type = TrainConfig) -> Iterator[ConfigKey]:
     """Yield every key of a configuration in the order of its dataclasses."""
-    return _described(kind(), "")
+    return _described(kind, "")
 
 
 def config_values(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -64,13 +64,13 @@ def differing_values(stored: Any, given: Any) -> dict[str, str]:
     }
 
 
-def _described(section: Any, prefix: str) -> Iterator[ConfigKey]:
-    """Yield the keys of a section that holds the defaults. Any: one of the dataclasses."""
-    described, types = field_descriptions(type(section)), get_type_hints(type(section))
+def _described(section: type, prefix: str) -> Iterator[ConfigKey]:
+    """Yield the keys of a section, with the defaults as they are written, before any is chosen."""
+    described, types = field_descriptions(section), get_type_hints(section)
     for item in fields(section):
-        value = getattr(section, item.name)
+        value = item.default if item.default_factory is MISSING else item.default_factory()
         if is_dataclass(value):
-            yield from _described(value, f"{prefix}{item.name}.")
+            yield from _described(type(value), f"{prefix}{item.name}.")
         else:
             yield ConfigKey(
                 key=prefix + item.name,

@@ -21,6 +21,7 @@ from cast_ray.config.learning import (
     ObjectiveConfig,
     contradictions,
 )
+from cast_ray.config.precision import chosen_dtype
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import ConfigError
 
@@ -30,8 +31,13 @@ class PuzzleConfig:
     """Which boards are trained on, validated on and held out."""
 
     file: str = ""
-    """Parquet file of training puzzles, or a directory of ``cast-ray data build`` (its test
-    puzzles are held out); empty = generate them from ``seed``."""
+    """Training boards: a file in any form that ``cast-ray data import`` reads, a directory of such
+    files (boards below its ``test`` and ``valid`` are held out), or one of ``cast-ray data build``
+    (its test puzzles are held out); empty = generate them from ``seed``."""
+    validation_file: str = ""
+    """Boards for validation, all of them, in any of these forms; empty = as ``file`` says."""
+    held_out_file: str = ""
+    """Boards for the success rates before and after training, likewise."""
     num_train: int = 8000
     """Training puzzles to generate, distinct up to symmetry; fewer where fewer exist."""
     num_validation: int = 64
@@ -157,8 +163,9 @@ class RolloutConfig:
 class EngineConfig:
     """vLLM."""
 
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Precision of the engine; the learner computes in its own (learner.dtype)."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Precision of the engine, as ``learner.dtype`` is the learner's; a run keeps what auto meant
+    where it started."""
     kv_cache_gib: float = 1.0
     """Memory of one engine for keys and values, on its GPU or in the host's."""
     max_num_seqs: int = 256
@@ -264,7 +271,8 @@ class TrainConfig:
     game: str = "sokoban"
     """A built-in game or one that an installed package adds (docs/add_a_game.md)."""
     tier: str = "mini"
-    """Size and difficulty of the boards; each game has its own tiers."""
+    """Size and difficulty of the boards: one of the game's, or a YAML file that describes another
+    (docs/puzzle_sets.md)."""
     oracle: Literal["exact", "value_net"] = "exact"
     """What computes the distance to the goal: the game's exact solver, or a value network."""
     steps: int = 15
@@ -294,6 +302,14 @@ class TrainConfig:
     sync: SyncConfig = field(default_factory=SyncConfig)
 
     def __post_init__(self) -> None:
+        resources, sums_wide = self.resources, self.learner.zero_stage or self.learner.lora_rank
+        of_engine = chosen_dtype(self.engine.dtype, gpus=resources.gpus_per_engine)
+        of_learner = chosen_dtype(self.learner.dtype, gpus=resources.gpus_per_learner_rank)
+        if self.learner.dtype == "auto" and not sums_wide:
+            of_learner = "float32"  # the sum of micro-batches needs it at stage 0
+        # Frozen for everyone else: a configuration that exists says what it computes in.
+        object.__setattr__(self, "engine", replace(self.engine, dtype=of_engine))
+        object.__setattr__(self, "learner", replace(self.learner, dtype=of_learner))
         at_least(0, self, "", "steps", "max_staleness", "driver_restarts")
         at_least(1, self, "", "checkpoint_every", "checkpoints_kept")
         found = (

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cast_ray.datasets.build import BuildProgress
-from cast_ray.datasets.text_formats import read_boards
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
+from cast_ray.games.board_files import read_board_files
 from cast_ray.games.costs import INFINITE, UNKNOWN, status_of
-from cast_ray.games.game import Game, Status, Tier
+from cast_ray.games.game import Game, Status
 from cast_ray.games.generators import PuzzleSource
+from cast_ray.games.json_state import request_of
 from cast_ray.games.puzzles import Puzzle, make_puzzle, puzzle_id_of, write_puzzles
 from cast_ray.games.text import BoardText
 from solver_actors.registry import StartSolver
 
 _NUM_LISTED = 20
+REPEATED, EXCLUDED = "repeated", "excluded"
+OF_ANOTHER_COST = "of a cost that the tier does not have"
+_LEFT_OUT = (REPEATED, EXCLUDED, OF_ANOTHER_COST)
+"""Faults that are none of a file: the board is sound, but not wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,26 +62,40 @@ class ImportReport:
 
 
 def import_puzzles(
-    file: Path, source: PuzzleSource, *, out: Path, skip_broken: bool, progress: BuildProgress
+    file: Path,
+    source: PuzzleSource,
+    *,
+    out: Path,
+    skip_broken: bool,
+    progress: BuildProgress,
+    exclude: Sequence[Path] = (),
+    keep_repeats: bool = False,
 ) -> ImportReport:
     """Write the boards of a file as puzzles of one tier, with costs from our solver.
 
     Args:
-        file: see ``read_boards``.
+        file: see ``read_board_files``.
         source: game and tier.
         out: the new puzzle file; must not exist.
         skip_broken: skip boards with a fault; otherwise nothing is written if there is a fault.
         progress: shown to the user.
+        exclude: files or directories of boards that are left out, up to symmetry.
+        keep_repeats: keep boards that occur more than once, as a published test set has them.
 
     Raises:
         PuzzleError: the file has no boards, or ``out`` exists.
     """
     if out.exists():
         raise PuzzleError(f"{out} exists already: delete it or give another --out")
-    given = read_boards(file, source.game, source.level)
-    if not given:
-        raise PuzzleError(f"{file} has no board: give a file with at least one")
-    importer = _Importer(source)
+    game = get_game(source.game)
+    excluded = {
+        board_id: str(path)
+        for path in exclude
+        for board in read_board_files(path, game, source.level)
+        if (board_id := _id_of(game, board))
+    }
+    importer = PuzzleReader(source, exclude=excluded, keep_repeats=keep_repeats)
+    given = list(read_board_files(file, game, source.level))
     progress.begin(file.name, len(given))
     for number, board in enumerate(given, start=1):
         importer.take(board)
@@ -119,10 +139,61 @@ def format_import(report: ImportReport) -> str:
     return "\n".join(lines)
 
 
-class _Importer:
+def read_puzzle_set(
+    path: Path,
+    source: PuzzleSource,
+    *,
+    limit: int | None = None,
+    as_given: bool = False,
+    exclude: Mapping[str, str] = MappingProxyType({}),
+) -> list[Puzzle]:
+    """Return the boards of a file or directory as puzzles of one tier, in their order.
+
+    Args:
+        path: see ``read_board_files``.
+        source: game and tier.
+        limit: most puzzles; no board is solved beyond it.
+        as_given: every board counts, repeated ones and those of another size or cost, too. Else
+            repeated ones and those of a cost that the tier does not have are left out.
+        exclude: where boards are known from, by id; they are left out.
+
+    Raises:
+        PuzzleError: there is none; or a board is broken or, unless ``as_given``, of another size.
+    """
+    reader = PuzzleReader(source, exclude=exclude, as_given=as_given, keep_repeats=as_given)
+    for board in read_board_files(path, get_game(source.game), source.level):
+        if len(reader.puzzles) == limit:
+            break
+        reader.take(board)
+    faults = [fault for fault in reader.faults if fault.kind not in _LEFT_OUT]
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise PuzzleError(f"{path}, {faults[0].place}: {faults[0].reason}{more}")
+    if not reader.puzzles:
+        raise PuzzleError(f"{path}: no board fits {source.game}:{source.tier}: give other boards")
+    return reader.puzzles
+
+
+def _id_of(game: Game[Any], board: BoardText) -> str:
+    """Return the puzzle id of a board; empty if it cannot be read."""
+    try:
+        return puzzle_id_of(game, game.decode(board.text)) if board.text else ""
+    except PuzzleError:
+        return ""
+
+
+class PuzzleReader:
     """Sorts boards into puzzles and faults, and collects differences of costs."""
 
-    def __init__(self, source: PuzzleSource) -> None:
+    def __init__(
+        self,
+        source: PuzzleSource,
+        *,
+        exclude: Mapping[str, str] = MappingProxyType({}),
+        as_given: bool = False,
+        keep_repeats: bool = False,
+    ) -> None:
+        self._exclude, self._as_given, self._keep_repeats = exclude, as_given, keep_repeats
         self._game: Game[Any] = get_game(source.game)  # Any: each game has its own states
         self._tier = source.level
         self._solver = StartSolver(source.game)
@@ -134,23 +205,25 @@ class _Importer:
 
     def take(self, given: BoardText) -> None:
         """Add a board as a puzzle or as a fault."""
-        if given.fault:
-            return self._refuse(given, "broken", given.fault)
         try:
-            state = self._game.decode(given.text)
+            state = request_of(self._game, given).state
+            if state is None:
+                raise PuzzleError("it is what a player sees: give the whole board, mines included")
         except PuzzleError as error:
             return self._refuse(given, "broken", str(error))
-        found = self._game.dimensions(state)
-        wanted = (self._tier.rows, self._tier.cols, self._tier.num_pieces)
-        if found is not None and found != wanted:
-            return self._refuse(given, "of another size", _size_reason(found, self._tier))
+        misfit = self._tier.misfit(self._game.dimensions(state))
+        if misfit and not self._as_given:
+            return self._refuse(given, "of another size", misfit)
         if reason := self._game.start_fault(state):
             return self._refuse(given, "not at its start", reason)
         if self._game.status(state) is not Status.PLAYING:
             return self._refuse(given, "over at the start", "the game is over before it starts")
-        first = self._places.setdefault(puzzle_id_of(self._game, state), given.place)
-        if first != given.place:
-            return self._refuse(given, "repeated", f"the same as {first}, up to symmetry")
+        puzzle_id = puzzle_id_of(self._game, state)
+        if puzzle_id in self._exclude:
+            return self._refuse(given, EXCLUDED, f"it is in {self._exclude[puzzle_id]}")
+        first = self._places.setdefault(puzzle_id, given.place)
+        if first != given.place and not self._keep_repeats:
+            return self._refuse(given, REPEATED, f"the same as {first}, up to symmetry")
         return self._solve(given, state)
 
     def _solve(self, given: BoardText, state: Any) -> None:
@@ -159,29 +232,28 @@ class _Importer:
             self.num_compared += 1
             if _cost(given.cost) != _cost(cost):
                 self.differences.append(Difference(place=given.place, given=given.cost, ours=cost))
-        if status_of(cost) != UNKNOWN and not self._tier.has_cost(cost):
+        if status_of(cost) != UNKNOWN and not self._as_given and not self._tier.has_cost(cost):
             reason = (
                 f"its cost is {_cost(cost)}, and {self._tier.name} has costs from "
                 f"{self._tier.min_cost} to {self._tier.max_cost}"
             )
-            return self._refuse(given, "of a cost that the tier does not have", reason)
+            return self._refuse(given, OF_ANOTHER_COST, reason)
         measures = self._solver.measures(state)
         self.puzzles.append(
             make_puzzle(
-                self._game, state, tier=self._tier.name, cost=cost, seed=0, measures=measures
+                self._game,
+                state,
+                tier=self._tier.name,
+                cost=cost,
+                seed=0,
+                measures=measures,
+                title=given.title,
             )
         )
         return None
 
     def _refuse(self, given: BoardText, kind: str, reason: str) -> None:
         self.faults.append(Fault(place=given.place, kind=kind, reason=reason))
-
-
-def _size_reason(found: tuple[int, int, int], tier: Tier) -> str:
-    return (
-        f"{found[0]} x {found[1]} cells with {found[2]} pieces, and {tier.name} has "
-        f"{tier.rows} x {tier.cols} with {tier.num_pieces} (boxes, mines or vehicles)"
-    )
 
 
 def _cost(cost: float) -> str:

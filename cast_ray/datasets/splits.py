@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from cast_ray.config.train import PuzzleConfig
+from cast_ray.datasets.importing import read_puzzle_set
 from cast_ray.errors import PuzzleError
-from cast_ray.games.generators import build_puzzles
-from cast_ray.games.puzzles import Puzzle, read_puzzles, write_puzzles
+from cast_ray.games.generators import PuzzleSource, build_puzzles
+from cast_ray.games.puzzles import Puzzle, is_puzzle_file, read_puzzles, write_puzzles
 from cast_ray.runs.remote_directories import localized
 from cast_ray.seeds import derive_seed
 from solver_actors.registry import StartSolver
@@ -31,7 +32,7 @@ class Boards:
 def make_boards(
     game: str, tier: str, config: PuzzleConfig, *, exclude: Set[str] = frozenset()
 ) -> Boards:
-    """Generate the sets, read all of them from a data set, or the training set from a file.
+    """Read the sets that files are given for, and generate the others.
 
     If there are fewer distinct puzzles than wanted, the training set is smaller.
 
@@ -45,25 +46,71 @@ def make_boards(
         PuzzleError: a file is damaged, of another game or tier, or repeats a puzzle; or there are
             too few distinct puzzles.
     """
+    source = PuzzleSource(game=game, tier=tier, seed=config.seed)
     file = localized(config.file) if config.file else None
+    test = {
+        name: read_puzzle_set(localized(path), source, as_given=True)
+        for name, path in (
+            ("held_out", config.held_out_file),
+            ("validation", config.validation_file),
+        )
+        if path
+    }
+    known = {puzzle.puzzle_id: name for name, puzzles in test.items() for puzzle in puzzles}
+    if file and (file / "train.parquet").is_file():
+        found = _boards_of_data_set(game, tier, replace(config, file=str(file)))
+        train = [puzzle for puzzle in found.train if puzzle.puzzle_id not in known]
+        return replace(found, train=train, **test)
     if file and file.is_dir():
-        return _boards_of_data_set(game, tier, replace(config, file=str(file)))
-    given = _given_puzzles(file, game=game, tier=tier) if file else []
-    num_test = config.num_held_out + config.num_validation
-    puzzles = build_puzzles(
-        game=game,
-        tier=tier,
-        count=num_test + (0 if given else config.num_train),
-        seed=config.seed,
-        solve=StartSolver(game).solve,
-        exclude=exclude | {puzzle.puzzle_id for puzzle in given},
-        at_least=num_test + (0 if given else 1),
-    )
+        return _boards_of_folder(file, source, config, test, known)
+    given = _training_puzzles(file, source, known) if file else []
+    num_held_out = 0 if "held_out" in test else config.num_held_out
+    num_test = num_held_out + (0 if "validation" in test else config.num_validation)
+    puzzles: list[Puzzle] = []
+    if num_test or not given:
+        puzzles = build_puzzles(
+            game=game,
+            tier=tier,
+            count=num_test + (0 if given else config.num_train),
+            seed=config.seed,
+            solve=StartSolver(game).solve,
+            exclude=exclude | known.keys() | {puzzle.puzzle_id for puzzle in given},
+            at_least=num_test + (0 if given else 1),
+        )
     return Boards(
-        held_out=puzzles[: config.num_held_out],
-        validation=puzzles[config.num_held_out : num_test],
+        held_out=test.get("held_out", puzzles[:num_held_out]),
+        validation=test.get("validation", puzzles[num_held_out:num_test]),
         train=given or puzzles[num_test:],
     )
+
+
+def _boards_of_folder(
+    folder: Path,
+    source: PuzzleSource,
+    config: PuzzleConfig,
+    test: dict[str, list[Puzzle]],
+    known: dict[str, str],
+) -> Boards:
+    """Return sets from the files of a folder; those below ``test`` and ``valid`` never train."""
+    sets, known = dict(test), dict(known)
+    for name, part, limit in (
+        ("held_out", "test", config.num_held_out),
+        ("validation", "valid", config.num_validation),
+        ("train", "train", config.num_train),
+    ):
+        if name not in sets:
+            place = folder / part if (folder / part).is_dir() else folder
+            sets[name] = read_puzzle_set(place, source, limit=limit, exclude=known)
+        known |= {puzzle.puzzle_id: name for puzzle in sets[name]}
+    return Boards(**sets)
+
+
+def _training_puzzles(file: Path, source: PuzzleSource, known: dict[str, str]) -> list[Puzzle]:
+    """Return the training puzzles of a file of ours, or of boards in another form."""
+    if is_puzzle_file(file):
+        puzzles = _given_puzzles(file, game=source.game, tier=source.tier)
+        return [puzzle for puzzle in puzzles if puzzle.puzzle_id not in known]
+    return read_puzzle_set(file, source, exclude=known)
 
 
 def _boards_of_data_set(game: str, tier: str, config: PuzzleConfig) -> Boards:

@@ -21,10 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cast_ray.datasets.build import ROLE, SPLIT, UNFINISHED
-from cast_ray.datasets.importing import listed
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.files import written_aside
-from cast_ray.games import get_game
+from cast_ray.games import find_tier, get_game
 from cast_ray.games.costs import INFINITE, UNKNOWN
 from cast_ray.games.game import Game
 from cast_ray.games.puzzles import Puzzle, read_puzzle_metadata, read_puzzles
@@ -177,7 +176,7 @@ def _verdict(test_file: Path, certificates: Sequence[Certificate]) -> list[Text]
             verdict = f"{test_file} and {each.train_file} share {len(each.overlaps):,}"
             lines.append(Text.assemble(("NOT DISJOINT ", "bold red"), f"up to symmetry: {verdict}"))
         rows = (f"test row {test} = training row {train}" for train, test in each.overlaps)
-        lines += map(Text, listed(rows))
+        lines += [Text(f"  {row}") for row in rows]  # all: each must be taken out
     return lines
 
 
@@ -204,7 +203,7 @@ def plot_costs(files: Sequence[PuzzleFile], path: Path) -> None:
     figure = Figure(
         figsize=(_PANEL_INCHES[0] * columns, _PANEL_INCHES[1] * rows), layout="constrained"
     )
-    in_order = sorted(panels, key=lambda key: (key[0], list(get_game(key[0]).tiers).index(key[1])))
+    in_order = sorted(panels, key=lambda key: (key[0], find_tier(*key).max_cost))
     for number, key in enumerate(in_order, start=1):
         _draw_panel(figure.add_subplot(rows, columns, number), key, panels[key])
     with written_aside(path) as aside:

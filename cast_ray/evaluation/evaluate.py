@@ -23,6 +23,7 @@ from cast_ray.evaluation.tables import markdown_tables, results_document
 from cast_ray.evaluation.tasks import (
     GameTier,
     evaluation_puzzles,
+    given_puzzles,
     parse_games,
     seen_in_training,
 )
@@ -50,14 +51,18 @@ class Evaluation:
     attempts: int
     """Number at each puzzle (k of Avg@k)."""
     limit: int | None
-    """Puzzles per game or benchmark and tier; None = 200 of a game, all of a benchmark."""
+    """Puzzles per game or benchmark and tier; None = 200 of a game, all of a benchmark or file."""
     patience: Patience
     """Retries and time-outs of endpoints."""
     prices: Prices
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     """Further parameters of every request to an endpoint. Any: JSON values."""
+    puzzle_files: tuple[Path, ...] = ()
+    """Exactly these boards are played, in their order; none = generated ones."""
 
     def __post_init__(self) -> None:
+        if self.puzzle_files and len(self.games) != 1:
+            raise ConfigError("--puzzles needs one game: give --games GAME or --games GAME:TIER")
         if self.extra_body and all(model.kind is not Kind.ENDPOINT for model in self.models):
             raise ConfigError("--extra-body is for models behind endpoints: give openai:NAME")
 
@@ -74,7 +79,7 @@ def evaluate(plan: Evaluation, *, out: Path, progress: TrainProgress) -> str:
         CastRayError: invalid input, a directory of another evaluation, or a failure while playing;
             the same command then resumes.
     """
-    puzzles = _puzzles(plan)
+    puzzles = _puzzles(plan, progress)
     with EvaluationDirectory.open(out, _description(plan, puzzles)) as directory:
         if not directory.attempts.is_file():
             attempts = [
@@ -94,6 +99,7 @@ def evaluate_models(
     attempts: int = 4,
     limit: int | None = None,
     overrides: Sequence[str] = (),
+    puzzles: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
     """Evaluate models on held-out puzzles, as ``cast-ray eval`` does.
 
@@ -102,8 +108,9 @@ def evaluate_models(
         games: ``GAME[:TIER],...``.
         out: directory of the results; an evaluation that was interrupted there is resumed.
         attempts: at each puzzle (Avg@k).
-        limit: puzzles per game; None = 200.
+        limit: puzzles per game; None = 200, or all of ``puzzles``.
         overrides: configuration values as ``key=value``.
+        puzzles: files or directories whose boards are played, all of them, in their order.
 
     Returns:
         What ``results.json`` holds: by model and game the share solved, its 95% interval, and more.
@@ -119,6 +126,7 @@ def evaluate_models(
         limit=limit,
         patience=Patience(),
         prices=Prices(),
+        puzzle_files=tuple(map(Path, puzzles)),
     )
     evaluate(plan, out=Path(out), progress=TrainProgress(Console(quiet=True)))
     return json.loads(EvaluationDirectory(Path(out)).results.read_text())
@@ -230,12 +238,19 @@ def _play_with_engines(
     return found
 
 
-def _puzzles(plan: Evaluation) -> dict[GameTier, list[Puzzle]]:
-    """Return the puzzles for all models; none of the models was trained on any of them."""
+def _puzzles(plan: Evaluation, progress: TrainProgress) -> dict[GameTier, list[Puzzle]]:
+    """Return the puzzles for all models; no model was trained on those that are not given."""
     trained = [model for model in plan.models if model.kind is Kind.ENGINE]
     seen = {
         puzzle for model in trained for at in model.locations for puzzle in seen_in_training(at)
     }
+    if plan.puzzle_files:
+        [which] = plan.games
+        given = given_puzzles(which, plan.puzzle_files)[: plan.limit]
+        num_seen = sum(puzzle.puzzle_id in seen for puzzle in given)
+        if num_seen:
+            progress.note(f"a model was trained on {num_seen} of these {len(given)} puzzles")
+        return {which: given}
     config = (trained or plan.models)[0].configs[0]
     found = {
         which: evaluation_puzzles(which, config, limit=plan.limit, seen=seen)

@@ -133,6 +133,10 @@ def parse_models(
         raise ConfigError(
             f"{len(labels)} --name for {len(texts)} --model: give at most one per model"
         )
+    if any(word.partition("=")[0] == "puzzles.file" and word[13:] for word in overrides):
+        raise ConfigError(
+            "puzzles.file has boards for training: give the boards to play by --puzzles FILE"
+        )
     padded = [*labels, *[""] * (len(texts) - len(labels))]
     models = [
         parse_model(text, overrides, label=label) for text, label in zip(texts, padded, strict=True)

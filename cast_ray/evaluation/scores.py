@@ -96,7 +96,9 @@ def attempts_per_puzzle(attempts: Sequence[Attempt]) -> int:
         ConfigError: the number differs between puzzles, or there are no attempts.
     """
     _require_some(attempts)
-    played = Counter((one.model, one.run, puzzle_key(one)) for one in attempts).most_common()
+    # A set that is played as given may hold a puzzle more than once, in groups of its own.
+    keys = ((one.model, one.run, (*puzzle_key(one), one.group)) for one in attempts)
+    played = Counter(keys).most_common()
     (_, most), ((model, _, puzzle), fewest) = played[0], played[-1]
     if fewest < most:
         raise ConfigError(

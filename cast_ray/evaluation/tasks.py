@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from cast_ray.config.tiers import described_tier
 from cast_ray.config.train import TrainConfig
+from cast_ray.datasets.importing import read_puzzle_set
 from cast_ray.datasets.splits import make_boards, read_boards
 from cast_ray.envs.environment import Environment
-from cast_ray.envs.registry import BENCHMARKS, make_environment, tiers_of
+from cast_ray.envs.registry import BENCHMARKS, make_environment, tier_of
 from cast_ray.errors import ConfigError
-from cast_ray.games.generators import build_puzzles
+from cast_ray.games.generators import PuzzleSource, build_puzzles
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.runs.remote_run import is_run, readable_copy
@@ -19,7 +22,6 @@ from cast_ray.runs.uris import PathOrUri
 from solver_actors.oracle import Oracle
 from solver_actors.registry import StartSolver
 
-DEFAULT_TIER = "id"
 _NUM_BOARDS = 200
 """Default number of puzzles per game and tier."""
 
@@ -34,22 +36,18 @@ class GameTier:
 
     @classmethod
     def parse(cls, text: str) -> GameTier:
-        """Parse ``GAME`` or ``GAME:TIER``; the default tier is ``id``, or the game's first.
+        """Parse ``GAME``, ``GAME:TIER`` or ``GAME:FILE.yaml``; by default ``id``, or its first.
 
         Raises:
             ConfigError: there is no such game or tier.
         """
         name, _, tier = text.partition(":")
-        tiers = tiers_of(name)
-        tier = tier or (DEFAULT_TIER if DEFAULT_TIER in tiers else next(iter(tiers)))
-        if tier not in tiers:
-            raise ConfigError(f"{name} has the tiers {', '.join(tiers)}; got {tier!r}")
-        return cls(game=name, tier=tier)
+        return cls(game=name, tier=tier_of(name, described_tier(tier)).name)
 
     @property
     def turn_budget(self) -> int:
         """Turns per episode."""
-        return tiers_of(self.game)[self.tier].turn_budget
+        return tier_of(self.game, self.tier).turn_budget
 
     @property
     def file_name(self) -> str:
@@ -92,6 +90,19 @@ def evaluation_puzzles(
     if which.game in BENCHMARKS:
         return BENCHMARKS[which.game].puzzles(which.tier)[:limit]
     return evaluation_boards(which, config, limit=limit or _NUM_BOARDS, seen=seen)
+
+
+def given_puzzles(which: GameTier, files: Sequence[Path]) -> list[Puzzle]:
+    """Return the boards of files or directories, in their order, with the budget of a tier.
+
+    Raises:
+        ConfigError: the game is a benchmark.
+        PuzzleError: a file is missing, has no board, or a board is broken.
+    """
+    if which.game in BENCHMARKS:
+        raise ConfigError(f"--puzzles has boards of a game; {which.game} has tasks of its own")
+    source = PuzzleSource(game=which.game, tier=which.tier, seed=0)
+    return [puzzle for file in files for puzzle in read_puzzle_set(file, source, as_given=True)]
 
 
 def evaluation_boards(

@@ -67,7 +67,10 @@ class Transition(Generic[StateT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One level of difficulty: how its puzzles are made and how long they may be played."""
+    """One level of difficulty: how its puzzles are made and how long they may be played.
+
+    A size of 0 is any size: such a tier has boards of other people, and no generator.
+    """
 
     name: str
     rows: int
@@ -87,6 +90,19 @@ class Tier:
         if math.isinf(cost):
             return self.cost_may_be_infinite
         return self.min_cost <= cost <= self.max_cost
+
+    def misfit(self, found: tuple[int, int, int] | None) -> str:
+        """Return why a board of these ``Game.dimensions`` does not belong here; empty if it may."""
+        wanted = (self.rows, self.cols, self.num_pieces)
+        if found is None or all(
+            want in (0, have) for want, have in zip(wanted, found, strict=True)
+        ):
+            return ""
+        sizes = [" x ".join(str(n or "any") for n in each[:2]) for each in (found, wanted)]
+        return (
+            f"{sizes[0]} cells with {found[2]} pieces, and {self.name} has {sizes[1]} with "
+            f"{self.num_pieces or 'any number'} (boxes, mines or vehicles)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +133,8 @@ class Game(ABC, Generic[StateT]):
     state: privileged until the episode ends, and no measure of regret."""
     json_keys: tuple[str, ...] = ()
     """The keys that ``from_json`` reads; empty = ``board`` is the only way to write a state."""
+    symbols: str = ""
+    """All that ``encode`` writes, besides line breaks; empty = not said."""
 
     @property
     def title(self) -> str:

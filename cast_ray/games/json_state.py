@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cast_ray.errors import PuzzleError
+from cast_ray.games.game import Game
 from cast_ray.games.registry import game_names, get_game
-from cast_ray.games.text import shown
+from cast_ray.games.text import MAX_BOARD_CELLS, BoardText, shown
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line is refused unread: no board needs nearly as much."""
-MAX_BOARD_CELLS = 10_000
-"""A larger board is refused: up to this size a cost takes a second or two at worst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +24,9 @@ class SolveRequest:
 
     game: str
     state: Any
-    """Any: each game has a state type of its own."""
+    """Any: each game has a state type of its own. None for a view."""
+    view: tuple[tuple[str, ...], int] | None = None
+    """What a player sees, by rows, and how many cells are hidden for good (mines)."""
 
 
 def parse_request(line: bytes) -> SolveRequest:
@@ -55,14 +56,61 @@ def parse_state(request: dict[str, Any]) -> SolveRequest:
             f"{', '.join(game_names())}"
         )
     game = get_game(name)
-    given = [key for key in game.json_keys if request.get(key) is not None]
+    given = [key for key in ("visible", *game.json_keys) if request.get(key) is not None]
     if not given:
-        state = game.decode(_read_board(request, game.json_keys))
-    elif request.get("board") is not None:
+        return read_state(game, _read_board(request, game.json_keys))
+    if "visible" in given:
+        return _read_view(game, request, given[1:])
+    if request.get("board") is not None:
         raise PuzzleError(f'"board" and "{given[0]}" are both given: leave one of them out')
-    else:
-        state = game.from_json(request)
-    return SolveRequest(game=name, state=state)
+    return SolveRequest(game=name, state=game.from_json(request))
+
+
+def read_state(game: Game[Any], text: str) -> SolveRequest:
+    """Return the state that a text describes, in our form or another that the game reads.
+
+    Args:
+        game: the rules. Any: each game has a state type of its own.
+        text: one board.
+
+    Raises:
+        PuzzleError: it is broken.
+    """
+    try:
+        return SolveRequest(game=game.name, state=game.decode(text))
+    except PuzzleError:
+        # In our own form nothing is made up for a row that is too short.
+        boards = [] if set(game.symbols + "\n").issuperset(text) else list(game.read_boards(text))
+        if len(boards) != 1:
+            raise
+    return request_of(game, boards[0])
+
+
+def request_of(game: Game[Any], board: BoardText) -> SolveRequest:
+    """Return the state or view of a file's board.
+
+    Raises:
+        PuzzleError: it is broken.
+    """
+    if board.fault:
+        raise PuzzleError(board.fault)
+    if board.num_hidden is not None:
+        view = (tuple(board.text.split("\n")), board.num_hidden)
+        return SolveRequest(game=game.name, state=None, view=view)
+    return SolveRequest(game=game.name, state=game.decode(board.text))
+
+
+def _read_view(game: Game[Any], request: dict[str, Any], others: list[str]) -> SolveRequest:
+    if not game.has_hidden_state:
+        raise PuzzleError(f'{game.name} hides nothing: give "board" in place of "visible"')
+    if others or request.get("board") is not None:
+        other = others[0] if others else "board"
+        raise PuzzleError(f'"visible" and "{other}" are both given: leave one of them out')
+    rows, num_mines = request["visible"], request.get("num_mines")
+    if type(num_mines) is not int or num_mines < 0:
+        raise PuzzleError(f'"num_mines" is {shown(num_mines)}: give a number with "visible"')
+    board = _read_board({"board": rows}, ()).removesuffix("\n")
+    return SolveRequest(game=game.name, state=None, view=(tuple(board.split("\n")), num_mines))
 
 
 def _read_object(line: bytes) -> dict[str, Any]:

@@ -7,7 +7,7 @@ shows them. Flags are marks and nothing more, but flood fill leaves flagged cell
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -31,7 +31,9 @@ from cast_ray.games.minesweeper_board import (
     opened_by,
 )
 from cast_ray.games.minesweeper_json import MINEFIELD_KEYS, read_minefield
+from cast_ray.games.minesweeper_text import read_fields
 from cast_ray.games.text import (
+    BoardText,
     cell_set,
     check_grid,
     grid_rows,
@@ -60,6 +62,7 @@ class Minesweeper(Game[MinesweeperState]):
     """The rules of Minesweeper as a ``Game``."""
 
     name = "minesweeper"
+    symbols = SYMBOLS
     has_hidden_state = True
     json_keys = MINEFIELD_KEYS
     rules = (
@@ -244,6 +247,10 @@ class Minesweeper(Game[MinesweeperState]):
             return None
         safest = min(risk for line in risks for risk in line if risk is not None)
         return ActionRisk(loss=loss, excess=loss - safest)
+
+    def read_boards(self, text: str) -> Iterator[BoardText]:
+        """Yield blocks of rows: layouts, or below a line ``mines: N`` what a player sees."""
+        return read_fields(text)
 
     def is_mark(self, action: str) -> bool:
         """Return whether an action sets or lifts a flag."""

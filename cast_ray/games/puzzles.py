@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.files import written_aside
-from cast_ray.games import get_game
+from cast_ray.games import find_tier, get_game
 from cast_ray.games.costs import EXACT, INFINITE, UNKNOWN, cost_as_float, status_of, stored_cost
 from cast_ray.games.game import Game
 
@@ -28,9 +28,10 @@ PUZZLE_SCHEMA = pa.schema(
         pa.field("cost_status", pa.string(), nullable=False),
         pa.field("seed", pa.int64(), nullable=False),
         pa.field("measures", pa.map_(pa.string(), pa.float64()), nullable=False),
+        pa.field("title", pa.string(), nullable=False),
     ]
 )
-"""``cost_to_go`` is null where ``cost_status`` is not ``exact``."""
+"""``cost_to_go`` is null where ``cost_status`` is not ``exact``; old files have no ``title``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class Puzzle:
     """Seed of the NumPy generator that made this board, 0 for an imported one."""
     measures: Mapping[str, float] = field(default_factory=dict, hash=False)
     """How difficult the board is besides its cost, by the game's own measures; may be empty."""
+    title: str = ""
+    """What the collection calls it that it was imported from; may be empty."""
 
     @property
     def cost(self) -> float:
@@ -66,6 +69,7 @@ def make_puzzle(
     cost: float,
     seed: int,
     measures: Mapping[str, float],
+    title: str = "",
 ) -> Puzzle:
     """Return a start state as a puzzle.
 
@@ -76,6 +80,7 @@ def make_puzzle(
         cost: its cost-to-go; ``inf`` = infinite, NaN = unknown.
         seed: what made it, 0 if it was imported.
         measures: its difficulty.
+        title: its name in a collection.
     """
     return Puzzle(
         game=game.name,
@@ -86,6 +91,7 @@ def make_puzzle(
         cost_status=status_of(cost),
         seed=seed,
         measures=measures,
+        title=title,
     )
 
 
@@ -119,6 +125,14 @@ def read_puzzle_metadata(path: Path) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in metadata.items()}
 
 
+def is_puzzle_file(path: Path) -> bool:
+    """Return whether a file is a table of puzzles of ours, with any content."""
+    try:
+        return {"puzzle_id", "board", "cost_status"} <= {*pq.read_schema(path).names}
+    except (pa.ArrowException, OSError):
+        return False
+
+
 def read_puzzles(path: Path) -> list[Puzzle]:
     """Return the puzzles of a file, in order, each board decoded once to check it.
 
@@ -127,6 +141,8 @@ def read_puzzles(path: Path) -> list[Puzzle]:
             message names the file, the row (from zero) and the reason.
     """
     table = _read_table(path, None)
+    if table.schema.names == PUZZLE_SCHEMA.names[:-1]:
+        table = table.append_column(PUZZLE_SCHEMA.field("title"), pa.array([""] * len(table)))
     if table.schema.names != PUZZLE_SCHEMA.names or table.schema.types != PUZZLE_SCHEMA.types:
         wanted = ", ".join(f"{field.name} {field.type}" for field in PUZZLE_SCHEMA)
         found = ", ".join(f"{field.name} {field.type}" for field in table.schema)
@@ -157,8 +173,7 @@ def _checked_puzzle(row: Mapping[str, Any]) -> Puzzle:
         raise PuzzleError(f"{', '.join(missing)} is null: give it a value")
     puzzle = Puzzle(**{**row, "measures": dict(row["measures"])})
     game = get_game(puzzle.game)
-    if puzzle.tier not in game.tiers:
-        raise PuzzleError(f"tier must be one of {', '.join(game.tiers)}, got {puzzle.tier!r}")
+    find_tier(puzzle.game, puzzle.tier)
     state = game.decode(puzzle.board)
     expected = puzzle_id_of(game, state)
     if puzzle.puzzle_id != expected:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cast_ray.errors import ConfigError
-from cast_ray.games.game import Game
+from cast_ray.games.game import Game, Tier
 from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.plugins import GamePlugin, load_plugin, plugin_names
 from cast_ray.games.rush_hour import RushHour
@@ -13,6 +14,7 @@ from cast_ray.games.sokoban import Sokoban
 
 GAMES: dict[str, Game[Any]] = {game.name: game for game in (Sokoban(), Minesweeper(), RushHour())}
 """The built-in games. Any: each game has a state type of its own."""
+_DESCRIBED = re.compile(r"[\w-]+@(\d+)x(\d+)x(\d+),(\d+)-(\d+),(\d+)", re.ASCII)
 
 
 def game_names() -> tuple[str, ...]:
@@ -32,6 +34,34 @@ def get_game(name: str) -> Game[Any]:
     """
     check_game_name(name)
     return GAMES[name] if name in GAMES else load_plugin(name).game
+
+
+def find_tier(game: str, tier: str) -> Tier:
+    """Return a tier of a game: one of its own by name, or one that ``described_tier`` wrote down.
+
+    Raises:
+        ConfigError: there is no such game or tier.
+    """
+    tiers = get_game(game).tiers
+    if tier in tiers:
+        return tiers[tier]
+    match = _DESCRIBED.fullmatch(tier)
+    if match is None:
+        raise ConfigError(
+            f"tier of {game} must be one of {', '.join(tiers)}, or a YAML file that describes one "
+            f"(docs/puzzle_sets.md), got {tier!r}"
+        )
+    rows, cols, num_pieces, min_cost, max_cost, turn_budget = map(int, match.groups())
+    return Tier(
+        name=tier,
+        rows=rows,
+        cols=cols,
+        num_pieces=num_pieces,
+        turn_budget=turn_budget,
+        min_cost=min_cost,
+        max_cost=max_cost,
+        cost_may_be_infinite=any(other.cost_may_be_infinite for other in tiers.values()),
+    )
 
 
 def find_game(name: str) -> Game[Any] | None:

@@ -1,7 +1,7 @@
-"""Rush Hour on 6 x 6 cells: rules and text. A cell is ``row * 6 + column``, counted from zero.
+"""Rush Hour: rules and text. A cell is ``row * cols + column``, counted from zero.
 
 A vehicle keeps its line, a row or a column, for the whole game: where it stands is one number, the
-offset of its first cell along that line. The exit is the right edge of row 2, the red car's row.
+offset of its first cell along that line. The exit is the right edge of the red car's row.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from string import ascii_uppercase
 from cast_ray.games.game import Effect, Game, ParseFailure, Status, Tier, Transition
 from cast_ray.games.rush_hour_board import (
     EMPTY,
-    EXIT_ROW,
     LENGTHS,
-    NUM_CELLS,
     RED_CAR,
     SIDE,
+    SYMBOLS,
     WALL,
+    board_text,
+    line_cells,
     read_board,
 )
+from cast_ray.games.rush_hour_text import read_lists
 from cast_ray.games.text import BoardText, grid_rows, last_fenced_block
 from cast_ray.games.wording import GameWording
-
-MAX_SLIDE = SIDE - min(LENGTHS)
 
 _MAX_COUNT = 99
 # Possessive, so that no answer makes the match slow; no IGNORECASE, which lets foreign letters in.
@@ -40,8 +40,10 @@ _EXPECTED = "End with a letter, a sign and a number of cells, such as ```A+2``` 
 class RushHourLayout:
     """What never changes. ``V`` vehicles in order of their letters, so the red car is the first."""
 
+    rows: int
+    cols: int
     walls: bytes
-    """``[36]`` 1 where a wall is."""
+    """``[rows * cols]`` 1 where a wall is."""
     letters: str
     """``[V]``"""
     are_vertical: tuple[bool, ...]
@@ -52,11 +54,11 @@ class RushHourLayout:
     """``[V]`` column of a vertical vehicle, row of a horizontal one."""
 
     def line_cells(self, vehicle: int) -> range:
-        """Return the 6 cells of a vehicle's line, ascending."""
-        line = self.lines[vehicle]
-        if self.are_vertical[vehicle]:
-            return range(line, NUM_CELLS, SIDE)
-        return range(line * SIDE, line * SIDE + SIDE)
+        """Return the cells of a vehicle's line, ascending."""
+        is_vertical = self.are_vertical[vehicle]
+        return line_cells(
+            self.lines[vehicle], is_vertical=is_vertical, rows=self.rows, cols=self.cols
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class RushHour(Game[RushHourState]):
     """The rules of Rush Hour as a ``Game``."""
 
     name = "rush_hour"
+    symbols = SYMBOLS
     rules = (
         "You play Rush Hour. Bring the red car A to the right edge of the board. Symbols: . empty, "
         "x wall, A the red car, other letters vehicles, > the exit. Cells are (row, column), "
@@ -114,34 +117,40 @@ class RushHour(Game[RushHourState]):
         return "Rush Hour"
 
     def decode(self, text: str) -> RushHourState:
-        """Read 36 symbols, in one line or in 6 lines of 6; one newline at the end is allowed.
+        """Read lines of symbols, or 36 symbols in one; one newline at the end is allowed.
 
         ``.`` and ``o`` are empty, ``x`` is a wall, ``A`` the red car, ``B`` to ``Z`` are vehicles
         of 2 or 3 cells. Letters may be left out. A solved or unsolvable board is allowed.
 
         Raises:
-            PuzzleError: the board has another size or an unknown symbol, a vehicle is split, bent,
-                too short or too long, or the red car is missing or not on its row; row and column
-                are named.
+            PuzzleError: the board is ragged, too large or has an unknown symbol, a vehicle is
+                split, bent, too short or too long, or the red car is missing or not on its row; row
+                and column are named.
         """
-        walls, place_of = read_board(text)
-        letters = "".join(sorted(place_of))
+        board = read_board(text)
+        letters = "".join(sorted(board.places))
         are_vertical, lengths, lines, offsets = zip(
-            *(place_of[letter] for letter in letters), strict=True
+            *(board.places[letter] for letter in letters), strict=True
         )
         layout = RushHourLayout(
-            walls=walls, letters=letters, are_vertical=are_vertical, lengths=lengths, lines=lines
+            rows=board.rows,
+            cols=board.cols,
+            walls=board.walls,
+            letters=letters,
+            are_vertical=are_vertical,
+            lengths=lengths,
+            lines=lines,
         )
         return RushHourState(layout=layout, offsets=offsets)
 
     def encode(self, state: RushHourState) -> str:
-        """Return the 36 symbols in one line, ``.`` for empty."""
-        return "".join(_grid(state, state.layout.letters))
+        """Return the symbols, ``.`` for empty: one line on the usual board, else the rows."""
+        return board_text(_rows(state, state.layout.letters))
 
     def observe(self, state: RushHourState) -> str:
         """Return the board, ``>`` behind the exit's row, then each vehicle and its cells."""
         rows = list(self.visible_rows(state))
-        rows[EXIT_ROW] += ">"
+        rows[state.layout.lines[0]] += ">"
         return "\n".join(["Board:", *rows, "Vehicles:", *_listing(state)])
 
     def parse(self, answer: str) -> str | ParseFailure:
@@ -196,16 +205,20 @@ class RushHour(Game[RushHourState]):
 
     def status(self, state: RushHourState) -> Status:
         """Return WON when the red car touches the right edge; Rush Hour cannot be lost."""
-        is_out = state.offsets[0] + state.layout.lengths[0] == SIDE
+        is_out = state.offsets[0] + state.layout.lengths[0] == state.layout.cols
         return Status.WON if is_out else Status.PLAYING
 
     def actions(self, state: RushHourState) -> tuple[str, ...]:
-        """Return all slides by 1 to 4 cells: by letter, - before +, shorter first."""
+        """Return all slides that could fit on an empty board: by letter, - before +, shorter first.
+
+        Of 1 to 4 cells on the usual board.
+        """
+        max_slide = max(state.layout.rows, state.layout.cols) - min(LENGTHS)
         return tuple(
             f"{letter}{sign}{count}"
             for letter in state.layout.letters
             for sign in "-+"
-            for count in range(1, MAX_SLIDE + 1)
+            for count in range(1, max_slide + 1)
         )
 
     def scored_actions(self, state: RushHourState) -> tuple[str, ...]:
@@ -233,36 +246,28 @@ class RushHour(Game[RushHourState]):
         letters = [RED_CAR] * len(layout.letters)
         for letter, vehicle in zip(ascii_uppercase[1:], by_first_cell, strict=False):
             letters[vehicle] = letter
-        return "".join(_grid(state, "".join(letters)))
+        return board_text(_rows(state, "".join(letters)))
 
     def visible_rows(self, state: RushHourState) -> tuple[str, ...]:
-        """Return the 6 rows of the board."""
-        return tuple(grid_rows(self.encode(state), SIDE))
+        """Return the rows of the board."""
+        return tuple(_rows(state, state.layout.letters))
 
     def dimensions(self, state: RushHourState) -> tuple[int, int, int]:
         """Return rows, columns and vehicles."""
-        return SIDE, SIDE, len(state.layout.letters)
+        return state.layout.rows, state.layout.cols, len(state.layout.letters)
 
     def read_boards(self, text: str) -> Iterator[BoardText]:
-        """Yield one board per line: ``[moves] board [states]``, as public lists have it."""
-        for number, line in enumerate(text.splitlines(), start=1):
-            words = line.split()
-            if not words or line.startswith((";", "#")):
-                continue
-            place = f"line {number}"
-            cost = float(words.pop(0)) if len(words) > 1 and words[0].isdecimal() else None
-            if len(words) == 2 and words[1].isdecimal():
-                words.pop()  # the number of states in reach
-            if len(words) == 1:
-                yield BoardText(place=place, text=words[0], cost=cost)
-            else:
-                start = len(line) - len(line.lstrip())
-                fault = f"{len(words)} words at column {start}: give one board"
-                yield BoardText(place=place, fault=fault, cost=cost)
+        """Yield the boards of a list: one per line with moves and states, or blocks of rows."""
+        return read_lists(text)
+
+
+def _rows(state: RushHourState, letters: str) -> list[str]:
+    """Return the rows of a board with the vehicles under these letters, ``[V]``."""
+    return grid_rows("".join(_grid(state, letters)), state.layout.cols)
 
 
 def _grid(state: RushHourState, letters: str) -> list[str]:
-    """Return ``[36]`` symbols with the vehicles under these letters, ``[V]``."""
+    """Return ``[rows * cols]`` symbols with the vehicles under these letters, ``[V]``."""
     layout = state.layout
     grid = [WALL if wall else EMPTY for wall in layout.walls]
     for vehicle, letter in enumerate(letters):
@@ -277,7 +282,7 @@ def _listing(state: RushHourState) -> list[str]:
     lines: list[str] = []
     for vehicle, letter in enumerate(layout.letters):
         orientation = "vertical" if layout.are_vertical[vehicle] else "horizontal"
-        cells = " ".join(f"({c // SIDE}, {c % SIDE})" for c in _cells(state, vehicle))
+        cells = " ".join(f"({c // layout.cols}, {c % layout.cols})" for c in _cells(state, vehicle))
         lines.append(f"{letter} {orientation} {cells}")
     return lines
 

@@ -1,9 +1,9 @@
 """Rush Hour states as numbers, for searches: what is where as bits, and the slides that fit.
 
 Letters: ``V`` vehicles, in the order of the layout. A set of cells is a number with a bit for each
-cell. A state is a *key*: 3 bits of offset for each vehicle, the red car in the lowest. 18 vehicles
-fill the board, so a key has at most 54 bits and is never negative. All are signed, because numba
-makes a float of a signed and an unsigned number.
+cell. A state is a *key*: 3 bits of offset for each vehicle, the red car in the lowest. 21 vehicles
+take 63 bits, so a key is never negative. All are signed, because numba makes a float of a signed
+and an unsigned number; the 64th cell of the largest board is the sign.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cast_ray.games.rush_hour import MAX_SLIDE, RushHourLayout, RushHourState
-from cast_ray.games.rush_hour_board import LENGTHS, NUM_CELLS, SIDE
+from cast_ray.games.rush_hour import RushHourLayout, RushHourState
+from cast_ray.games.rush_hour_board import LENGTHS, MAX_SIDE, MAX_VEHICLES
 
-MAX_SLIDES = NUM_CELLS // min(LENGTHS) * MAX_SLIDE
+MAX_SLIDES = MAX_VEHICLES * (MAX_SIDE - min(LENGTHS))
 """More slides than fit in any state."""
 NO_KEY = -1
 NO_VEHICLE = -1
@@ -29,22 +29,28 @@ class Geometry(NamedTuple):
 
     lengths: np.ndarray
     """``[V]`` int64 cells."""
+    sides: np.ndarray
+    """``[V]`` int64 cells of the vehicle's line."""
     line_bits: np.ndarray
-    """``[V, 6]`` int64 bit of each cell of the vehicle's line."""
+    """``[V, 8]`` int64 bit of each cell of the vehicle's line."""
     bodies: np.ndarray
-    """``[V, 5]`` int64 cells that the vehicle covers at each offset."""
+    """``[V, 7]`` int64 cells that the vehicle covers at each offset."""
     walls: int
     """Cells."""
+    exit_row: int
 
 
 @lru_cache(maxsize=256)
 def geometry_of(layout: RushHourLayout) -> Geometry:
     """Return the geometry of a layout; its arrays are shared and must not be written to."""
+    walls = np.packbits(np.frombuffer(layout.walls, np.uint8), bitorder="little")
     return make_geometry(
         np.array(layout.are_vertical),
         np.array(layout.lengths),
         np.array(layout.lines),
-        sum(1 << cell for cell, wall in enumerate(layout.walls) if wall),
+        int.from_bytes(walls.tobytes().ljust(8, b"\0"), "little", signed=True),
+        layout.rows,
+        layout.cols,
     )
 
 
@@ -56,19 +62,25 @@ def keys_of(states: Sequence[RushHourState], num_vehicles: int) -> np.ndarray:
 
 @njit(cache=True)
 def make_geometry(
-    are_vertical: np.ndarray, lengths: np.ndarray, lines: np.ndarray, walls: int
+    are_vertical: np.ndarray,
+    lengths: np.ndarray,
+    lines: np.ndarray,
+    walls: int,
+    rows: int,
+    cols: int,
 ) -> Geometry:
     """Return the geometry of vehicles given by their orientation, length and line, ``[V]`` each."""
-    line_bits = np.empty((len(lengths), SIDE), np.int64)
-    bodies = np.zeros((len(lengths), MAX_SLIDE + 1), np.int64)
+    sides = np.where(are_vertical, rows, cols)
+    line_bits = np.zeros((len(lengths), MAX_SIDE), np.int64)
+    bodies = np.zeros((len(lengths), MAX_SIDE - 1), np.int64)
     for vehicle in range(len(lengths)):
-        for place in range(SIDE):
+        for place in range(sides[vehicle]):
             row, col = (place, lines[vehicle]) if are_vertical[vehicle] else (lines[vehicle], place)
-            line_bits[vehicle, place] = 1 << (row * SIDE + col)
-        for offset in range(SIDE - lengths[vehicle] + 1):
+            line_bits[vehicle, place] = 1 << (row * cols + col)
+        for offset in range(sides[vehicle] - lengths[vehicle] + 1):
             for place in range(offset, offset + lengths[vehicle]):
                 bodies[vehicle, offset] |= line_bits[vehicle, place]
-    return Geometry(lengths, line_bits, bodies, walls)
+    return Geometry(lengths, sides, line_bits, bodies, walls, lines[0])
 
 
 @njit(cache=True)
@@ -80,7 +92,7 @@ def offset_of(key: int, vehicle: int) -> int:
 @njit(cache=True)
 def is_won(key: int, geometry: Geometry) -> bool:
     """Return whether the red car touches the right edge."""
-    return offset_of(key, 0) + geometry.lengths[0] == SIDE
+    return offset_of(key, 0) + geometry.lengths[0] == geometry.sides[0]
 
 
 @njit(cache=True)
@@ -105,7 +117,7 @@ def write_slides(
         after: ``[MAX_SLIDES]`` int64, gets the keys.
         movers: ``[MAX_SLIDES]`` int8, gets the vehicle of each slide.
     """
-    lengths, line_bits = geometry.lengths, geometry.line_bits
+    lengths, sides, line_bits = geometry.lengths, geometry.sides, geometry.line_bits
     occupied = occupied_cells(key, geometry)
     count = 0
     for vehicle in range(len(lengths)):
@@ -120,7 +132,7 @@ def write_slides(
             after[count], movers[count] = slid, vehicle
             count += 1
         slid = key
-        for place in range(offset + lengths[vehicle], SIDE):
+        for place in range(offset + lengths[vehicle], sides[vehicle]):
             if occupied & line_bits[vehicle, place]:
                 break
             slid += 1 << (3 * vehicle)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games.game import Effect, Game, ParseFailure, Status, Tier, Transition
+from cast_ray.games.sokoban_text import read_levels
 from cast_ray.games.text import (
     BoardText,
     check_grid,
@@ -17,7 +18,6 @@ from cast_ray.games.text import (
     last_fenced_block,
     place_of,
     smallest_form,
-    text_blocks,
 )
 
 ACTIONS = ("Up", "Down", "Left", "Right")
@@ -29,8 +29,6 @@ _SIDES = {"Up": "Above", "Down": "Below", "Left": "Left of", "Right": "Right of"
 _SPELLINGS = {name.lower(): name for name in ACTIONS} | {
     str(number): name for number, name in enumerate(ACTIONS, start=1)
 }
-_FROM_XSB = str.maketrans("@+$. -", "PSXO__")
-"""The usual symbols in ours; ``#`` and ``*`` mean the same in both, no other is in both."""
 _EXPECTED = "End with ```Up```, ```Down```, ```Left``` or ```Right```."
 
 
@@ -61,6 +59,7 @@ class Sokoban(Game[SokobanState]):
     """The rules of Sokoban as a ``Game``."""
 
     name = "sokoban"
+    symbols = SYMBOLS
     rules = (
         "You play Sokoban. Push every box onto a target. Symbols: # wall, _ floor, O target, "
         "X box, * box on a target, P you, S you on a target. Positions are (row, column), "
@@ -207,8 +206,8 @@ class Sokoban(Game[SokobanState]):
         return state.layout.rows, state.layout.cols, len(state.boxes)
 
     def read_boards(self, text: str) -> Iterator[BoardText]:
-        """Yield the blocks of lines, in our symbols or the usual ones (XSB)."""
-        return (replace(block, text=_from_xsb(block.text)) for block in text_blocks(text))
+        """Yield the levels of a collection, in our symbols or the usual ones (XSB)."""
+        return read_levels(text)
 
 
 def _check_pieces(
@@ -257,38 +256,6 @@ def _lines(state: SokobanState) -> list[str]:
     grid[state.player] = "S" if grid[state.player] == "O" else "P"
     text = "".join(grid)
     return grid_rows(text, layout.cols)
-
-
-def _from_xsb(text: str) -> str:
-    """Return a board in our symbols, with wall for what is outside of the room.
-
-    A space may be floor or no part of the room, and lines may end early: what the player could not
-    walk to if there were no boxes becomes wall. Floor written as ``_`` stays floor.
-    """
-    lines = text.split("\n")
-    cols = max(map(len, lines))
-    given = [line.ljust(cols) for line in lines]
-    board = [line.translate(_FROM_XSB) for line in given]
-    inside = {
-        (r, c) for r, line in enumerate(board) for c, symbol in enumerate(line) if symbol in "PS"
-    }
-    if not inside:
-        return "\n".join(board)  # ``decode`` names the fault in these rows and columns
-    unvisited = list(inside)
-    while unvisited:
-        row, col = unvisited.pop()
-        for r, c in ((row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)):
-            is_on_board = 0 <= r < len(board) and 0 <= c < cols
-            if is_on_board and board[r][c] != "#" and (r, c) not in inside:
-                inside.add((r, c))
-                unvisited.append((r, c))
-    return "\n".join(
-        "".join(
-            "#" if given[r][c] in " -" and (r, c) not in inside else symbol
-            for c, symbol in enumerate(line)
-        )
-        for r, line in enumerate(board)
-    )
 
 
 def _neighbor(layout: SokobanLayout, cell: int, action: str) -> int | None:

@@ -12,6 +12,8 @@ from functools import lru_cache
 
 from cast_ray.errors import PuzzleError
 
+MAX_BOARD_CELLS = 10_000
+"""A larger board is refused: up to this size a cost takes a second or two at worst."""
 _SHOWN_CHARACTERS = 40
 
 
@@ -20,11 +22,15 @@ class BoardText:
     """One board of a file; a fault is a value, so that all faults of a file are shown together."""
 
     place: str
-    """Where it stands: ``row 3`` of a table, from zero, or ``line 17`` of a text, from one."""
+    """Where it stands: ``row 3`` of a table, from zero, or ``level 2, line 17`` of a text."""
     text: str = ""
     """For ``Game.decode``."""
     fault: str = ""
     """Why there is no text; empty if there is one."""
+    title: str = ""
+    """What the file calls it; may be empty."""
+    num_hidden: int | None = None
+    """Not None: the text is what a player sees of a board with so many ``Game.hidden_cells``."""
     cost: float | None = None
     """The cost that the file gives; ``inf`` = infinite, NaN = unknown, None = no cost given."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cast_ray.config.train import TrainConfig
-from cast_ray.envs.registry import tiers_of
+from cast_ray.envs.registry import tier_of
 from cast_ray.errors import ModelError
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
@@ -47,7 +47,7 @@ def episode_groups(
                 episode=episode,
                 attempt=0,
                 puzzle=puzzle,
-                turn_budget=tiers_of(puzzle.game)[puzzle.tier].turn_budget,
+                turn_budget=tier_of(puzzle.game, puzzle.tier).turn_budget,
                 seed=derive_seed(seed, purpose, step, group, episode),
                 min_weight_version=min_weight_version,
             )

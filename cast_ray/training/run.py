@@ -9,11 +9,12 @@ from pathlib import Path
 
 from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.load import load_config
+from cast_ray.config.precision import precision_note
 from cast_ray.config.pretrained import pretrained_note
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
-from cast_ray.errors import ConfigError, RunDirectoryError
-from cast_ray.games import get_game
+from cast_ray.errors import RunDirectoryError
+from cast_ray.games import find_tier
 from cast_ray.rollout.chat_template import (
     ChatPieces,
     read_chat_pieces,
@@ -155,10 +156,10 @@ def _create(
     location: PathOrUri, config: TrainConfig, progress: TrainProgress, held: ExitStack
 ) -> tuple[RunDirectory, RunAtUri | None]:
     """Check all input, then create the run directory: wrong input leaves no directory."""
-    tiers = get_game(config.game).tiers
-    if config.tier not in tiers:
-        raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {config.tier!r}")
+    find_tier(config.game, config.tier)  # or its error
     if note := pretrained_note(config):
+        progress.note(note)
+    if note := precision_note(config):
         progress.note(note)
     if config.policy.path:
         model_dir = localized(config.policy.path, with_weights=False)

@@ -14,7 +14,7 @@ from ray.util.placement_group import PlacementGroup
 from cast_ray.config.train import PolicyConfig, WarmStartConfig
 from cast_ray.envs.text_env import TextEnv
 from cast_ray.errors import ConfigError, LearnerError
-from cast_ray.games import get_game
+from cast_ray.games import find_tier, get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.small_policy import build_small_policy
@@ -228,7 +228,7 @@ def _initial_model(run: Run) -> PathOrUri:
     location = run.directory.location(run.directory.initial_model)
     if is_whole(location):
         return location
-    turn_budget = get_game(config.game).tiers[config.tier].turn_budget
+    turn_budget = find_tier(config.game, config.tier).turn_budget
     run.progress.phase("building the small policy")
     with written_at(location) as here:
         unfinished = make_partial(here)
@@ -270,7 +270,7 @@ def start_model(
         run.boards.train,
         config.warm_start,
         tokenizer=_tokenizer(run, engine_model),
-        turn_budget=get_game(config.game).tiers[config.tier].turn_budget,
+        turn_budget=find_tier(config.game, config.tier).turn_budget,
         ends_dead=config.rollout.deadlock_ends_episode,
         seed=config.seed,
         # An exact solver demonstrates even if the oracle is another, so that runs with different

@@ -31,6 +31,8 @@ async def parse_puzzle(analyst: Analyst, fields: schemas.PuzzleFields) -> Puzzle
         return await make_puzzle(analyst, fields.game, fields.tier, fields.seed)
     try:
         state = parse_state({"game": fields.game, **given}).state
+        if state is None:
+            raise PuzzleError("the board is what a player sees: give it as visible with num_mines")
     except PuzzleError as error:
         raise ApiProblem(422, "board_invalid", str(error), field="board") from None
     game = get_game(fields.game)

@@ -15,7 +15,7 @@ from typing import Any
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.analysis import Analysis
-from cast_ray.games.game import Status
+from cast_ray.games.game import Game, Status
 from cast_ray.games.generators import build_puzzles
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
@@ -126,7 +126,7 @@ def new_board(oracle: Oracle, game: str, tier: str, seed: int) -> str:
 
 def _analysis(question: _Question, state: Any, cost: float) -> Analysis:
     """Return what one state's solver says."""
-    solver = question.solver
+    solver, game = question.solver, get_game(question.game)
     seen = _seen(question.entry, solver, state)
     if not question.privileged:
         return seen
@@ -134,7 +134,7 @@ def _analysis(question: _Question, state: Any, cost: float) -> Analysis:
         cost=cost,
         action_costs=solver.action_costs(state),
         best=solver.best_action(state),
-        line=_line(question, state, cost) if question.with_line else None,
+        line=optimal_line(game, question.entry, solver, state) if question.with_line else None,
         teacher=_teacher(question, state, cost),
         cell_risks=seen.cell_risks,
     )
@@ -162,11 +162,16 @@ def _teacher(question: _Question, state: Any, cost: float) -> dict[str, float] |
     return dict(zip(choice.actions, choice.probabilities.tolist(), strict=True))
 
 
-def _line(question: _Question, state: Any, cost: float) -> tuple[str, ...] | None:
-    """Return the actions of a player who follows the solver to the goal, within bounds."""
-    if not math.isfinite(cost):
+def optimal_line(
+    game: Game[Any], entry: SolverEntry, solver: Solver[Any], state: Any
+) -> tuple[str, ...] | None:
+    """Return the actions of a player who follows the solver from a state of finite cost.
+
+    None if the cost is infinite or unknown, or the line has more than ``MAX_LINE`` actions or takes
+    more than ``LINE_SECONDS``.
+    """
+    if not math.isfinite(solver.cost_to_go([state])[0]):
         return None
-    game, entry, solver = get_game(question.game), question.entry, question.solver
     started = time.monotonic()
     line: list[str] = []
     while game.status(state) is Status.PLAYING:

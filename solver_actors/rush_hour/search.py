@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit
 
 from cast_ray.games.rush_hour import RushHourState
-from cast_ray.games.rush_hour_board import EXIT_ROW, SIDE
 from cast_ray.games.rush_hour_keys import (
     MAX_SLIDES,
     NO_KEY,
@@ -124,9 +123,9 @@ def lower_bound(key: int, geometry: Geometry) -> int:
     those that shut them in do not.
     """
     front = offset_of(key, 0) + geometry.lengths[0]
-    if front == SIDE:
+    if front == geometry.sides[0]:
         return 0
-    way = _line_part(geometry, 0, front, SIDE)
+    way = _line_part(geometry, 0, front, geometry.sides[0])
     bound, counted = 1, 0
     for vehicle in range(1, len(geometry.lengths)):
         if geometry.bodies[vehicle, offset_of(key, vehicle)] & way:
@@ -154,9 +153,9 @@ def _wardens(key: int, shut_in: int, geometry: Geometry) -> int:
     0 where none needs to.
     """
     offset, length = offset_of(key, shut_in), geometry.lengths[shut_in]
-    wardens = 0
-    for goal in (EXIT_ROW - length, EXIT_ROW + 1):  # the nearest offsets off the row
-        if goal < 0:
+    exit_row, wardens = geometry.exit_row, 0
+    for goal in (exit_row - length, exit_row + 1):  # the nearest offsets off the row
+        if goal < 0 or goal + length > geometry.sides[shut_in]:
             continue
         path = _line_part(geometry, shut_in, min(offset, goal), max(offset, goal) + length)
         path &= ~geometry.bodies[shut_in, offset]
@@ -176,13 +175,13 @@ def _wardens(key: int, shut_in: int, geometry: Geometry) -> int:
 def _is_hopeless(key: int, geometry: Geometry) -> bool:
     """Return whether the lines alone prove that there is no solution."""
     front = offset_of(key, 0) + geometry.lengths[0]
-    if _offsets_in_reach(key, 0, geometry)[1] + geometry.lengths[0] < SIDE:
+    if _offsets_in_reach(key, 0, geometry)[1] + geometry.lengths[0] < geometry.sides[0]:
         return True
-    way = _line_part(geometry, 0, front, SIDE)
+    way, exit_row = _line_part(geometry, 0, front, geometry.sides[0]), geometry.exit_row
     for vehicle in range(1, len(geometry.lengths)):
-        if geometry.line_bits[vehicle, EXIT_ROW] & way:
+        if geometry.line_bits[vehicle, exit_row] & way:
             lowest, highest = _offsets_in_reach(key, vehicle, geometry)
-            if highest <= EXIT_ROW < lowest + geometry.lengths[vehicle]:
+            if highest <= exit_row < lowest + geometry.lengths[vehicle]:
                 return True
     return False
 
@@ -193,7 +192,7 @@ def _offsets_in_reach(key: int, vehicle: int, geometry: Geometry) -> tuple[int, 
 
     Vehicles on one line keep their order and walls stay; all others are taken to make room.
     """
-    lengths, line_bits, bodies, walls = geometry
+    lengths, sides, line_bits, bodies, walls, _ = geometry
     line = line_bits[vehicle]
     mates = 0
     for mate in range(len(lengths)):
@@ -204,7 +203,7 @@ def _offsets_in_reach(key: int, vehicle: int, geometry: Geometry) -> tuple[int, 
         if line[place] & walls:
             break
         lowest -= not line[place] & mates
-    for place in range(highest + lengths[vehicle], SIDE):
+    for place in range(highest + lengths[vehicle], sides[vehicle]):
         if line[place] & walls:
             break
         highest += not line[place] & mates

@@ -15,7 +15,6 @@ import numpy as np
 from numba import njit
 
 from cast_ray.games.rush_hour import RushHour, RushHourLayout, RushHourState
-from cast_ray.games.rush_hour_board import SIDE
 from cast_ray.games.rush_hour_keys import (
     MAX_SLIDES,
     NO_KEY,
@@ -191,7 +190,7 @@ def _explore(start: int, geometry: Geometry, state_cap: int) -> tuple[np.ndarray
 
     It ends early, with some of them, the start among these, once there are more than the cap.
     """
-    lengths, line_bits, _, _ = geometry
+    lengths, sides, line_bits = geometry.lengths, geometry.sides, geometry.line_bits
     slots = np.full(_FIRST_SLOTS, NO_KEY)
     queue = np.empty(_FIRST_SLOTS // 2, np.int64)
     slots[find_slot(slots, start)] = start
@@ -207,7 +206,7 @@ def _explore(start: int, geometry: Geometry, state_cap: int) -> tuple[np.ndarray
             offset = offset_of(key, vehicle)
             # Slides of one cell: longer ones are made of these and reach nothing else.
             for step, place in ((-1, offset - 1), (1, offset + lengths[vehicle])):
-                if not 0 <= place < SIDE or occupied & line_bits[vehicle, place]:
+                if not 0 <= place < sides[vehicle] or occupied & line_bits[vehicle, place]:
                     continue
                 after = key + (step << (3 * vehicle))
                 slot = find_slot(slots, after)

@@ -287,6 +287,8 @@ def test_a_given_model_is_taught_where_that_is_said(tmp_path: Path) -> None:
     named = tmp_path / "named.yaml"
     named.write_text("policy: {path: /models/one}\nwarm_start: {steps: 60}\n")
     assert load_config(named, []).warm_start.steps == 60
+    assert load_config(named, ["policy.path=/models/two"]).warm_start.steps == 60
+    named.write_text("warm_start: {steps: 60}\n")
     assert load_config(named, ["policy.path=/models/two"]).warm_start.steps == 0
 
 
@@ -313,6 +315,7 @@ def test_a_pretrained_model_begins_with_the_papers_values_and_a_small_one_keeps_
     assert key_values(given, file=file) == (1e-5, 0.1, 16384)
     file.write_text(f"policy: {{path: {tmp_path}}}\nadvantage: {{alpha: 0.5}}\n")
     assert key_values(file=file) == (1e-6, 0.5, 16384)
+    assert key_values("policy.path=/another", file=file) == (1e-6, 0.5, 16384)
     assert load_config(None, [given, "warm_start.steps=9"]).warm_start.lr == 1e-5
     note = pretrained_note(load_config(None, [given, "learner.lr=3e-5"]))
     assert all(fact in note for fact in (str(tmp_path), "learner.lr=3e-05", "advantage.alpha=0.1"))
@@ -343,7 +346,10 @@ def test_every_contradiction_is_listed_at_once() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["learner.zero_stage=0"], "learner.dtype=bfloat16 needs learner.zero_stage 1, 2 or 3"),
+        (
+            ["learner.zero_stage=0", "learner.dtype=bfloat16"],
+            "learner.dtype=bfloat16 needs learner.zero_stage 1, 2 or 3",
+        ),
         (
             ["learner.zero_stage=0", "learner.dtype=float32", "learner.offload_optimizer=true"],
             "learner.offload_optimizer needs learner.zero_stage 1, 2 or 3, got 0",

@@ -17,12 +17,13 @@ from rich.console import Console
 
 from cast_ray.datasets.build import BuildProgress
 from cast_ray.datasets.importing import ImportReport, format_import, import_puzzles
-from cast_ray.datasets.text_formats import BoardText, read_boards
 from cast_ray.errors import EnvironmentSetupError, PuzzleError
 from cast_ray.games import GAMES, get_game
+from cast_ray.games.board_files import read_board_files
 from cast_ray.games.game import Tier
 from cast_ray.games.generators import PuzzleSource
 from cast_ray.games.puzzles import Puzzle, read_puzzles, write_puzzles
+from cast_ray.games.text import BoardText
 
 ROOM = "######\n#____#\n#_X__#\n#__O_#\n#P___#\n######"  # N = 6
 OTHER = "######\n#____#\n#PX_O#\n#____#\n######\n######"  # N = 2
@@ -72,7 +73,7 @@ def written(report: ImportReport) -> list[Puzzle]:
 
 
 def given(path: Path, game: str = "sokoban") -> list[BoardText]:
-    return read_boards(path, game, FIVE_BY_FIVE)
+    return list(read_board_files(path, get_game(game), FIVE_BY_FIVE))
 
 
 def test_boards_with_costs_are_imported_with_cost_and_measures_of_our_solver(
@@ -174,9 +175,9 @@ def test_usual_symbols_and_ours_give_the_same_board(tmp_path: Path) -> None:
     usual = ROOM.translate(str.maketrans("PXO_", "@$. "))
     content = f"; 1\n{usual}\n\n\n{usual.replace(' ', '-')}\n; ours\n{ROOM}\n"
     assert [(each.place, each.text) for each in given(text(tmp_path, content))] == [
-        ("line 2", ROOM),
-        ("line 10", ROOM),
-        ("line 17", ROOM),
+        ("level 1, line 2", ROOM),
+        ("level 2, line 10", ROOM),
+        ("level 3, line 17", ROOM),
     ]
 
 
@@ -195,7 +196,7 @@ def test_what_is_outside_of_a_room_becomes_wall_and_open_floor_inside_stays(
 
 def test_faults_in_text_are_named_by_line_and_place(tmp_path: Path) -> None:
     report = imported(text(tmp_path, f"{OTHER}\n\n#####\n#@ !#\n#####\n"))
-    assert [fault.place for fault in report.faults] == ["line 8"]
+    assert [fault.place for fault in report.faults] == ["level 2, line 8"]
     assert report.faults[0].reason.startswith("unknown symbol '!' at row 1, column 3")
 
 

@@ -66,6 +66,25 @@ def test_players_fill_the_tables_and_the_same_command_says_them_again(tmp_path: 
     assert (out / "attempts.parquet").stat().st_mtime_ns == before
 
 
+def test_given_boards_are_played_all_of_them_in_their_order(tmp_path: Path) -> None:
+    rooms = ["#####\n#@$.#\n#####", "########\n#@ $  .#\n########", "#####\n#.$@#\n#####"]
+    for number, room in enumerate(rooms):
+        (tmp_path / f"{number}.xsb").write_text(room)
+    files = [word for i in (1, 0, 2) for word in ("--puzzles", str(tmp_path / f"{i}.xsb"))]
+    which = ["--model", "solver", "--games", "sokoban:mini", "--attempts", "1"]
+    words = [sys.executable, "-m", "cast_ray.cli", "eval", *which, "--out", str(tmp_path / "out")]
+    code, _, error = run([*words, *files])
+    assert code == 0, error
+    attempts = read_attempts(tmp_path / "out/attempts.parquet")
+    # The third room is the second in a mirror: the same puzzle, played all the same.
+    assert [a.puzzle.count("_") for a in attempts] == [3, 0, 0]
+    assert [a.is_success for a in attempts] == [True] * 3
+    assert attempts[1].puzzle_id == attempts[2].puzzle_id
+    code, _, error = run([*words, *files[:4]])
+    assert (code, error.count("\n")) == (2, 1)
+    assert "holds another evaluation" in error
+
+
 def test_players_that_see_the_mines_are_called_privileged(tmp_path: Path) -> None:
     words = command(tmp_path / "out", ["greedy", "solver"], games="minesweeper:mini")
     code, text, error = run(words)
@@ -78,7 +97,11 @@ def test_players_that_see_the_mines_are_called_privileged(tmp_path: Path) -> Non
     ("models", "words", "games", "sentence"),
     [
         (["solver"], [], "chess", "there is no game or benchmark 'chess'"),
-        (["solver"], [], "sokoban:huge", "sokoban has the tiers"),
+        (["solver"], [], "sokoban:huge", "tier of sokoban must be one of"),
+        (["solver"], ["--puzzles", "none.xsb"], "sokoban", "none.xsb cannot be read"),
+        (["solver"], ["--puzzles", "none.xsb"], GAMES, "--puzzles needs one game"),
+        (["solver"], ["--puzzles", "none.xsb"], "alfworld", "has tasks of its own"),
+        (["solver"], ["puzzles.file=x.parquet"], "sokoban", "by --puzzles FILE"),
         (["nowhere"], [], GAMES, "neither a model directory"),
         (["soft-solver"], [], GAMES, "the temperature must be a number above 0"),
         (["solver", "solver"], [], GAMES, "solver: give each a --name"),

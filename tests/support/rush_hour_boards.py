@@ -9,26 +9,34 @@ from hypothesis import strategies as st
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def random_board(seed: int, *, num_vehicles: int, num_walls: int) -> str:
-    """Return 36 symbols with at most that many vehicles, the red car included, and walls."""
+def random_board(
+    seed: int, *, num_vehicles: int, num_walls: int, size: tuple[int, int] | None = None
+) -> str:
+    """Return a board with at most that many vehicles, the red car included, and walls.
+
+    Of another size than the usual one the red car is in any row.
+    """
     rng = random.Random(seed)
-    board = ["."] * 36
+    rows, cols = size or (6, 6)
+    board = ["."] * (rows * cols)
     length = rng.choice((2, 2, 2, 3))
-    first = 12 + rng.randrange(7 - length)
+    first = (rng.randrange(rows) if size else 2) * cols + rng.randrange(cols + 1 - length)
     board[first : first + length] = "A" * length
     letters = rng.sample(LETTERS[1:], num_vehicles - 1)
     for letter in [*letters, *"x" * num_walls]:
         for _ in range(30):
             length = 1 if letter == "x" else rng.choice((2, 3))
-            step, row, col = rng.choice((1, 6)), rng.randrange(6), rng.randrange(6)
-            if (col if step == 1 else row) + length > 6:
+            step, row, col = rng.choice((1, cols)), rng.randrange(rows), rng.randrange(cols)
+            if (col + length > cols) if step == 1 else (row + length > rows):
                 continue
-            cells = [row * 6 + col + step * place for place in range(length)]
+            cells = [row * cols + col + step * place for place in range(length)]
             if all(board[cell] == "." for cell in cells):
                 for cell in cells:
                     board[cell] = letter
                 break
-    return "".join(board)
+    if not size:
+        return "".join(board)
+    return "\n".join("".join(board[row * cols : (row + 1) * cols]) for row in range(rows))
 
 
 def boards() -> st.SearchStrategy[str]:

@@ -1,7 +1,7 @@
 """Rush Hour in arrays: 0 empty, 1 wall, 2 vehicle A, 3 vehicle B, and so on.
 
-Each vehicle of the tier has eight actions, in the order -1 -2 -3 -4 +1 +2 +3 +4. ``V`` is the
-number of vehicles of the tier; a board may have fewer.
+Each vehicle of the tier has two actions per cell that it may slide by, on 6 x 6 cells in the order
+-1 -2 -3 -4 +1 +2 +3 +4. ``V`` is the number of vehicles of the tier; a board may have fewer.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from numba import njit
 from cast_ray.envs.gym.numeric import CHANGED, INEFFECTIVE, INVALID, PLAYING, WON, NumericRules
 from cast_ray.errors import PuzzleError
 from cast_ray.games.game import Tier
-from cast_ray.games.rush_hour import MAX_SLIDE, RushHour, RushHourState
-from cast_ray.games.rush_hour_board import EXIT_ROW, RED_CAR, SIDE
+from cast_ray.games.rush_hour import RushHour, RushHourState
+from cast_ray.games.rush_hour_board import LENGTHS, RED_CAR, board_text
 
 EMPTY, WALL, FIRST_VEHICLE = 0, 1, 2
 _SYMBOLS = ".x" + ascii_uppercase
 _GAME = RushHour()
+
+
+def _max_slide(tier: Tier) -> int:
+    return max(tier.rows, tier.cols) - min(LENGTHS)
 
 
 def _actions(tier: Tier) -> tuple[str, ...]:
@@ -27,7 +31,7 @@ def _actions(tier: Tier) -> tuple[str, ...]:
         f"{letter}{sign}{count}"
         for letter in ascii_uppercase[: tier.num_pieces]
         for sign in "-+"
-        for count in range(1, MAX_SLIDE + 1)
+        for count in range(1, _max_slide(tier) + 1)
     )
 
 
@@ -37,13 +41,13 @@ def _load(state: RushHourState, tier: Tier) -> tuple[np.ndarray, ...]:
     Raises:
         PuzzleError: the board has a vehicle that the tier's actions do not name.
     """
-    text = _GAME.encode(state)
-    cells = np.array([_SYMBOLS.index(symbol) for symbol in text], np.uint8).reshape(SIDE, SIDE)
+    rows = _GAME.visible_rows(state)
+    cells = np.array([[_SYMBOLS.index(symbol) for symbol in row] for row in rows], np.uint8)
     beyond = np.argwhere(cells >= FIRST_VEHICLE + tier.num_pieces)
     if len(beyond):
         row, col = beyond[0].tolist()
         raise PuzzleError(
-            f"vehicle {text[row * SIDE + col]} at row {row}, column {col} has no action in tier "
+            f"vehicle {rows[row][col]} at row {row}, column {col} has no action in tier "
             f"{tier.name}, whose vehicles are A to {ascii_uppercase[tier.num_pieces - 1]}: "
             "use another tier"
         )
@@ -52,13 +56,13 @@ def _load(state: RushHourState, tier: Tier) -> tuple[np.ndarray, ...]:
         places = np.argwhere(cells == FIRST_VEHICLE + number)
         if len(places):
             vehicles[number] = (*places[0], len(places), places[0, 1] == places[-1, 1])
-    mask = np.empty(len(vehicles) * 2 * MAX_SLIDE, np.int8)
+    mask = np.empty(len(vehicles) * 2 * _max_slide(tier), np.int8)
     _fill_mask(cells, mask, vehicles)
     return cells, mask, vehicles
 
 
 def _board(arrays: tuple[np.ndarray, ...]) -> str:
-    return "".join(_SYMBOLS[number] for number in arrays[0].ravel().tolist())
+    return board_text(["".join(_SYMBOLS[number] for number in row) for row in arrays[0].tolist()])
 
 
 @njit(cache=True)
@@ -69,7 +73,7 @@ def _room(cells: np.ndarray, vehicle: np.ndarray, sign: int) -> int:
     row = vehicle[0] + down * (lead + 1)
     col = vehicle[1] + right * (lead + 1)
     room = 0
-    while 0 <= row < SIDE and 0 <= col < SIDE and cells[row, col] == EMPTY:
+    while 0 <= row < cells.shape[0] and 0 <= col < cells.shape[1] and cells[row, col] == EMPTY:
         room += 1
         row += down
         col += right
@@ -79,11 +83,11 @@ def _room(cells: np.ndarray, vehicle: np.ndarray, sign: int) -> int:
 @njit(cache=True)
 def _fill_mask(cells: np.ndarray, mask: np.ndarray, vehicles: np.ndarray) -> None:
     """Write which slides fit."""
-    action = 0
+    action, max_slide = 0, len(mask) // (2 * len(vehicles))
     for number in range(len(vehicles)):
         for sign in (-1, 1):
             room = _room(cells, vehicles[number], sign) if vehicles[number, 2] else 0
-            for count in range(1, MAX_SLIDE + 1):
+            for count in range(1, max_slide + 1):
                 mask[action] = count <= room
                 action += 1
 
@@ -101,28 +105,30 @@ def _paint(cells: np.ndarray, vehicle: np.ndarray, symbol: int) -> None:
 @njit(cache=True)
 def _play(action: int, cells: np.ndarray, mask: np.ndarray, vehicles: np.ndarray) -> int:
     """Slide the vehicle, if the mask says that the slide fits."""
-    number, slide = divmod(action, 2 * MAX_SLIDE)
+    max_slide = len(mask) // (2 * len(vehicles))
+    number, slide = divmod(action, 2 * max_slide)
     vehicle = vehicles[number]
     if vehicle[2] == 0:
         return INVALID + PLAYING
     if mask[action] == 0:
         return INEFFECTIVE + PLAYING
-    count = slide % MAX_SLIDE + 1
+    count = slide % max_slide + 1
     _paint(cells, vehicle, EMPTY)
-    vehicle[1 - vehicle[3]] += count if slide >= MAX_SLIDE else -count
+    vehicle[1 - vehicle[3]] += count if slide >= max_slide else -count
     _paint(cells, vehicle, FIRST_VEHICLE + number)
     _fill_mask(cells, mask, vehicles)
     red_car = vehicles[0]
-    return CHANGED + (WON if red_car[1] + red_car[2] == SIDE else PLAYING)
+    return CHANGED + (WON if red_car[1] + red_car[2] == cells.shape[1] else PLAYING)
 
 
 def blocking_cells(cells: np.ndarray) -> np.ndarray:
     """Return ``[S]`` how many cells between the red car and the exit are occupied.
 
     Args:
-        cells: ``[S, 6, 6]`` symbol numbers.
+        cells: ``[S, rows, cols]`` symbol numbers.
     """
-    row = cells[:, EXIT_ROW]
+    exit_rows = (cells == FIRST_VEHICLE).any(axis=2).argmax(axis=1)
+    row = cells[np.arange(len(cells)), exit_rows]
     is_red = row == FIRST_VEHICLE
     has_passed = is_red[:, ::-1].cumsum(axis=1)[:, ::-1] == 0  # columns right of the red car
     return ((row != EMPTY) & has_passed).sum(axis=1)
@@ -144,7 +150,7 @@ def renamed_vehicles(board: str, letters: str, rng: np.random.Generator) -> str:
 
 
 RUSH_HOUR_RULES: NumericRules[RushHourState] = NumericRules(
-    size=lambda state: (SIDE, SIDE),
+    size=lambda state: (state.layout.rows, state.layout.cols),
     num_symbols=lambda tier: FIRST_VEHICLE + tier.num_pieces,
     actions=_actions,
     load=_load,

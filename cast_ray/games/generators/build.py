@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.games import get_game, get_plugin
+from cast_ray.errors import PuzzleError
+from cast_ray.games import find_tier, get_game, get_plugin
 from cast_ray.games.game import Status, Tier
 from cast_ray.games.generators.collection import PATIENCE, PuzzleCollector, SplitRule
 from cast_ray.games.generators.minesweeper import generate_minesweeper
@@ -51,12 +51,7 @@ class PuzzleSource:
         Raises:
             ConfigError: there is no such game or tier.
         """
-        tiers = get_game(self.game).tiers
-        if self.tier not in tiers:
-            raise ConfigError(
-                f"tier of {self.game} must be one of {', '.join(tiers)}, got {self.tier!r}"
-            )
-        return tiers[self.tier]
+        return find_tier(self.game, self.tier)
 
 
 def draw_puzzle(

@@ -8,6 +8,7 @@ caller's exact search.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from string import ascii_uppercase
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from numba import njit
 from cast_ray.errors import PuzzleError
 from cast_ray.games.game import Tier
 from cast_ray.games.rush_hour import RushHourLayout, RushHourState
-from cast_ray.games.rush_hour_board import EXIT_ROW, NUM_CELLS, PLACES, SIDE, Place
+from cast_ray.games.rush_hour_board import EXIT_ROW, SIDE, Place, all_places
 from cast_ray.games.rush_hour_keys import (
     MAX_SLIDES,
     NO_KEY,
@@ -35,8 +36,6 @@ MAX_DRAWS = 1_000
 MAX_STATES = 1 << 14
 """States of one search. A board with more (one in 500 with 9 vehicles) is returned unchecked."""
 RED_LENGTH = 2
-NUM_RED_PLACES = SIDE - RED_LENGTH
-"""Places of a red car that has not won."""
 
 _NONE, _UNDECIDED = -1, -2
 
@@ -50,20 +49,25 @@ class _Places(NamedTuple):
     offsets: np.ndarray
     bodies: np.ndarray
     """Bits of the cells."""
+    num_red: int
+    """The first places are those of a red car that has not won."""
+    rows: int
+    cols: int
 
 
 def generate_rush_hour(tier: Tier, rng: np.random.Generator) -> RushHourState:
     """Return a random board without walls whose cost, as far as known, is in the tier's range.
 
     Args:
-        tier: gives the number of vehicles, the red car included, and the range of N. A board
-            whose search ended early may lie outside.
+        tier: gives the size, the number of vehicles, the red car included, and the range of N. A
+            board whose search ended early may lie outside.
         rng: the only source of randomness.
 
     Raises:
         PuzzleError: no board of this tier came up.
     """
-    chosen = _search_board(rng, _PLACES, tier.num_pieces, tier.min_cost, tier.max_cost)
+    places = _places_of(tier.rows, tier.cols)
+    chosen = _search_board(rng, places, tier.num_pieces, tier.min_cost, tier.max_cost)
     if not len(chosen):
         raise PuzzleError(
             f"tier {tier.name}: no Rush Hour board with {tier.num_pieces} vehicles that needs "
@@ -71,27 +75,30 @@ def generate_rush_hour(tier: Tier, rng: np.random.Generator) -> RushHourState:
             "change the number of vehicles or the range"
         )
     layout = RushHourLayout(
-        walls=bytes(NUM_CELLS),
+        rows=tier.rows,
+        cols=tier.cols,
+        walls=bytes(tier.rows * tier.cols),
         letters=ascii_uppercase[: tier.num_pieces],
-        are_vertical=tuple(_PLACES.are_vertical[chosen].tolist()),
-        lengths=tuple(_PLACES.lengths[chosen].tolist()),
-        lines=tuple(_PLACES.lines[chosen].tolist()),
+        are_vertical=tuple(places.are_vertical[chosen].tolist()),
+        lengths=tuple(places.lengths[chosen].tolist()),
+        lines=tuple(places.lines[chosen].tolist()),
     )
-    return RushHourState(layout=layout, offsets=tuple(_PLACES.offsets[chosen].tolist()))
+    return RushHourState(layout=layout, offsets=tuple(places.offsets[chosen].tolist()))
 
 
-def _red_places_first() -> _Places:
+@lru_cache(maxsize=8)
+def _places_of(rows: int, cols: int) -> _Places:
     """Return all places, those of a red car that has not won in front."""
-    reds = [Place(False, RED_LENGTH, EXIT_ROW, offset) for offset in range(NUM_RED_PLACES)]
-    ordered = sorted(PLACES, key=lambda cells: PLACES[cells] not in reds)
+    exit_row = EXIT_ROW if (rows, cols) == (SIDE, SIDE) else (rows - 1) // 2
+    reds = [Place(False, RED_LENGTH, exit_row, offset) for offset in range(cols - RED_LENGTH)]
+    of_cells = all_places(rows, cols)
+    ordered = sorted(of_cells, key=lambda cells: of_cells[cells] not in reds)
     are_vertical, lengths, lines, offsets = map(
-        np.array, zip(*(PLACES[cells] for cells in ordered), strict=True)
+        np.array, zip(*(of_cells[cells] for cells in ordered), strict=True)
     )
-    bodies = np.array([sum(1 << cell for cell in cells) for cells in ordered])
-    return _Places(are_vertical, lengths, lines, offsets, bodies)
-
-
-_PLACES = _red_places_first()
+    bodies = np.array([sum(1 << cell for cell in cells) for cells in ordered], np.uint64)
+    signed = bodies.view(np.int64)  # as rush_hour_keys has them
+    return _Places(are_vertical, lengths, lines, offsets, signed, len(reds), rows, cols)
 
 
 @njit(cache=True)
@@ -104,7 +111,12 @@ def _search_board(
         if len(chosen) < num_vehicles:
             continue
         geometry = make_geometry(
-            places.are_vertical[chosen], places.lengths[chosen], places.lines[chosen], 0
+            places.are_vertical[chosen],
+            places.lengths[chosen],
+            places.lines[chosen],
+            0,
+            places.rows,
+            places.cols,
         )
         key = 0
         for vehicle in range(num_vehicles):
@@ -122,14 +134,15 @@ def _draw_board(rng: np.random.Generator, places: _Places, num_vehicles: int) ->
     In front of the red car no vehicle lies on its row: that one could never get out of the way.
     """
     chosen = np.empty(num_vehicles, np.int64)
-    chosen[0] = rng.integers(0, NUM_RED_PLACES)
+    chosen[0] = rng.integers(0, places.num_red)
+    exit_row = places.lines[chosen[0]]
     occupied = places.bodies[chosen[0]]
     count = 1
     for _ in range(MAX_DRAWS):
         if count == num_vehicles:
             return chosen
         place = rng.integers(0, len(places.bodies))
-        is_on_row = not places.are_vertical[place] and places.lines[place] == EXIT_ROW
+        is_on_row = not places.are_vertical[place] and places.lines[place] == exit_row
         is_in_front = is_on_row and places.offsets[place] > places.offsets[chosen[0]]
         if not is_in_front and not occupied & places.bodies[place]:
             chosen[count] = place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from cast_ray.games import get_game
+from cast_ray.games import find_tier, get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout import specs
 from cast_ray.rollout.episode import EpisodeSpec, play_episode
@@ -62,7 +62,7 @@ class Policy:
                 cost_status="unknown",
                 seed=0,
             ),
-            turn_budget=turn_budget or game.tiers[config.tier].turn_budget,
+            turn_budget=turn_budget or find_tier(config.game, config.tier).turn_budget,
             seed=seed,
         )
 

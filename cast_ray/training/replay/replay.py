@@ -17,7 +17,7 @@ import pyarrow as pa
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import PuzzleError, TrajectoryError
-from cast_ray.games import get_game
+from cast_ray.games import find_tier, get_game
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import read_chat_pieces, stored_chat_pieces
 from cast_ray.rollout.specs import training_sampling, with_model_limit
@@ -252,7 +252,7 @@ class _Replay:
     def _setting_mismatches(self, columns: Columns) -> Iterator[Mismatch]:
         """Yield what a row says of game, tier and budget that the configuration does not."""
         game, tier = self._config.game, self._config.tier
-        turn_budget = get_game(game).tiers[tier].turn_budget
+        turn_budget = find_tier(game, tier).turn_budget
         for name, value in (("game", game), ("tier", tier), ("turn_budget", turn_budget)):
             if columns[name] != value:
                 yield Mismatch.of(None, name, columns[name], value)

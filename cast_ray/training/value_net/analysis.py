@@ -22,7 +22,7 @@ from cast_ray.config.train import PuzzleConfig
 from cast_ray.datasets.splits import make_boards, read_boards
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.files import write_text, written_aside
-from cast_ray.games import get_game
+from cast_ray.games import find_tier, get_game
 from cast_ray.games.game import Status
 from cast_ray.games.puzzles import Puzzle, read_puzzles
 from cast_ray.seeds import derive_seed
@@ -84,7 +84,7 @@ def analyse_value_net(
     check_fits(network, game, tier)
     oracle = ValueNetOracle(network=network, scale=ValueScale(scale=1.0))
     entry, estimator = get_solver_entry(game), value_net_entry(oracle)
-    budget = get_game(game).tiers[tier].turn_budget
+    budget = find_tier(game, tier).turn_budget
     states: list[JudgedState] = []
     solved: dict[str, list[float]] = {}
     for number, puzzle in enumerate(puzzles):

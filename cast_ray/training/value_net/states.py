@@ -16,7 +16,7 @@ from cast_ray.envs.gym import get_numeric_rules, widest_tier
 from cast_ray.envs.gym.numeric import OUTCOMES
 from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import LearnerError
-from cast_ray.games import get_game
+from cast_ray.games import find_tier, get_game
 from cast_ray.training.value_net.env import StartSettings, draw_board
 from solver_actors.value_net.network import QNetwork, masked_q
 
@@ -61,7 +61,7 @@ class StateCollector:
         self._game = get_game(start.game)
         self._rules = get_numeric_rules(start.game)
         self._wide = widest_tier(start.game, start.tier)
-        self._turn_budget = self._game.tiers[start.tier].turn_budget
+        self._turn_budget = find_tier(start.game, start.tier).turn_budget
 
     def collect(self, network: QNetwork, *, num_states: int, epsilon: float) -> list[Arrays]:
         """Return the arrays of at most ``num_states`` distinct states that have a legal move.
@@ -178,7 +178,7 @@ def check_values(network: QNetwork, start: StartSettings, *, step_penalty: float
     boards = [rules.load(game.decode(one), wide) for one in start.boards[:BOARDS_AT_ONCE]]
     cells, masks = _stacked(boards)
     values = q_values(network, cells)[masks != 0]
-    most = 10 * max(1.0, step_penalty * game.tiers[start.tier].turn_budget)
+    most = 10 * max(1.0, step_penalty * find_tier(start.game, start.tier).turn_budget)
     largest = float(np.abs(values).max(initial=0.0))  # NaN if one is
     if not largest <= most:
         raise LearnerError(

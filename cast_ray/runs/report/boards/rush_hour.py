@@ -5,7 +5,8 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.rush_hour_board import EXIT_ROW, RED_CAR, SIDE, WALL, Place, read_board
+from cast_ray.games.rush_hour_board import RED_CAR, WALL, Board, Place, read_board
+from cast_ray.games.text import grid_rows
 from cast_ray.runs.report.boards.drawing import CELL, ground, letter, picture
 from cast_ray.runs.report.svg import tag
 
@@ -20,15 +21,15 @@ _GAP = 2.5
 def draw_rush_hour(text: str) -> Markup | None:
     """Return a state as a picture; None for a text that is no board of Rush Hour."""
     try:
-        walls, places = read_board(text)
+        board = read_board(text)
     except PuzzleError:
         return None
     symbols = text.replace("\n", "").replace("o", ".")
-    rows = [symbols[start : start + SIDE] for start in range(0, len(walls), SIDE)]
-    parts = [*ground(rows, wall=WALL), _frame()]
-    parts += [_vehicle(name, place) for name, place in sorted(places.items())]
-    side = SIDE * CELL
-    box = (-_EDGE, -_EDGE, side + _EDGE + _EXIT, side + 2 * _EDGE)
+    rows = grid_rows(symbols, board.cols)
+    parts = [*ground(rows, wall=WALL), _frame(board)]
+    parts += [_vehicle(name, place) for name, place in sorted(board.places.items())]
+    width, height = board.cols * CELL, board.rows * CELL
+    box = (-_EDGE, -_EDGE, width + _EDGE + _EXIT, height + 2 * _EDGE)
     return picture(parts, game="rush_hour", rows=rows, box=box)
 
 
@@ -69,11 +70,11 @@ def _vehicle(name: str, place: Place) -> Markup:
     return bar + letter(name, style=style, x=left + width / 2, y=top + height / 2)
 
 
-def _frame() -> Markup:
+def _frame(board: Board) -> Markup:
     """Return the edge of the board, open at the exit, and the arrow through it."""
-    side, above, below = SIDE * CELL, EXIT_ROW * CELL, (EXIT_ROW + 1) * CELL
-    line = f"M{side} {above}V0H0V{side}H{side}V{below}"
-    return tag("path", class_="frame-line", d=line) + _arrow(x=side, y=(above + below) / 2)
+    width, height, above = board.cols * CELL, board.rows * CELL, board.places[RED_CAR].line * CELL
+    line = f"M{width} {above}V0H0V{height}H{width}V{above + CELL}"
+    return tag("path", class_="frame-line", d=line) + _arrow(x=width, y=above + CELL / 2)
 
 
 def _arrow(*, x: float, y: float) -> Markup:

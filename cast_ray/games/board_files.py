@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games import get_game
 from cast_ray.games.costs import cost_as_float
 from cast_ray.games.game import Game, Tier
 from cast_ray.games.text import BoardText
@@ -28,35 +28,57 @@ _OTHER_NAMES = {
 }
 """Column names of other projects, and ours."""
 _SIZE_COLUMNS = ("rows", "cols")
+_RECORDS = ("extra_info", "reward_model")
 
 
-def read_boards(path: Path, game: str, tier: Tier) -> list[BoardText]:
-    """Return the boards of a Parquet file or a text file, in order.
+def read_board_files(path: Path, game: Game[Any], tier: Tier | None = None) -> Iterator[BoardText]:
+    """Yield the boards of a file, or of all files below a directory, in order.
 
     Args:
-        path: a Parquet file with a column of boards, or with columns of ``Game.json_keys``; or
-            boards as text (``Game.read_boards``).
-        game: name of the game.
-        tier: gives the size of boards for which a table has no columns rows and cols.
+        path: a Parquet file with a column of boards, or with columns of ``Game.json_keys``; boards
+            as text (``Game.read_boards``); or a directory of such files, whose names are sorted.
+        game: the rules. Any: each game has a state type of its own.
+        tier: gives the size of boards for which a table has no columns rows and cols, and says
+            whether a missing cost is infinite.
 
     Raises:
-        PuzzleError: the file cannot be read, or has no column of boards.
+        PuzzleError: a file cannot be read, has no column of boards, or there is no board.
     """
-    rules = get_game(game)
+    has_any = False
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if path.is_dir() and (not file.is_file() or file.name.startswith(".")):
+            continue
+        for board in _boards_of(file, game, tier):
+            has_any = True
+            where = f"{file.relative_to(path)}, " if path.is_dir() else ""
+            yield replace(board, place=where + board.place)
+    if not has_any:
+        raise PuzzleError(f"{path} has no board of {game.title}: give a file with at least one")
+
+
+def _boards_of(path: Path, game: Game[Any], tier: Tier | None) -> list[BoardText]:
     try:
-        with path.open("rb") as file:
-            is_parquet = file.read(4) == b"PAR1"
-        if is_parquet:
-            return _parquet_boards(path, pq.read_table(path), rules, tier)
-        return list(rules.read_boards(path.read_text()))
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        content = path.read_bytes()
+        if content.startswith(b"PAR1"):
+            return _parquet_boards(path, pq.read_table(path), game, tier)
+    except (OSError, pa.ArrowException) as error:
         raise PuzzleError(
             f"{path} cannot be read ({error}): give a Parquet file or a text file of boards"
         ) from error
+    if b"\0" in content:
+        raise PuzzleError(f"{path} is neither text nor Parquet: give a file of boards")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:  # collections from before UTF-8 have names in Latin-1
+        text = content.decode("latin-1")
+    return list(game.read_boards(text))
 
 
-def _parquet_boards(path: Path, table: pa.Table, game: Game[Any], tier: Tier) -> list[BoardText]:
-    columns: list[str] = table.column_names
+def _parquet_boards(
+    path: Path, table: pa.Table, game: Game[Any], tier: Tier | None
+) -> list[BoardText]:
+    rows = [_flat(row) for row in table.to_pylist()]
+    columns: list[str] = list(rows[0]) if rows else table.column_names
     names = [_OTHER_NAMES.get(name, name) for name in columns]
     own_columns = [key for key in game.json_keys if key not in _SIZE_COLUMNS]
     if not {"board", *own_columns}.intersection(names):
@@ -71,20 +93,28 @@ def _parquet_boards(path: Path, table: pa.Table, game: Game[Any], tier: Tier) ->
             f"boards: name that column board{own}"
         )
     boards: list[BoardText] = []
-    rows: list[dict[str, Any]] = table.to_pylist()
     for number, values in enumerate(rows):
         # Of several columns with one meaning, ours counts, else the first.
         found = reversed(values.items())
         row = {_OTHER_NAMES.get(name, name): value for name, value in found} | values
         place, cost = f"row {number}", _given_cost(row, tier)
         try:
-            boards.append(BoardText(place=place, text=_board_text(row, game, tier), cost=cost))
+            text, title = _board_text(row, game, tier), str(row.get("title") or "")
+            boards.append(BoardText(place=place, text=text, cost=cost, title=title))
         except PuzzleError as error:
             boards.append(BoardText(place=place, fault=str(error), cost=cost))
     return boards
 
 
-def _given_cost(row: Mapping[str, Any], tier: Tier) -> float | None:
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the fields of its records, which tables for verl have, as columns."""
+    for name in _RECORDS:
+        if isinstance(row.get(name), dict):
+            row = row.pop(name) | row
+    return row
+
+
+def _given_cost(row: Mapping[str, Any], tier: Tier | None) -> float | None:
     """Return the cost of a row; None if the file gives none."""
     if "cost_to_go" not in row:
         return None
@@ -94,13 +124,14 @@ def _given_cost(row: Mapping[str, Any], tier: Tier) -> float | None:
     if isinstance(cost, int | float) and not math.isnan(cost):
         return float(cost)
     # The reference writes null for boards that its solver loses.
-    return math.inf if tier.cost_may_be_infinite else None
+    return math.inf if tier and tier.cost_may_be_infinite else None
 
 
-def _board_text(row: Mapping[str, Any], game: Game[Any], tier: Tier) -> str:
+def _board_text(row: Mapping[str, Any], game: Game[Any], tier: Tier | None) -> str:
     if "board" not in row:
         described = {key: _as_json(row[key]) for key in game.json_keys if key in row}
-        return game.encode(game.from_json({"rows": tier.rows, "cols": tier.cols} | described))
+        size = {"rows": tier.rows, "cols": tier.cols} if tier else {}
+        return game.encode(game.from_json(size | described))
     if not isinstance(row["board"], str):
         raise PuzzleError(f"board is {row['board']!r} and not text: give the board's rows")
     return row["board"]
