@@ -18,7 +18,7 @@ from typing import IO, Any
 from cast_ray.errors import CastRayError, PuzzleError
 from cast_ray.files import refusals_named, written_aside
 from cast_ray.games import get_game
-from cast_ray.games.board_files import read_board_files
+from cast_ray.games.collections.files import read_board_files
 from cast_ray.games.costs import json_cost
 from cast_ray.games.json_state import MAX_LINE_BYTES, SolveRequest, parse_request, request_of
 from cast_ray.games.text import BoardText

@@ -13,7 +13,7 @@ from typing import Any
 from cast_ray.datasets.build import BuildProgress
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
-from cast_ray.games.board_files import read_board_files
+from cast_ray.games.collections.files import read_board_files
 from cast_ray.games.costs import INFINITE, UNKNOWN, status_of
 from cast_ray.games.game import Game, Status
 from cast_ray.games.generators import PuzzleSource

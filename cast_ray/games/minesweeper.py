@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from cast_ray.errors import PuzzleError
+from cast_ray.games.collections.minesweeper import read_fields
 from cast_ray.games.game import (
     ActionRisk,
     CellRisks,
@@ -31,7 +32,6 @@ from cast_ray.games.minesweeper_board import (
     opened_by,
 )
 from cast_ray.games.minesweeper_json import MINEFIELD_KEYS, read_minefield
-from cast_ray.games.minesweeper_text import read_fields
 from cast_ray.games.text import (
     BoardText,
     cell_set,

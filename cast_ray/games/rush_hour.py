@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
+from cast_ray.games.collections.rush_hour import read_lists
 from cast_ray.games.game import Effect, Game, ParseFailure, Status, Tier, Transition
 from cast_ray.games.rush_hour_board import (
     EMPTY,
@@ -23,7 +24,6 @@ from cast_ray.games.rush_hour_board import (
     line_cells,
     read_board,
 )
-from cast_ray.games.rush_hour_text import read_lists
 from cast_ray.games.text import BoardText, grid_rows, last_fenced_block
 from cast_ray.games.wording import GameWording
 

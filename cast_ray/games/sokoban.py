@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cast_ray.errors import PuzzleError
+from cast_ray.games.collections.sokoban import read_levels
 from cast_ray.games.game import Effect, Game, ParseFailure, Status, Tier, Transition
-from cast_ray.games.sokoban_text import read_levels
 from cast_ray.games.text import (
     BoardText,
     check_grid,

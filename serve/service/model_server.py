@@ -30,7 +30,7 @@ from cast_ray.rollout.specs import conversation_limit
 from serve.engine.answers import answers_as_done
 from serve.engine.deployment import ENGINE_ENVIRONMENT
 from serve.engine.overheard import Overheard
-from serve.engine.vllm_args import vllm_arguments
+from serve.engine.vllm_args import loadable, vllm_arguments
 from serve.messages import EngineStats
 from serve.orphans import guard_children
 from serve.service.plan import ServicePlan
@@ -148,8 +148,9 @@ def llm_config(plan: ServicePlan) -> LLMConfig:
     """Return the configuration for Ray's LLM library."""
     engine, resources = plan.config.engine, plan.config.resources
     bundle = bundle_of(resources.cpus_per_engine, 1 if resources.gpus_per_engine else 0)
+    source = loadable(plan.model_dir)  # known on this host alone; other folders are as they are
     return LLMConfig(
-        model_loading_config={"model_id": plan.name, "model_source": str(plan.model_dir)},
+        model_loading_config={"model_id": plan.name, "model_source": str(source)},
         deployment_config={
             "autoscaling_config": {
                 "min_replicas": plan.min_replicas,

@@ -19,7 +19,7 @@ from cast_ray.datasets.build import BuildProgress
 from cast_ray.datasets.importing import ImportReport, format_import, import_puzzles
 from cast_ray.errors import EnvironmentSetupError, PuzzleError
 from cast_ray.games import GAMES, get_game
-from cast_ray.games.board_files import read_board_files
+from cast_ray.games.collections.files import read_board_files
 from cast_ray.games.game import Tier
 from cast_ray.games.generators import PuzzleSource
 from cast_ray.games.puzzles import Puzzle, read_puzzles, write_puzzles
@@ -57,7 +57,14 @@ def text(tmp_path: Path, content: str) -> Path:
     return path
 
 
-def imported(file: Path, *, tier: str = "mini", skip_broken: bool = False) -> ImportReport:
+def imported(
+    file: Path,
+    *,
+    tier: str = "mini",
+    skip_broken: bool = False,
+    exclude: Sequence[Path] = (),
+    keep_repeats: bool = False,
+) -> ImportReport:
     """Import Sokoban boards."""
     return import_puzzles(
         file,
@@ -65,6 +72,8 @@ def imported(file: Path, *, tier: str = "mini", skip_broken: bool = False) -> Im
         out=file.parent / "new" / "out.parquet",
         skip_broken=skip_broken,
         progress=BuildProgress(Console(file=StringIO())),
+        exclude=exclude,
+        keep_repeats=keep_repeats,
     )
 
 
@@ -160,6 +169,30 @@ def test_faults_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     report = imported(parquet(tmp_path, rows), skip_broken=True)
     assert [p.board for p in written(report)] == [ROOM]
     assert format_import(report).endswith(f"1 puzzles written to {report.out}")
+
+
+def test_boards_of_other_files_are_excluded_up_to_symmetry(tmp_path: Path) -> None:
+    file = parquet(tmp_path, [{"board": MIRRORED}, {"board": OTHER}])
+    test = tmp_path / "test.xsb"
+    test.write_text(f"; 1\n{ROOM.translate(str.maketrans('PXO_', '@$. '))}\n")
+    report = imported(file, skip_broken=True, exclude=[test])
+    assert [p.board for p in written(report)] == [OTHER]
+    assert f"row 0: it is in {test}" in format_import(report)
+
+
+def test_repeats_of_a_published_set_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:
+    rows = [{"board": ROOM}, {"board": MIRRORED}, {"board": OTHER}, {"board": ROOM}]
+    report = imported(parquet(tmp_path, rows), keep_repeats=True)
+    assert [p.board for p in written(report)] == [ROOM, MIRRORED, OTHER, ROOM]
+
+
+def test_titles_become_a_column_and_old_files_have_none(tmp_path: Path) -> None:
+    file = tmp_path / "given.xsb"
+    file.write_text(f"{ROOM}\nTitle: The first\n\n{OTHER}\n")
+    report = imported(file)
+    assert [p.title for p in written(report)] == ["The first", ""]
+    pq.write_table(pq.read_table(report.out).drop_columns("title"), tmp_path / "old.parquet")
+    assert [p.title for p in read_puzzles(tmp_path / "old.parquet")] == ["", ""]
 
 
 def test_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:

@@ -147,3 +147,63 @@ def test_evaluation_needs_no_more_boards_than_it_plays() -> None:
     assert evaluation_boards(which, config, limit=left, seen=seen) == all_boards.held_out
     with pytest.raises(PuzzleError, match=rf"\b{left}\b.*\b{left + 1}\b"):
         evaluation_boards(which, config, limit=left + 1, seen=seen)
+
+
+def as_levels(puzzles: list[Puzzle], *, usual: bool = True) -> str:
+    """Return puzzles as a collection, in the usual symbols or ours."""
+    symbols = str.maketrans("PXO_", "@$. ") if usual else {}
+    return "".join(f"; {n}\n{p.board.translate(symbols)}\n\n" for n, p in enumerate(puzzles))
+
+
+def test_a_folder_of_levels_holds_out_what_lies_below_test_and_valid(tmp_path: Path) -> None:
+    made = boards()
+    for part, puzzles in (
+        ("test", made.held_out),
+        ("valid", [*made.held_out[:2], *made.validation]),
+        ("train", [*made.validation[:1], *made.held_out[:1], *made.train]),
+    ):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "000.txt").write_text(as_levels(puzzles))
+    found = make_boards("sokoban", "mini", replace(SIZES, file=str(tmp_path)))
+    assert [p.board for p in found.held_out] == [p.board for p in made.held_out]
+    assert [p.board for p in found.validation] == [p.board for p in made.validation]
+    assert [p.board for p in found.train] == [p.board for p in made.train]
+    assert [p.title for p in found.train[:2]] == ["2", "3"]
+    assert [p.cost_to_go for p in found.train] == [p.cost_to_go for p in made.train]
+
+
+def test_one_collection_gives_all_three_sets(tmp_path: Path) -> None:
+    made = boards()
+    everything = [*made.held_out, *made.validation, *made.train]
+    (tmp_path / "all.xsb").write_text(as_levels(everything))
+    found = make_boards("sokoban", "mini", replace(SIZES, file=str(tmp_path)))
+    ids = [p.puzzle_id for p in (*found.held_out, *found.validation, *found.train)]
+    assert ids == [p.puzzle_id for p in everything]
+
+
+def test_a_file_of_levels_trains_and_leaves_out_what_the_tier_has_not(tmp_path: Path) -> None:
+    made = boards()
+    far = make_boards("sokoban", "mini-unseen", replace(SIZES, num_train=1)).train[0]
+    repeated = turned(made.train[3])
+    (tmp_path / "a.xsb").write_text(as_levels([*made.train, repeated]))
+    found = make_boards("sokoban", "mini", replace(SIZES, file=str(tmp_path / "a.xsb")))
+    assert [p.board for p in found.train] == [p.board for p in made.train]
+    (tmp_path / "a.xsb").write_text(as_levels([*made.train, far]))
+    with pytest.raises(PuzzleError, match=r"a.xsb, level 21, line \d+: 6 x 6 .* 2 pieces"):
+        make_boards("sokoban", "mini", replace(SIZES, file=str(tmp_path / "a.xsb")))
+
+
+def test_given_test_sets_are_played_as_they_are_and_never_trained_on(tmp_path: Path) -> None:
+    made = boards()
+    far = make_boards("sokoban", "mini-unseen", replace(SIZES, num_train=1)).train[0]
+    held_out = [far, made.train[0], turned(made.train[0]), made.train[1]]
+    (tmp_path / "test.xsb").write_text(as_levels(held_out))
+    config = replace(SIZES, held_out_file=str(tmp_path / "test.xsb"))
+    found = make_boards("sokoban", "mini", config)
+    assert [p.board for p in found.held_out] == [p.board for p in held_out]
+    assert {p.tier for p in found.held_out} == {"mini"}
+    assert not ids(found.held_out) & (ids(found.train) | ids(found.validation))
+    assert (len(found.validation), len(found.train)) == (5, 20)
+    write_puzzles(tmp_path / "own.parquet", made.train)
+    own = make_boards("sokoban", "mini", replace(config, file=str(tmp_path / "own.parquet")))
+    assert own.train == made.train[2:]

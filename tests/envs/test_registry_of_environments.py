@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cast_ray.envs.registry import BENCHMARKS, make_environment, tiers_of
+from cast_ray.envs.registry import BENCHMARKS, make_environment, tier_of
 from cast_ray.envs.text_env import TextEnv
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.build_attempts import attempts_of_trajectories
@@ -141,4 +141,4 @@ def test_a_random_shopper_follows_its_seed(sofa: Puzzle) -> None:
 
 def test_unknown_names_are_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"'go'.*sokoban.*webshop"):
-        tiers_of("go")
+        tier_of("go", "")

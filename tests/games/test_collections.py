@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
-from cast_ray.games.board_files import read_board_files
+from cast_ray.games.collections.files import read_board_files
 from cast_ray.games.text import BoardText
 from tests.support.refusals import refused
 from tests.support.rooms import FIXED, rooms

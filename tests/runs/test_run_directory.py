@@ -63,7 +63,9 @@ def test_what_changes_no_result_may_change_at_a_resume(tmp_path: Path, key: str)
     value = attrgetter(key)(stored)
     other = str(not value).lower() if isinstance(value, bool) else value + 1
 
-    changed = RunDirectory(tmp_path / "run").reopen(load_config(None, [f"{key}={other}"]))
+    changed = RunDirectory(tmp_path / "run").reopen(
+        load_config(tmp_path / "run/config.yaml", [f"{key}={other}"])
+    )
 
     assert [text.split(" (")[0] for text in changed] == [key]
     assert attrgetter(key)(load_config(tmp_path / "run/config.yaml", [])) != value

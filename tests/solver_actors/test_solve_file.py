@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from benchmarks.solvers import make_lines
 from cast_ray.errors import EnvironmentSetupError, PuzzleError
-from cast_ray.games import game_names
+from cast_ray.games import game_names, get_game
+from cast_ray.games.game import Status
 from cast_ray.games.json_state import MAX_BOARD_CELLS, MAX_LINE_BYTES
 from solver_actors.solve_file import solve_file
 from tests.solver_actors.brute_force_sokoban import brute_force
@@ -299,3 +301,87 @@ def test_output_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     solve_file(source, link, with_q=False)
     assert link.is_symlink()
     assert json.loads(real.read_text())["cost"] == 1
+
+
+XSB = "####\n#@ ###\n#  $.#\n######"
+
+
+def boards_answered(tmp_path: Path, text: str, game: str) -> list[dict[str, Any]]:
+    (tmp_path / "boards.txt").write_text(text)
+    solve_file(tmp_path / "boards.txt", tmp_path / "out.jsonl", game=game, with_line=True)
+    return [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+
+
+def test_boards_of_a_file_are_answered_with_place_title_and_a_line_that_solves(
+    tmp_path: Path,
+) -> None:
+    text = f"; easy\n{XSB}\n\n; broken\n{XSB.replace('.', ' ')}\n\n; done\n#####\n#@*$.#\n#####\n"
+    easy, broken, last = boards_answered(tmp_path, text, "sokoban")
+    assert (easy["place"], easy["title"], easy["cost"]) == ("level 1, line 2", "easy", 3)
+    game = get_game("sokoban")
+    [board, *_] = game.read_boards(text)
+    state = game.decode(board.text)
+    for action in easy["line"]:
+        state = game.apply(state, action).state
+    assert game.status(state) is Status.WON
+    assert len(easy["line"]) == 3
+    assert broken.keys() == {"place", "title", "error"}
+    assert last["title"] == "done"
+
+
+def test_a_line_of_json_takes_a_board_in_the_usual_symbols_too(tmp_path: Path) -> None:
+    rows = XSB.split("\n")
+    whole = {"game": "sokoban", "board": XSB}
+    assert answers(tmp_path, json.dumps(whole)) == [{"cost": 3, "best": "Down"}]
+    assert answers(tmp_path, line(rows)) == [{"cost": 3, "best": "Down"}]
+    check_refused(tmp_path, line([XSB.replace("@", " ")]), "unknown symbol '\\n'")
+
+
+VIEW = {"game": "minesweeper", "visible": ["1.", "2.", ".."], "num_mines": 2}
+
+
+def test_what_a_player_sees_gets_probabilities_and_the_safest_cell(tmp_path: Path) -> None:
+    # Of the layouts with two mines, 1 and 2 leave: one of the two cells on the right is a mine,
+    # and one of the two below; so brute force counts.
+    cells = [(0, 1), (1, 1), (2, 0), (2, 1)]
+    layouts = [
+        pair
+        for pair in combinations(cells, 2)
+        if sum(c in ((0, 1), (1, 1)) for c in pair) == 1
+        and sum(c in ((0, 1), (1, 1), (2, 0), (2, 1)) for c in pair) == 2
+    ]
+    expected = [
+        [None, sum((0, 1) in pair for pair in layouts) / len(layouts)],
+        [None, sum((1, 1) in pair for pair in layouts) / len(layouts)],
+        [sum((2, c) in pair for pair in layouts) / len(layouts) for c in (0, 1)],
+    ]
+    [answer] = answers(tmp_path, json.dumps(VIEW))
+    assert answer == {"cost": "unknown", "best": answer["best"], "mine_probabilities": expected}
+    text = "mines: 2\n1#\n2?\n  \n"
+    [of_file] = boards_answered(tmp_path, text, "minesweeper")
+    assert of_file == {"place": "line 2"} | answer
+
+
+@pytest.mark.parametrize(
+    ("changes", "fact"),
+    [
+        ({"num_mines": None}, '"num_mines" is missing'),
+        ({"num_mines": 9}, "room for 0 to 4"),
+        ({"board": "1."}, '"visible" and "board" are both given'),
+        ({"mines": [[0, 0]]}, '"visible" and "mines" are both given'),
+        ({"visible": ["1.", "2"]}, "ragged"),
+        ({"visible": 3}, "a list of rows"),
+        ({"game": "sokoban"}, "sokoban hides nothing"),
+    ],
+)
+def test_faulty_views_are_refused(changes: dict[str, Any], fact: str, tmp_path: Path) -> None:
+    check_refused(tmp_path, json.dumps(VIEW | changes), fact)
+
+
+def test_a_file_without_a_board_of_the_game_is_refused_and_nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "text.txt").write_text("There is no level here.\n")
+    with refused(PuzzleError, "text.txt", "no board of Sokoban"):
+        solve_file(tmp_path / "text.txt", tmp_path / "out.jsonl", game="sokoban")
+    assert not (tmp_path / "out.jsonl").exists()

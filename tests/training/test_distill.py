@@ -132,7 +132,7 @@ def test_value_after_the_second_stage_is_the_one_step_potential_less_the_prior()
 )
 def test_blocking_cells_are_those_right_of_the_red_car(row: str, expected: int) -> None:
     symbols = ".x" + "ABC"
-    cells = np.full((1, 6, 6), 2, np.uint8)  # whatever stands on other rows does not count
+    cells = np.full((1, 6, 6), 3, np.uint8)  # whatever stands on other rows does not count
     cells[0, 2] = [symbols.index(symbol) for symbol in row]
     assert blocking_cells(cells).tolist() == [expected]
 

@@ -141,7 +141,7 @@ def test_search_spaces_stay_as_they_are() -> None:
         (AlgorithmConfig().training(alpha="much"), "advantage.alpha=much"),
         (AlgorithmConfig().environment("sokoban", num_train=0), "puzzles.num_train=0"),
         (AlgorithmConfig().training(algorithm="ppo"), "algorithm=ppo"),
-        (AlgorithmConfig().learners(zero_stage=0), "learner.zero_stage=0"),
+        (AlgorithmConfig().learners(zero_stage=4), "learner.zero_stage=4"),
     ],
 )
 def test_bad_values_are_refused_in_the_words_of_the_command_line(

@@ -1,0 +1,1 @@
+"""Boards of other people: the forms that collections, lists and tables have."""
