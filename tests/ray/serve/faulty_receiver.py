@@ -10,8 +10,10 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.nn.functional import linear
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
 from cast_ray.weights.group import BroadcastGroup, Meeting
@@ -26,6 +28,7 @@ class FaultyReceiver(WeightReceiver):
     """Leaves the head or a rank behind, loads other values than were sent, or takes its time."""
 
     def receive_weights(self, update_info: FileUpdate) -> None:
+        self._old_head = self.model.get_parameter("lm_head.weight").detach().clone()
         if self._fault()["kind"] != "silent":
             super().receive_weights(update_info)
 
@@ -50,6 +53,11 @@ class FaultyReceiver(WeightReceiver):
     def pack_tied_head(self) -> None:
         if self._fault()["kind"] != "head left behind":
             super().pack_tied_head()
+            return
+        # Said outright: where oneDNN packs no copy, a head that is not packed again is right.
+        model: Any = self.model
+        old = self._old_head
+        model.lm_head.cpu_linear = lambda x, weight, bias: linear(x, old, bias)
 
     def _fault(self) -> dict[str, object]:
         """What is wrong now; a fault with a rank is of that rank alone."""

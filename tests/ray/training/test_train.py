@@ -140,7 +140,7 @@ def test_a_finished_run_is_not_resumed_in_silence(finished: RunDirectory) -> Non
         (["advantage.alfa=1"], "Key 'alfa' not in 'AdvantageConfig'"),
         (["policy.path=/nowhere"], "policy.path=/nowhere is not a directory"),
         (["puzzles.file=/nowhere.parquet"], "/nowhere.parquet"),
-        (["tier=huge"], "tier must be one of id, unseen, mini, mini-unseen"),
+        (["tier=huge"], "tier of sokoban must be one of id, unseen, mini, mini-unseen"),
         (["game=chess"], "chess"),
     ],
 )
