@@ -16,14 +16,17 @@ from cast_ray.errors import ConfigError
 
 _KEYS = ("rows", "cols", "num_pieces", "min_cost", "max_cost", "turn_budget")
 _MAX_NAME = 40
+_KNOWN = {"boxoban": "boxoban@10x10x4,1-150,150"}
+"""Of collections that many people train on, where building all tiers' puzzles leaves them out."""
 
 
 def described_tier(tier: str) -> str:
     """Return ``NAME@ROWSxCOLSxPIECES,MIN-MAX,TURNS`` for a YAML file; any other text as it is.
 
     Args:
-        tier: a tier's name, or a file with ``rows``, ``cols``, ``num_pieces`` (0 = any),
-            ``min_cost``, ``max_cost`` and ``turn_budget``; the file's name is the tier's.
+        tier: a tier's name, ``boxoban``, or a file with ``rows``, ``cols``, ``num_pieces``
+            (0 = any), ``min_cost``, ``max_cost`` and ``turn_budget``; the file's name is the
+            tier's.
 
     Raises:
         ConfigError: the file cannot be read, lacks a key or has another, or a value is no number or
@@ -31,7 +34,7 @@ def described_tier(tier: str) -> str:
     """
     file = Path(tier)
     if file.suffix not in (".yaml", ".yml"):
-        return tier
+        return _KNOWN.get(tier, tier)
     try:
         values = OmegaConf.load(file)
     except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:

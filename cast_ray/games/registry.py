@@ -36,20 +36,21 @@ def get_game(name: str) -> Game[Any]:
     return GAMES[name] if name in GAMES else load_plugin(name).game
 
 
-def find_tier(game: str, tier: str) -> Tier:
+def find_tier(game: str | Game[Any], tier: str) -> Tier:
     """Return a tier of a game: one of its own by name, or one that ``described_tier`` wrote down.
 
     Raises:
         ConfigError: there is no such game or tier.
     """
-    tiers = get_game(game).tiers
+    rules = get_game(game) if isinstance(game, str) else game
+    tiers = rules.tiers
     if tier in tiers:
         return tiers[tier]
     match = _DESCRIBED.fullmatch(tier)
     if match is None:
         raise ConfigError(
-            f"tier of {game} must be one of {', '.join(tiers)}, or a YAML file that describes one "
-            f"(docs/puzzle_sets.md), got {tier!r}"
+            f"tier of {rules.name} must be one of {', '.join(tiers)}, or a YAML file that "
+            f"describes one (docs/puzzle_sets.md), got {tier!r}"
         )
     rows, cols, num_pieces, min_cost, max_cost, turn_budget = map(int, match.groups())
     return Tier(

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import binary_dilation, label
 
-from cast_ray.envs.gym import NUMERIC_IDS, TEXT_IDS, make_numeric_env, make_text_env, register_envs
+from cast_ray.envs.gym import NUMERIC_IDS, TEXT_IDS, make_numeric_env, make_text_env
 from cast_ray.envs.gym.numeric import NumericEnv
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import GAMES, get_game
+from cast_ray.games.game import Tier
+from cast_ray.games.generators import get_generator, is_winnable
+from cast_ray.games.minesweeper import Minesweeper, MinesweeperState
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.sokoban import ACTIONS, SYMBOLS, Sokoban
+from solver_actors.registry import get_solver_entry
 
+FIELDS = Minesweeper()
 FACES = {"text": TEXT_IDS, "numeric": NUMERIC_IDS}
 
 
@@ -89,7 +98,6 @@ class PluginGame(Sokoban):
 
 @pytest.fixture(params=["text", "numeric"])
 def face(request: pytest.FixtureRequest) -> str:
-    register_envs()
     return request.param
 
 
@@ -127,10 +135,89 @@ def test_checker_is_content(face: str, game: str, tier: str) -> None:
         check_env(make(face, game, tier=tier).unwrapped)
 
 
-def test_registering_twice_is_allowed(face: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        register_envs()
+@pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
+def test_picture_shows_the_board_of_now_and_nothing_hidden(face: str, game: str, mode: str) -> None:
+    rules, env = get_game(game), make(face, game, render_mode=mode)
+    boards = [EXAMPLES[game].open_board, EXAMPLES[game].one_left]
+    pictures = []
+    for board in boards:
+        env.reset(options={"board": board})
+        pictures.append(env.render())
+    env.step(answer(env, EXAMPLES[game].last_action))
+    pictures.append(env.render())
+    if mode == "ansi":
+        states = [rules.decode(board) for board in (*boards, EXAMPLES[game].won)]
+        assert pictures == ["\n".join(rules.visible_rows(state)) for state in states]
+        return
+    side = 32 * (5 if game == "minesweeper" else 6)
+    assert {picture.shape for picture in pictures} == {(side, side, 3)}
+    assert len({picture.tobytes() for picture in pictures}) == len({*boards, EXAMPLES[game].won})
+    if game == "minesweeper":  # a mine under a hidden cell is drawn like a safe one
+        env.reset(options={"board": EXAMPLES[game].open_board})
+        picture = env.render()
+        assert (picture[4:28, 4:28] == picture[4:28, 36:60]).all()
+
+
+def test_module_in_the_name_registers_also_in_other_processes(game: str) -> None:
+    ids = f"cast_ray.envs.gym:{NUMERIC_IDS[game]}"
+    envs = gymnasium.make_vec(
+        ids, 2, vectorization_mode="async", vector_kwargs={"context": "spawn"}, tier="mini"
+    )
+    _, info = envs.reset(seed=[3, 3])
+    envs.close()
+    assert len(set(info["board"])) == 1
+
+
+def test_tier_may_be_a_description(face: str, tmp_path: Path) -> None:
+    file = tmp_path / "wide.yaml"
+    file.write_text("{rows: 5, cols: 9, num_pieces: 1, min_cost: 1, max_cost: 9, turn_budget: 9}")
+    board = make(face, "sokoban", tier=str(file)).reset(seed=1)[1]["board"]
+    assert [len(row) for row in board.split("\n")] == [9] * 5
+    assert make(face, "sokoban", tier="boxoban").reset(seed=1)[1]["board"].count("X") == 4
+    file.write_text("{rows: 0, cols: 0, num_pieces: 1, min_cost: 1, max_cost: 9, turn_budget: 9}")
+    if face == "numeric":
+        with pytest.raises(ConfigError, match="any size"):
+            make(face, "sokoban", tier=str(file))
+
+
+@pytest.mark.parametrize("tier", ["id", "unseen", "mini", "mini-unseen"])
+def test_generated_boards_can_be_won_in_time(game: str, tier: str) -> None:
+    rules, env = get_game(game), make("numeric", game, tier=tier)
+    turns = rules.tiers[tier].turn_budget
+    for seed in range(60):
+        state = rules.decode(env.reset(seed=seed)[1]["board"])
+        if game == "minesweeper":
+            assert num_clicks(state) <= turns
+        else:
+            assert get_solver_entry(game).build(state).cost_to_go([state])[0] <= turns
+
+
+def num_clicks(state: MinesweeperState) -> int:
+    """Return the reveals of someone who knows the mines: areas of zeros, then what they leave."""
+    rows = [[int(symbol in "+F") for symbol in row] for row in FIELDS.encode(state).split("\n")]
+    mines = np.pad(np.array(rows), 1)
+    near = sum(np.roll(mines, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1))
+    zeros = ((near == 0) & (mines == 0))[1:-1, 1:-1]
+    hidden = np.array([[s in ".f" for s in row] for row in FIELDS.encode(state).split("\n")])
+    areas, num_areas = label(zeros, np.ones((3, 3)))
+    opened = binary_dilation(zeros, np.ones((3, 3)))
+    num_hidden = sum(hidden[areas == i].all() for i in range(1, num_areas + 1))
+    return int(num_hidden + (hidden & ~opened).sum())
+
+
+@given(st.integers(0, 2**32), st.integers(0, 14))
+@settings(max_examples=40, deadline=None)
+def test_search_of_the_generators_agrees_with_the_solvers(seed: int, turns: int) -> None:
+    for game in ("sokoban", "rush_hour"):
+        tier = replace(get_game(game).tiers["mini-unseen"], min_cost=1, max_cost=30)
+        state = get_generator(game)(tier, np.random.default_rng(seed))
+        cost = get_solver_entry(game).build(state).cost_to_go([state])[0]
+        assert is_winnable(game, state, turns) == (cost <= turns)
+    wide = Tier(
+        name="", rows=9, cols=9, num_pieces=8, turn_budget=turns, min_cost=1, max_cost=turns
+    )
+    field = get_generator("minesweeper")(wide, np.random.default_rng(seed))
+    assert is_winnable("minesweeper", field, turns) == (num_clicks(field) <= turns)
 
 
 def test_same_seed_gives_the_same_board(face: str, game: str) -> None:

@@ -7,7 +7,6 @@ from cast_ray.envs.gym.registry import (
     get_numeric_rules,
     make_numeric_env,
     make_text_env,
-    register_envs,
     widest_tier,
 )
 
@@ -18,6 +17,5 @@ __all__ = [
     "get_numeric_rules",
     "make_numeric_env",
     "make_text_env",
-    "register_envs",
     "widest_tier",
 ]

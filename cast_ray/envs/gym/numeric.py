@@ -19,8 +19,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from cast_ray.envs.gym.render import METADATA, render
 from cast_ray.envs.gym.text import Starts
 from cast_ray.envs.text_env import DEADLOCK, LOST, SOLVED, TURN_BUDGET
+from cast_ray.errors import ConfigError
 from cast_ray.games.game import Effect, Game, StateT, Status, Tier
 from cast_ray.games.puzzles import Puzzle
 
@@ -71,7 +73,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
     1 for each action that changes the state. They are copies: no later turn changes them.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+    metadata = METADATA
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         puzzles: Sequence[Puzzle] = (),
         is_dead: Callable[[StateT], bool] | None = None,
         arrays_tier: Tier | None = None,
+        render_mode: str | None = None,
     ) -> None:
         """Prepare an environment of one tier.
 
@@ -95,11 +98,13 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
                 more than the turn.
             arrays_tier: whose symbols and actions the arrays have, of the same size
                 (``widest_tier``); None = of ``tier``.
+            render_mode: what ``render`` gives: ``"ansi"``, ``"rgb_array"``, or None.
 
         Raises:
-            ConfigError: there is no such tier.
+            ConfigError: there is no such tier, or its boards are of any size.
             PuzzleError: a puzzle is broken, decided, or not of the tier's size.
         """
+        self.render_mode = render_mode
         self._game = game
         self._rules = rules
         self._play = rules.play
@@ -109,6 +114,8 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
             game, tier=tier, puzzles=puzzles, size=rules.size, prepare=self._prepare
         )
         level = self._starts.tier
+        if 0 in (level.rows, level.cols, level.num_pieces):
+            raise ConfigError(f"tier {level.name} has boards of any size: arrays need one size")
         self.actions = rules.actions(arrays_tier or level)
         """``[A]`` what the numbers mean, in the spelling of the text environment."""
         self._num_actions = len(self.actions)
@@ -183,6 +190,14 @@ class NumericEnv(gymnasium.Env[Observation, np.int64], Generic[StateT]):
         if not self._arrays:
             raise RuntimeError("no episode has begun: call reset first")
         return self._rules.board(self._arrays)
+
+    def render(self) -> Any:
+        """Return the present board as ``render_mode`` says.
+
+        Raises:
+            RuntimeError: no episode has begun.
+        """
+        return render(self._game, self._game.decode(self.board()), self.render_mode)
 
     def _prepare(self, state: StateT, tier: Tier) -> tuple[tuple[np.ndarray, ...], str]:
         return self._rules.load(state, self._arrays_tier or tier), self._game.encode(state)

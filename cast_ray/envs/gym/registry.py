@@ -1,8 +1,8 @@
 """The games for Gymnasium: of texts for language models, of numbers for value networks.
 
-``register_envs()`` adds ``cast_ray/SokobanText-v0``, ``cast_ray/Sokoban-v0`` and so on. Both kinds
-play the same episodes: reward 1 at success, else 0; the turn budget truncates; success, a loss by
-the rules and a deadlock (if ``is_dead`` is given) terminate.
+The import registers ``cast_ray/SokobanText-v0``, ``cast_ray/Sokoban-v0`` and so on. Both kinds play
+the same episodes: reward 1 at success, else 0; the turn budget truncates; success, a loss by the
+rules and a deadlock (if ``is_dead`` is given) terminate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cast_ray.envs.gym.rush_hour import RUSH_HOUR_RULES
 from cast_ray.envs.gym.sokoban import SOKOBAN_RULES
 from cast_ray.envs.gym.text import GameTextEnv
 from cast_ray.errors import ConfigError
-from cast_ray.games import GAMES, check_game_name, get_game, get_plugin
+from cast_ray.games import GAMES, check_game_name, find_tier, get_game, get_plugin
 from cast_ray.games.game import Tier
 from cast_ray.games.puzzles import Puzzle
 
@@ -34,22 +34,13 @@ NUMERIC_IDS = {
 TEXT_IDS = {name: env_id.replace("-v0", "Text-v0") for name, env_id in NUMERIC_IDS.items()}
 
 
-def register_envs() -> None:
-    """Register all environments with ``gymnasium.make``; a second call does nothing."""
-    for ids, maker in ((TEXT_IDS, make_text_env), (NUMERIC_IDS, make_numeric_env)):
-        for game, env_id in ids.items():
-            if env_id not in gymnasium.registry:
-                gymnasium.register(
-                    id=env_id, entry_point=f"{__name__}:{maker.__name__}", kwargs={"game": game}
-                )
-
-
 def make_text_env(
     game: str,
     *,
     tier: str = "id",
     puzzles: Sequence[Puzzle] = (),
     is_dead: Callable[[Any], bool] | None = None,
+    render_mode: str | None = None,
 ) -> GameTextEnv[Any]:
     """Return the text environment of any game, by its name; arguments as for ``GameTextEnv``.
 
@@ -66,6 +57,7 @@ def make_text_env(
         puzzles=puzzles,
         size=rules.size if rules else None,
         is_dead=is_dead,
+        render_mode=render_mode,
     )
 
 
@@ -96,12 +88,13 @@ def widest_tier(game: str, tier: str) -> Tier:
     Raises:
         ConfigError: there is no such game or tier, or the game has no numeric rules.
     """
-    rules, tiers = get_numeric_rules(game), get_game(game).tiers
-    if tier not in tiers:
-        raise ConfigError(f"tier must be one of {', '.join(tiers)}, got {tier!r}")
-    size = (tiers[tier].rows, tiers[tier].cols)
-    alike = [one for one in tiers.values() if (one.rows, one.cols) == size]
-    return max(alike, key=lambda one: len(rules.actions(one)))
+    rules, level = get_numeric_rules(game), find_tier(game, tier)
+    alike = [
+        one
+        for one in get_game(game).tiers.values()
+        if (one.rows, one.cols) == (level.rows, level.cols)
+    ]
+    return max([level, *alike], key=lambda one: len(rules.actions(one)))
 
 
 def make_numeric_env(
@@ -111,6 +104,7 @@ def make_numeric_env(
     puzzles: Sequence[Puzzle] = (),
     is_dead: Callable[[Any], bool] | None = None,
     arrays_tier: Tier | None = None,
+    render_mode: str | None = None,
 ) -> NumericEnv[Any]:
     """Return the numeric environment of a game; arguments as for ``NumericEnv``.
 
@@ -125,4 +119,12 @@ def make_numeric_env(
         puzzles=puzzles,
         is_dead=is_dead,
         arrays_tier=arrays_tier,
+        render_mode=render_mode,
     )
+
+
+for _ids, _maker in ((TEXT_IDS, make_text_env), (NUMERIC_IDS, make_numeric_env)):
+    for _game, _id in _ids.items():
+        gymnasium.register(
+            id=_id, entry_point=f"{__name__}:{_maker.__name__}", kwargs={"game": _game}
+        )

@@ -10,21 +10,25 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from cast_ray.config.tiers import described_tier
+from cast_ray.envs.gym.render import METADATA, render
 from cast_ray.envs.text_env import TURN_BUDGET, TextEnv, refuse_decided
-from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.errors import PuzzleError
+from cast_ray.games import find_tier
 from cast_ray.games.game import Game, StateT, Status, Tier
-from cast_ray.games.generators import get_generator
+from cast_ray.games.generators import get_generator, is_winnable
 from cast_ray.games.puzzles import Puzzle
 
 MAX_DRAWS = 1_000
-"""Generated boards that may be decided before their first turn, one after the other."""
+"""Generated boards, one after the other, that may not be known to be winnable in time."""
 StartT = TypeVar("StartT")
 
 
 class Starts(Generic[StateT, StartT]):
     """Boards of one tier: the one that is asked for, a given puzzle, or a generated one.
 
-    A generated board comes straight from the game's generator: its cost is not checked.
+    A generated board of a built-in game can be won within the tier's turns (``is_winnable``); no
+    solver checks its cost.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class Starts(Generic[StateT, StartT]):
 
         Args:
             game: the rules.
-            tier: name of the tier.
+            tier: name of the tier, or a YAML file that describes one.
             puzzles: drawn from at random; without any, boards are generated.
             size: rows and columns of a state, compared with the tier's; None accepts every size.
             prepare: turns a start state into the start of an episode; called once for each given
@@ -50,9 +54,7 @@ class Starts(Generic[StateT, StartT]):
             ConfigError: there is no such tier.
             PuzzleError: a puzzle is broken, decided, or not of the tier's size.
         """
-        if tier not in game.tiers:
-            raise ConfigError(f"tier must be one of {', '.join(game.tiers)}, got {tier!r}")
-        self.tier = game.tiers[tier]
+        self.tier = find_tier(game, described_tier(tier))
         self._game = game
         self._size = size
         self._prepare = prepare
@@ -67,20 +69,22 @@ class Starts(Generic[StateT, StartT]):
 
         Raises:
             PuzzleError: that board is broken, decided, or not of the tier's size; or the generator
-                made no open one.
+                made none that can be won in time.
         """
         if board is not None:
             return self._from_board(board)
         if self._given:
             return self._given[int(rng.integers(len(self._given)))]
-        generate = get_generator(self._game.name)
+        name, turns = self._game.name, self.tier.turn_budget
+        generate = get_generator(name)
         for _ in range(MAX_DRAWS):
             state = generate(self.tier, rng)
-            if self._game.status(state) is Status.PLAYING:
+            is_open = self._game.status(state) is Status.PLAYING
+            if is_open and is_winnable(name, state, turns):
                 return self._prepare(state, self.tier)
         raise PuzzleError(
-            f"all of {MAX_DRAWS} generated {self._game.name} boards of tier {self.tier.name} were "
-            "decided before the first turn: give puzzles"
+            f"none of {MAX_DRAWS} generated {name} boards of tier {self.tier.name} is known to be "
+            f"winnable in {turns} turns: allow more, or give puzzles"
         )
 
     def _from_board(self, board: object) -> StartT:
@@ -93,7 +97,7 @@ class Starts(Generic[StateT, StartT]):
         return self._prepare(state, self.tier)
 
     def _check_size(self, rows: int, cols: int) -> None:
-        if (rows, cols) != (self.tier.rows, self.tier.cols):
+        if rows != (self.tier.rows or rows) or cols != (self.tier.cols or cols):
             raise PuzzleError(
                 f"tier {self.tier.name} has {self.tier.rows} x {self.tier.cols} boards, this one "
                 f"is {rows} x {cols}: use another tier"
@@ -112,7 +116,7 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
     is not for the policy: in a game with hidden parts it holds them.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+    metadata = METADATA
     observation_space = spaces.Text(MAX_MESSAGE_CHARS, min_length=0, charset=string.printable)
     action_space = spaces.Text(MAX_ANSWER_CHARS, min_length=0, charset=string.printable)
 
@@ -124,6 +128,7 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
         puzzles: Sequence[Puzzle] = (),
         size: Callable[[StateT], tuple[int, int]] | None = None,
         is_dead: Callable[[StateT], bool] | None = None,
+        render_mode: str | None = None,
     ) -> None:
         """Prepare an environment of one tier.
 
@@ -134,12 +139,15 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
                 seed.
             size: rows and columns of a state, compared with the tier's; None accepts every size.
             is_dead: as for ``TextEnv``.
+            render_mode: what ``render`` gives: ``"ansi"``, ``"rgb_array"``, or None.
 
         Raises:
             ConfigError: there is no such tier.
             PuzzleError: a puzzle is broken, decided, or not of the tier's size.
         """
+        self.render_mode = render_mode
         self._game = game
+        self._board = ""
         self._starts = Starts(game, tier=tier, puzzles=puzzles, size=size, prepare=_state_as_it_is)
         self._is_dead = is_dead
         self._episode: TextEnv[StateT] | None = None
@@ -157,7 +165,8 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
         state = self._starts.draw(self.np_random, (options or {}).get("board"))
         budget = self._starts.tier.turn_budget
         self._episode = TextEnv(self._game, state, turn_budget=budget, is_dead=self._is_dead)
-        return self._episode.start(), {"board": self._episode.state()}
+        message, self._board = self._episode.start(), self._episode.state()
+        return message, {"board": self._board}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one turn with an answer, which may be any text.
@@ -172,6 +181,7 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
         if self._episode is None:
             raise RuntimeError("the episode has ended or never began: call reset first")
         turn = self._episode.step(action)
+        self._board = turn.state
         if turn.end_reason:
             self._episode = None
         truncated = turn.end_reason == TURN_BUDGET
@@ -182,6 +192,14 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
             "board": turn.state,
         }
         return turn.message, turn.reward, bool(turn.end_reason) and not truncated, truncated, info
+
+    def render(self) -> Any:
+        """Return the present board as ``render_mode`` says.
+
+        Raises:
+            PuzzleError: no episode has begun.
+        """
+        return render(self._game, self._game.decode(self._board), self.render_mode)
 
 
 def _state_as_it_is(state: StateT, tier: Tier) -> StateT:

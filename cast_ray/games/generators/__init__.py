@@ -7,5 +7,13 @@ from cast_ray.games.generators.build import (
     draw_puzzle,
     get_generator,
 )
+from cast_ray.games.generators.reach import is_winnable
 
-__all__ = ["GENERATORS", "PuzzleSource", "build_puzzles", "draw_puzzle", "get_generator"]
+__all__ = [
+    "GENERATORS",
+    "PuzzleSource",
+    "build_puzzles",
+    "draw_puzzle",
+    "get_generator",
+    "is_winnable",
+]

@@ -25,7 +25,9 @@ from cast_ray.games.rush_hour_keys import (
     NO_VEHICLE,
     Geometry,
     find_slot,
+    geometry_of,
     is_won,
+    keys_of,
     make_geometry,
     write_slides,
 )
@@ -84,6 +86,13 @@ def generate_rush_hour(tier: Tier, rng: np.random.Generator) -> RushHourState:
         lines=tuple(places.lines[chosen].tolist()),
     )
     return RushHourState(layout=layout, offsets=tuple(places.offsets[chosen].tolist()))
+
+
+def slides_to_win(state: RushHourState, most: int) -> int | None:
+    """Return N of a state; None if it is above ``most``, or the search ended without an answer."""
+    key = int(keys_of([state], len(state.offsets))[0])
+    cost = _look_ahead(key, geometry_of(state.layout), most)
+    return cost if cost >= 0 else None
 
 
 @lru_cache(maxsize=8)
