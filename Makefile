@@ -23,7 +23,7 @@ SLOW := $(addprefix tests/,ray web cli docs benchmarks solver_actors lights_out 
   evaluation/test_eval_command.py evaluation/test_compare.py evaluation/test_transfer.py \
   evaluation/test_repeat.py datasets/test_build.py datasets/test_splits.py cluster/test_doctor.py \
   learner/test_logprobs.py runs/test_remote_directories.py runs/test_remote_session.py \
-  runs/test_theory_page.py runs/test_hub.py training/test_run_models.py training/test_replay.py \
+  runs/test_hub.py training/test_run_models.py training/test_replay.py \
   training/test_value_net_analysis.py training/test_collector.py serve/test_openapi_fuzz.py \
   serve/test_orphans.py games/test_fuzz.py)
 

@@ -213,17 +213,6 @@ def report(run: Annotated[str, typer.Argument(help="Run directory, or its URI.")
     typer.echo(page)
 
 
-@app.command()
-def theory(
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("theory.html"),
-) -> None:
-    """Check the paper's theorem by exact enumeration on small boards, and write a page."""
-    from cast_ray.cli.theory import make_theory_page
-
-    make_theory_page(out)
-    typer.echo(out)
-
-
 def main() -> None:
     """Run the command line; a user's mistake gives one line and exit code 2."""
     _speak_utf_8()

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cast_ray.algorithms.advantages import Array, rms_normalised
-from cast_ray.algorithms.theory.exact import theorem_errors
-from cast_ray.algorithms.theory.expectations import gradient, root_mean_square, softmax, visits
-from cast_ray.algorithms.theory.finite_game import (
+from tests.theory.exact import theorem_errors
+from tests.theory.expectations import gradient, root_mean_square, softmax, visits
+from tests.theory.finite_game import (
     FiniteGame,
     all_episodes,
     gradient_over_episodes,
@@ -24,14 +24,14 @@ from cast_ray.algorithms.theory.finite_game import (
     shifted_advantages,
     shifted_advantages_of,
 )
-from cast_ray.algorithms.theory.objective import (
+from tests.theory.objective import (
     CastTerm,
     cast_gradient,
     cast_term,
     log_teacher,
     moving_objective,
 )
-from tests.support.finite_games import TWO_BOXES, open_room, room, some_logits
+from tests.theory.rooms import TWO_BOXES, open_room, room, some_logits
 
 ALPHA, TAU = 0.1, 0.5
 ROUNDING = 1e-12

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cast_ray.algorithms.advantages import Array, outcome_advantage
-from cast_ray.algorithms.theory.approximations import (
+from cast_ray.games import get_game
+from cast_ray.games.game import Effect
+from tests.theory.approximations import (
     beta_ratio,
     cast_payoff,
     endogenous_gap,
@@ -18,7 +20,7 @@ from cast_ray.algorithms.theory.approximations import (
     normaliser_gap,
     small_signal,
 )
-from cast_ray.algorithms.theory.ascent import (
+from tests.theory.ascent import (
     ascend,
     closed_form,
     cross_entropy_regularised,
@@ -26,15 +28,15 @@ from cast_ray.algorithms.theory.ascent import (
     kl_regularised,
     task_advantage,
 )
-from cast_ray.algorithms.theory.exact import corridor_rewards, identity_errors
-from cast_ray.algorithms.theory.expectations import (
+from tests.theory.exact import corridor_rewards, identity_errors
+from tests.theory.expectations import (
     expected_gradient,
     expected_return,
     gradient,
     softmax,
     visits,
 )
-from cast_ray.algorithms.theory.finite_game import (
+from tests.theory.finite_game import (
     FiniteGame,
     all_episodes,
     probability,
@@ -42,7 +44,7 @@ from cast_ray.algorithms.theory.finite_game import (
     shifted_advantages,
     tabulate,
 )
-from cast_ray.algorithms.theory.objective import (
+from tests.theory.objective import (
     cast_term,
     cumulative_advantage,
     log_teacher,
@@ -50,9 +52,7 @@ from cast_ray.algorithms.theory.objective import (
     outcome_gain,
     task_return,
 )
-from cast_ray.games import get_game
-from cast_ray.games.game import Effect
-from tests.support.finite_games import CORRIDOR, TWO_BOXES, open_room, room, some_logits
+from tests.theory.rooms import CORRIDOR, TWO_BOXES, open_room, room, some_logits
 
 ALPHA, TAU = 0.1, 0.5
 ROUNDING = 1e-12

@@ -79,11 +79,6 @@ def test_a_value_network_as_tune_takes_it(tmp_path: Path) -> None:
     run([sys.executable, "-c", small + "\nassert param_space.lr == 1e-3\n"], tmp_path)
 
 
-def test_the_theory_s_page_is_written(tmp_path: Path) -> None:
-    run(["bash", "-e", "-c", block("theory.md", "cast-ray theory")], tmp_path)
-    assert "</html>" in (tmp_path / "theory.html").read_text()
-
-
 def test_what_the_keys_of_a_section_mean(tmp_path: Path) -> None:
     (command,) = set(re.findall(r"`(cast-ray config \w+)`", (DOCS / "quickstart.md").read_text()))
     assert "advantage.alpha" in run(command.split(), tmp_path)

@@ -31,8 +31,6 @@ ALLOWED = {
     "serve/site/schemas.py",
     # The paper's table of three games, and the two pages about a room of Sokoban.
     "cast_ray/evaluation/tables.py",
-    "cast_ray/cli/theory.py",
-    "cast_ray/runs/report/theory.py",
 }
 
 

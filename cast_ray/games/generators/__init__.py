@@ -6,8 +6,8 @@ from cast_ray.games.generators.build import (
     build_puzzles,
     draw_puzzle,
     get_generator,
+    is_winnable,
 )
-from cast_ray.games.generators.reach import is_winnable
 
 __all__ = [
     "GENERATORS",

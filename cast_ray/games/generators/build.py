@@ -13,9 +13,10 @@ from cast_ray.errors import PuzzleError
 from cast_ray.games import find_tier, get_game, get_plugin
 from cast_ray.games.game import Status, Tier
 from cast_ray.games.generators.collection import PATIENCE, PuzzleCollector, SplitRule
-from cast_ray.games.generators.minesweeper import generate_minesweeper
-from cast_ray.games.generators.rush_hour import generate_rush_hour
+from cast_ray.games.generators.minesweeper import generate_minesweeper, is_minesweeper_winnable
+from cast_ray.games.generators.rush_hour import generate_rush_hour, is_rush_hour_winnable
 from cast_ray.games.generators.sokoban import generate_sokoban
+from cast_ray.games.generators.sokoban_reach import is_sokoban_winnable
 from cast_ray.games.puzzles import Puzzle, make_puzzle, puzzle_id_of
 from cast_ray.seeds import derive_seed
 
@@ -25,6 +26,12 @@ GENERATORS: dict[str, Callable[[Tier, np.random.Generator], Any]] = {
     "rush_hour": generate_rush_hour,
 }
 """Of the built-in games. Any: each game has a state type of its own."""
+WINNABLE: dict[str, Callable[[Any, int], bool]] = {
+    "sokoban": is_sokoban_winnable,
+    "minesweeper": is_minesweeper_winnable,
+    "rush_hour": is_rush_hour_winnable,
+}
+"""Short searches for environments, which know no solvers."""
 
 
 def get_generator(game: str) -> Callable[[Tier, np.random.Generator], Any]:
@@ -34,6 +41,14 @@ def get_generator(game: str) -> Callable[[Tier, np.random.Generator], Any]:
         ConfigError: there is no such game, or an added one is broken.
     """
     return GENERATORS[game] if game in GENERATORS else get_plugin(game).generate
+
+
+def is_winnable(game: str, state: Any, turns: int) -> bool:
+    """Return whether an undecided state is known to be winnable in so many turns.
+
+    With each action one turn; True for added games.
+    """
+    return game not in WINNABLE or WINNABLE[game](state, turns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cast_ray.errors import PuzzleError
@@ -53,3 +55,20 @@ def generate_minesweeper(tier: Tier, rng: np.random.Generator) -> MinesweeperSta
         f"tier {tier.name}: the first click won each of {MAX_BOARDS} boards of {tier.rows} x "
         f"{tier.cols} cells with {tier.num_pieces} mines: use more mines"
     )
+
+
+def is_minesweeper_winnable(state: MinesweeperState, turns: int) -> bool:
+    """Return whether a player who knows the mines needs no more reveals than there are turns."""
+    rows, cols, mines = state.layout.rows, state.layout.cols, state.layout.mines
+    safe = [cell for cell in range(rows * cols) if not mines >> cell & 1]
+    if len(safe) - state.revealed.bit_count() <= turns:
+        return True
+    # Whole areas first: a cell that opens one is a reveal less for each cell of it.
+    everything = replace(state, revealed=(1 << rows * cols) - 1 & ~mines, flags=0)
+    shown = "".join(_MINESWEEPER.visible_rows(everything))
+    needed = 0
+    for cell in sorted(safe, key=lambda cell: shown[cell] != "0"):
+        if not state.revealed >> cell & 1:
+            state = _MINESWEEPER.apply(state, "reveal {} {}".format(*divmod(cell, cols))).state
+            needed += 1
+    return needed <= turns

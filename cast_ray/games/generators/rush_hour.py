@@ -88,11 +88,10 @@ def generate_rush_hour(tier: Tier, rng: np.random.Generator) -> RushHourState:
     return RushHourState(layout=layout, offsets=tuple(places.offsets[chosen].tolist()))
 
 
-def slides_to_win(state: RushHourState, most: int) -> int | None:
-    """Return N of a state; None if it is above ``most``, or the search ended without an answer."""
+def is_rush_hour_winnable(state: RushHourState, turns: int) -> bool:
+    """Return whether a short search wins a state in so many slides."""
     key = int(keys_of([state], len(state.offsets))[0])
-    cost = _look_ahead(key, geometry_of(state.layout), most)
-    return cost if cost >= 0 else None
+    return bool(_look_ahead(key, geometry_of(state.layout), turns) >= 0)
 
 
 @lru_cache(maxsize=8)

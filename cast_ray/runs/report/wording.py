@@ -50,11 +50,6 @@ def written(value: float, write: Callable[[float], str], *, unknown: str = "") -
     return unknown if math.isnan(value) else write(value)
 
 
-def tiny(value: float) -> str:
-    """Return a small number by its order of magnitude: ``2e−16``, ``0``."""
-    return "0" if value == 0 else f"{value:.0e}".replace("e-", "e−")
-
-
 def duration(seconds: float) -> str:
     """Return a time in its two largest units: ``4.2 s``, ``8 min 43 s``, ``2 h 05 min``."""
     if seconds < 10:

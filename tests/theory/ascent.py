@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from cast_ray.algorithms.advantages import Array
-from cast_ray.algorithms.theory.expectations import Numbers, action_values, softmax, visits
-from cast_ray.algorithms.theory.finite_game import FiniteGame
+from tests.theory.expectations import Numbers, action_values, softmax, visits
+from tests.theory.finite_game import FiniteGame
 
 
 def task_advantage(game: FiniteGame, policy: Array) -> Array:

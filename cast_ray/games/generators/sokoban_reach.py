@@ -1,61 +1,19 @@
-"""Whether a generated board can be won within a number of turns, by short searches of its own.
-
-For environments, which know no solvers.
-"""
+"""Whether a room of Sokoban can be won within a number of steps: a search that needs no solver."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numba import njit
 
-from cast_ray.games.generators.rush_hour import slides_to_win
-from cast_ray.games.minesweeper import Minesweeper
-from cast_ray.games.minesweeper_board import MinesweeperState
 from cast_ray.games.rush_hour_keys import NO_KEY, find_slot
 from cast_ray.games.sokoban import SokobanState
 
 MAX_STATES = 1 << 17
-"""States of one search in Sokoban: more than any room of 7 x 7 cells with three boxes has."""
-_MINESWEEPER = Minesweeper()
+"""States of one search: more than any room of 7 x 7 cells with three boxes has."""
 
 
-def is_winnable(game: str, state: Any, turns: int) -> bool:
-    """Return whether a board is known to be winnable in so many turns; of other games True.
-
-    Args:
-        game: name of the game.
-        state: an undecided one. Any: each game has a state type of its own.
-        turns: with each action one turn.
-    """
-    return game not in _REACHES or _REACHES[game](state, turns)
-
-
-def _rush_hour_reaches(state: Any, turns: int) -> bool:
-    return slides_to_win(state, turns) is not None
-
-
-def _minesweeper_reaches(state: MinesweeperState, turns: int) -> bool:
-    """Return whether a player who knows the mines needs no more reveals than there are turns."""
-    rows, cols, mines = state.layout.rows, state.layout.cols, state.layout.mines
-    safe = [cell for cell in range(rows * cols) if not mines >> cell & 1]
-    if len(safe) - state.revealed.bit_count() <= turns:
-        return True
-    # Whole areas first: a cell that opens one is a reveal less for each cell of it.
-    everything = replace(state, revealed=(1 << rows * cols) - 1 & ~mines, flags=0)
-    shown = "".join(_MINESWEEPER.visible_rows(everything))
-    needed = 0
-    for cell in sorted(safe, key=lambda cell: shown[cell] != "0"):
-        if not state.revealed >> cell & 1:
-            state = _MINESWEEPER.apply(state, "reveal {} {}".format(*divmod(cell, cols))).state
-            needed += 1
-    return needed <= turns
-
-
-def _sokoban_reaches(state: SokobanState, turns: int) -> bool:
+def is_sokoban_winnable(state: SokobanState, turns: int) -> bool:
+    """Return whether a room is won in so many steps, as far as ``MAX_STATES`` states show."""
     layout = state.layout
     is_wall = np.frombuffer(layout.walls, np.uint8)
     is_target = np.zeros(len(is_wall), np.bool_)
@@ -133,10 +91,3 @@ def _wins_within(
                 length += 1
             head += 1
     return False
-
-
-_REACHES: dict[str, Callable[[Any, int], bool]] = {
-    "sokoban": _sokoban_reaches,
-    "minesweeper": _minesweeper_reaches,
-    "rush_hour": _rush_hour_reaches,
-}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cast_ray.algorithms.advantages import Array
-from cast_ray.algorithms.theory.ascent import ascend, closed_form, task_advantage
-from cast_ray.algorithms.theory.expectations import (
+from tests.theory.ascent import ascend, closed_form, task_advantage
+from tests.theory.expectations import (
     Numbers,
     expected_gradient,
     expected_return,
@@ -18,14 +18,14 @@ from cast_ray.algorithms.theory.expectations import (
     softmax,
     visits,
 )
-from cast_ray.algorithms.theory.finite_game import (
+from tests.theory.finite_game import (
     CREDIT,
     FiniteGame,
     all_episodes,
     gradient_over_episodes,
     shifted_advantages,
 )
-from cast_ray.algorithms.theory.objective import (
+from tests.theory.objective import (
     beta_eff,
     cast_gradient,
     cast_term,

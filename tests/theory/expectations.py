@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cast_ray.algorithms.advantages import Array
-from cast_ray.algorithms.theory.finite_game import FiniteGame
+from tests.theory.finite_game import FiniteGame
 
 Numbers = NDArray[Any]
 """float64, or complex128 while a derivative is taken."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from cast_ray.algorithms.advantages import Array
-from cast_ray.algorithms.theory.ascent import ascend, entropy, mean_over_turns, task_advantage
-from cast_ray.algorithms.theory.exact import corridor_rewards, return_gradient
-from cast_ray.algorithms.theory.expectations import (
+from tests.theory.ascent import ascend, entropy, mean_over_turns, task_advantage
+from tests.theory.exact import corridor_rewards, return_gradient
+from tests.theory.expectations import (
     action_values,
     expected_gradient,
     gradient,
     softmax,
     visits,
 )
-from cast_ray.algorithms.theory.finite_game import FiniteGame, shifted_advantages
-from cast_ray.algorithms.theory.objective import (
+from tests.theory.finite_game import FiniteGame, shifted_advantages
+from tests.theory.objective import (
     CastTerm,
     beta_eff,
     cast_gradient,

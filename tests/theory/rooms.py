@@ -7,10 +7,10 @@ from itertools import count
 import numpy as np
 
 from cast_ray.algorithms.advantages import Array
-from cast_ray.algorithms.theory.finite_game import FiniteGame, tabulate
 from cast_ray.games import get_game
 from solver_actors.registry import get_solver_entry
 from tests.support.rooms import random_room
+from tests.theory.finite_game import FiniteGame, tabulate
 
 ROOM = "######\n#P__##\n#_X_O#\n#____#\n######"
 """N = 3; a push up or down is a deadlock."""

@@ -21,7 +21,7 @@ from cast_ray.algorithms.advantages import (
     final_advantage,
     outcome_advantage,
 )
-from cast_ray.algorithms.theory.expectations import (
+from tests.theory.expectations import (
     Numbers,
     action_values,
     expected_gradient,
@@ -30,7 +30,7 @@ from cast_ray.algorithms.theory.expectations import (
     softmax,
     visits,
 )
-from cast_ray.algorithms.theory.finite_game import CREDIT, FiniteGame
+from tests.theory.finite_game import CREDIT, FiniteGame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
