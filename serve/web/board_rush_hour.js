@@ -1,9 +1,8 @@
 /** Rush Hour's pieces: vehicles over their cells, walls, the exit. */
 
 import { refill, s } from "./dom.js";
-import { CELL, SIDE, arrow, badge, chip, slideOf, vehiclesOf } from "./geometry.js";
+import { CELL, arrow, badge, chip, slideOf, vehiclesOf } from "./geometry.js";
 
-const EXIT_ROW = 2;
 const NUM_PAINTS = 8;
 const GAP = 4;
 const FRAME = 10;
@@ -28,19 +27,20 @@ export class RushHourPieces {
       Object.assign(vehicle, place);
       this.put(place.letter, 0);
     }
-    const side = SIDE * CELL;
-    return [-FRAME, -FRAME, side + FRAME + EXIT, side + 2 * FRAME];
+    return [-FRAME, -FRAME, rows[0].length * CELL + FRAME + EXIT, rows.length * CELL + 2 * FRAME];
   }
 
   summary({ rows }) {
-    const cells = SIDE - vehiclesOf(rows).find(({ letter }) => letter === "A").col - 2;
-    return `Rush Hour board, ${vehiclesOf(rows).length} vehicles, the red car A ${cells} cells from the exit at the right of row ${EXIT_ROW}`;
+    const red = redCar(rows);
+    const cells = rows[0].length - red.col - red.length;
+    return `Rush Hour board, ${vehiclesOf(rows).length} vehicles, the red car A ${cells} cells from the exit at the right of row ${red.row}`;
   }
 
   build(kinds, places, rows) {
     this.kinds = kinds;
     this.vehicles.clear();
-    refill(this.ground, lot(), wallCells(rows).map(wall), exit());
+    const exitRow = redCar(rows).row;
+    refill(this.ground, lot(rows, exitRow), wallCells(rows).map(wall), exit(rows[0].length, exitRow));
     refill(this.cars);
     for (const place of places) {
       const element = vehicle(place);
@@ -57,24 +57,30 @@ export class RushHourPieces {
   }
 }
 
+/** The exit is at the right of its row. */
+function redCar(rows) {
+  return vehiclesOf(rows).find(({ letter }) => letter === "A");
+}
+
 function wallCells(rows) {
   return rows.flatMap((line, row) => [...line].flatMap((symbol, col) => (symbol === "x" ? [[row, col]] : [])));
 }
 
-function lot() {
-  const side = SIDE * CELL;
-  const slots = [...Array(SIDE * SIDE).keys()].map((cell) =>
-    s("rect", { class: "slot", x: CELL * (cell % SIDE) + 2, y: CELL * Math.floor(cell / SIDE) + 2, width: CELL - 4, height: CELL - 4, rx: 6 }));
-  const [above, below, edge] = [EXIT_ROW * CELL, (EXIT_ROW + 1) * CELL, FRAME / 2];
+function lot(rows, exitRow) {
+  const [width, height] = [rows[0].length * CELL, rows.length * CELL];
+  const slots = rows.flatMap((line, row) => [...line].map((_, col) =>
+    s("rect", { class: "slot", x: CELL * col + 2, y: CELL * row + 2, width: CELL - 4, height: CELL - 4, rx: 6 })));
+  const [above, below, edge] = [exitRow * CELL, (exitRow + 1) * CELL, FRAME / 2];
+  const r = 4 + edge; // of the corners
   return [
-    s("rect", { class: "floor", x: -edge, y: -edge, width: side + 2 * edge, height: side + 2 * edge, rx: 10 }),
+    s("rect", { class: "floor", x: -edge, y: -edge, width: width + 2 * edge, height: height + 2 * edge, rx: 10 }),
     slots,
-    s("path", { class: "frame", d: `M${side + edge} ${above}V4q0-${4 + edge} -${4 + edge}-${4 + edge}H4q-${4 + edge} 0 -${4 + edge} ${4 + edge}V${side - 4}q0 ${4 + edge} ${4 + edge} ${4 + edge}H${side - 4}q${4 + edge} 0 ${4 + edge}-${4 + edge}V${below}` }),
+    s("path", { class: "frame", d: `M${width + edge} ${above}V4q0-${r}-${r}-${r}H4q-${r} 0-${r} ${r}V${height - 4}q0 ${r} ${r} ${r}H${width - 4}q${r} 0 ${r}-${r}V${below}` }),
   ];
 }
 
-function exit() {
-  const [x, y] = [SIDE * CELL + 10, CELL * (EXIT_ROW + 0.5)];
+function exit(cols, exitRow) {
+  const [x, y] = [cols * CELL + 10, CELL * (exitRow + 0.5)];
   return s("g", { class: "exit" }, s("path", { d: `M${x} ${y - 9}l9 9l-9 9M${x + 10} ${y - 9}l9 9l-9 9` }));
 }
 

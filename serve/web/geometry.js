@@ -4,8 +4,6 @@ import { s } from "./dom.js";
 
 /** Side of a cell in the drawings' own units. */
 export const CELL = 48;
-/** Rows and columns of Rush Hour. */
-export const SIDE = 6;
 export const STEPS = { Up: [-1, 0], Down: [1, 0], Left: [0, -1], Right: [0, 1] };
 
 /** Return `[row, col]` of Sokoban's player. */
@@ -29,8 +27,8 @@ export function cellOf(action) {
 /** Return `[{letter, row, col, length, isVertical}, …]` by letter; row and column of the first cell. */
 export function vehiclesOf(rows) {
   const found = new Map();
-  rows.slice(0, SIDE).forEach((line, row) => {
-    [...line].slice(0, SIDE).forEach((letter, col) => {
+  rows.forEach((line, row) => {
+    [...line].forEach((letter, col) => {
       if (!/[A-Z]/.test(letter)) return;
       const known = found.get(letter);
       if (!known) found.set(letter, { letter, row, col, length: 1, isVertical: false });
@@ -44,7 +42,7 @@ export function vehiclesOf(rows) {
 export function roomOf(rows, { row, col, length, isVertical }) {
   const isFree = (offset) => {
     const [r, c] = isVertical ? [row + offset, col] : [row, col + offset];
-    return r >= 0 && c >= 0 && r < SIDE && c < SIDE && ".o".includes(rows[r][c]);
+    return r >= 0 && c >= 0 && r < rows.length && c < rows[r].length && ".o".includes(rows[r][c]);
   };
   let [back, ahead] = [0, 0];
   while (isFree(-back - 1)) back += 1;

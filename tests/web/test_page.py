@@ -28,6 +28,8 @@ BOARDS = {
     "rush_hour": RUSH_HOUR["board"],
     "minesweeper": MINES,
 }
+WIDE = "...EEEBB\n.......C\n.......C\nAA.....C\n........\n........\n........"
+"""Rush Hour on 7 x 8 cells, with the exit in row 3: C has to go down to the last row."""
 TO_A_DEADLOCK = {(1, 1): "Right", (1, 2): "Right", (1, 3): "Down", (2, 3): "Left"}
 """What to do where, to push the box of ``SOKOBAN`` to a wall for ever."""
 KEYS = {"Up": "ArrowUp", "Down": "ArrowDown", "Left": "a", "Right": "d"}
@@ -131,7 +133,11 @@ def test_a_person_wins_sokoban_on_a_phone(phone: Visit) -> None:
     phone.check_width()
 
 
-def test_a_person_wins_rush_hour_by_dragging(desktop: Visit) -> None:
+@pytest.mark.parametrize("board", [BOARDS["rush_hour"], WIDE], ids=["usual", "wide"])
+def test_a_person_wins_rush_hour_by_dragging(
+    desktop: Visit, board: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BOARDS, "rush_hour", board)
     page = begin(desktop, "rush_hour", "human")
     for number, action in enumerate(line(desktop, "rush_hour"), start=1):
         drag(page, action)
