@@ -23,7 +23,7 @@ all problems of input or environment, and no bug of ours.
     ├── EngineError            vLLM failed, or gave an impossible answer
     ├── WeightSyncError        an engine does not hold the weights that were sent
     │   └── TransferBroken     a member of a broadcast is gone; the old weights stay in use
-    ├── CallbackError          the user's own callback raised
+    ├── CallbackError          the user's own callback or function failed
     └── LearnerError           DeepSpeed failed, or an update is not finite
         └── LearnerLost        a rank died or hangs; a new group can resume from a checkpoint
 """
@@ -91,7 +91,7 @@ class EnvironmentSetupError(CastRayError):
 
 
 class CallbackError(CastRayError):
-    """A callback of the user raised; the message names its file and line."""
+    """A callback or function of the user failed; the message names its file and line."""
 
 
 class RunInterrupted(CastRayError):

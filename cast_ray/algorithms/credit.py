@@ -6,8 +6,8 @@ the same ``add_credit``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,12 +16,14 @@ import pyarrow as pa
 from cast_ray.algorithms import advantages
 from cast_ray.config.learning import AdvantageConfig
 from cast_ray.config.train import TrainConfig
-from cast_ray.errors import TrajectoryError
+from cast_ray.errors import CallbackError, TrajectoryError
+from cast_ray.functions import find_function
 from cast_ray.games import find_game
 from cast_ray.games.game import Effect
 from cast_ray.rollout.trajectory import (
     BATCH_SCHEMA,
     SCORED_SCHEMA,
+    ScoredTrajectory,
     check_schema,
     costs_of,
     estimates_of,
@@ -60,6 +62,8 @@ class Credit:
     """The bound below which ``config.overlong_buffer`` lies."""
     distillation: str = "none"
     """``distillation.mode``."""
+    reward_function: str = ""
+    """``reward.function``."""
     rng: np.random.Generator | None = None
     """Draws the permutation of ``config.permute_credit``."""
     shifted: Array = field(default_factory=lambda: np.zeros(0))
@@ -74,6 +78,25 @@ class Credit:
     """``[B]`` the advantage that each turn is trained with."""
     tokens: pa.ListArray | None = None
     """``[L]`` per row, on the tokens."""
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Return ``[R]`` the number of each trajectory's group, ascending."""
+        return self.scored["group"].to_numpy()
+
+    @property
+    def num_turns(self) -> np.ndarray:
+        """Return ``[R]`` turns of each trajectory."""
+        return turn_counts(self.scored)
+
+    @property
+    def rewards(self) -> Array:
+        """Return ``[R]`` what each trajectory is worth: its reward, less what its length costs."""
+        return rewards_of(self.scored, self.reward_function) + advantages.overlong_penalty(
+            num_response_tokens(self.scored),
+            bound=self.response_tokens,
+            buffer=self.config.overlong_buffer,
+        )
 
 
 CreditStep: TypeAlias = Callable[[Credit], Credit]
@@ -107,16 +130,25 @@ def permute(credit: Credit) -> Credit:
 
 
 def compare(credit: Credit) -> Credit:
-    """Set ``outcome`` (eq:outcome_advantage) and ``step``: comparisons within each group."""
-    scored, config = credit.scored, credit.config
-    num_turns = turn_counts(scored)
-    return replace(
-        credit,
-        outcome=_outcome_advantages(scored, config, response_tokens=credit.response_tokens),
-        step=_step_advantages(scored, num_turns, config)
-        if config.step_weight
-        else np.zeros(num_turns.sum()),
-    )
+    """Set ``outcome`` (eq:outcome_advantage) and ``step``: comparisons within each group.
+
+    Or what ``config.function`` returns: ``outcome`` if it has a value per trajectory, ``step`` if
+    it has one per turn.
+
+    Raises:
+        CallbackError: the function failed, or returned another shape or what is not finite.
+    """
+    config, num_turns = credit.config, credit.num_turns
+    no_step = np.zeros(num_turns.sum())
+    if config.function:
+        name = f"advantage.function={config.function}"
+        found = find_function("advantage.function", config.function, 1)(_read_only(credit))
+        found = _numbers(found, name, {"trajectory": len(num_turns), "turn": len(no_step)})
+        if len(found) == len(num_turns):
+            return replace(credit, outcome=found, step=no_step)
+        return replace(credit, outcome=np.zeros(len(num_turns)), step=found)
+    step = _step_advantages(credit) if config.step_weight else no_step
+    return replace(credit, outcome=_outcome_advantages(credit), step=step)
 
 
 def weigh(credit: Credit) -> Credit:
@@ -174,6 +206,7 @@ def add_credit(
         config.advantage,
         response_tokens=config.rollout.response_tokens,
         distillation=config.distillation.mode,
+        reward_function=config.reward.function,
         rng=np.random.default_rng(derive_seed(config.seed, "permuted credit", step)),
     )
 
@@ -190,7 +223,7 @@ def add_advantages(
     Args:
         scored: ``SCORED_SCHEMA``, every trajectory of the step.
         config: the section ``advantage``. ``overlong_buffer`` counts in the outcome advantage
-            alone: the column ``reward`` and the returns of step advantages stay the game's.
+            alone, and so does a reward function: the column ``reward`` stays the game's.
         steps: compute the advantages.
         **given: further fields of ``Credit``.
 
@@ -231,7 +264,7 @@ def combined_advantages(
     """
     if teacher_logprobs is not None:
         return advantages.teacher_advantage(teacher_logprobs)
-    without_solver = outcome + config.step_weight * step
+    without_solver = outcome + (1.0 if config.function else config.step_weight) * step
     return advantages.final_advantage(without_solver, solver, alpha=config.alpha)
 
 
@@ -319,14 +352,54 @@ def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
     return np.concatenate(parts)
 
 
-def _outcome_advantages(
-    scored: pa.Table, config: AdvantageConfig, *, response_tokens: int
-) -> Array:
+def rewards_of(scored: pa.Table, function: str) -> Array:
+    """Return ``[R]`` what each trajectory is worth by ``reward.function``; empty = its reward.
+
+    Raises:
+        CallbackError: the function failed, or returned what is no finite number.
+    """
+    if not function:
+        return scored["reward"].to_numpy().astype(np.float64)
+    reward = find_function("reward.function", function, 1)
+    names = [field.name for field in fields(ScoredTrajectory)]
+    rows = scored.select(names).to_pylist()
+    values = [reward(ScoredTrajectory(**row)) for row in rows]
+    return _numbers(values, f"reward.function={function}", {"trajectory": len(rows)})
+
+
+def _read_only(credit: Credit) -> Credit:
+    """Return a copy for a user's function, whose arrays it cannot change."""
+    shifted, solver = credit.shifted.copy(), credit.solver.copy()
+    shifted.flags.writeable = solver.flags.writeable = False
+    return replace(credit, shifted=shifted, solver=solver)
+
+
+def _numbers(found: Any, name: str, lengths: Mapping[str, int]) -> Array:
+    """Return what a user's function returned as a new array ``[n]``.
+
+    Args:
+        found: Any: by the function.
+        name: of key and function, for messages.
+        lengths: that n may have, and what there are so many of.
+    """
+    try:
+        values = np.array(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise CallbackError(f"{name} returned no numbers: {error}") from None
+    if values.shape not in [(length,) for length in lengths.values()]:
+        allowed = " or ".join(f"[{length}], one per {what}" for what, length in lengths.items())
+        raise CallbackError(f"{name} must return the shape {allowed}; got {list(values.shape)}")
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise CallbackError(
+            f"{name} must return finite numbers; number {bad[0]} is {values[bad[0]]}"
+        )
+    return values
+
+
+def _outcome_advantages(credit: Credit) -> Array:
     """Return ``[R]`` outcome advantages of every trajectory."""
-    groups = scored["group"].to_numpy()
-    rewards = scored["reward"].to_numpy().astype(np.float64) + advantages.overlong_penalty(
-        num_response_tokens(scored), bound=response_tokens, buffer=config.overlong_buffer
-    )
+    groups, rewards, config = credit.groups, credit.rewards, credit.config
     outcome = np.zeros(len(rewards))
     for group in np.unique(groups):
         rows = groups == group
@@ -336,16 +409,17 @@ def _outcome_advantages(
     return outcome
 
 
-def _step_advantages(scored: pa.Table, num_turns: np.ndarray, config: AdvantageConfig) -> Array:
+def _step_advantages(credit: Credit) -> Array:
     """Return ``[B]`` step advantages of every turn, in row order."""
-    rewards = scored["reward"].to_numpy().astype(np.float64)
+    scored, num_turns, config = credit.scored, credit.num_turns, credit.config
+    rewards = rewards_of(scored, credit.reward_function)
     per_row = [
         advantages.discounted_returns(reward, count, discount=config.step_discount)
         for reward, count in zip(rewards, num_turns, strict=True)
     ]
     returns = np.concatenate([*per_row, np.zeros(0)])
     boards = np.array([b for states in scored["states"].to_pylist() for b in states[:-1]], object)
-    groups = np.repeat(scored["group"].to_numpy(), num_turns)
+    groups = np.repeat(credit.groups, num_turns)
     step = np.zeros(len(returns))
     for group in np.unique(groups):
         turns = groups == group

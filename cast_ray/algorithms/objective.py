@@ -6,7 +6,7 @@ The algorithms of the paper differ in the values of ``ObjectiveConfig`` and in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 
 from cast_ray.algorithms import losses
 from cast_ray.config.learning import ObjectiveConfig
+from cast_ray.errors import CallbackError
+from cast_ray.functions import find_function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,10 @@ def policy_loss(objective: ObjectiveConfig, tokens: TokenInputs) -> LossShare:
         "clip_high": objective.clip_high,
         "dual_clip": objective.dual_clip or float("inf"),
     }
-    per_token = losses.clipped_surrogate(ratio, tokens.advantages, **bounds)
+    if objective.loss:
+        per_token = _by_function(objective, ratio, tokens)
+    else:
+        per_token = losses.clipped_surrogate(ratio, tokens.advantages, **bounds)
     per_token = per_token * tokens.rollout_weights
     kl = torch.zeros_like(per_token)
     if tokens.reference_logprobs is not None:
@@ -129,6 +134,8 @@ def policy_loss(objective: ObjectiveConfig, tokens: TokenInputs) -> LossShare:
         per_token = per_token - objective.entropy_coefficient * tokens.entropy
     is_kept = tokens.weights > 0
     is_clipped = losses.is_clipped(ratio.detach(), tokens.advantages, **bounds)
+    if objective.loss:
+        is_clipped = torch.zeros_like(is_clipped)  # only the function knows
     return LossShare(
         # Selected, not multiplied by 0: the loss of a token that is left out may be infinite.
         loss=(tokens.weights * per_token)[is_kept].sum(),
@@ -137,6 +144,28 @@ def policy_loss(objective: ObjectiveConfig, tokens: TokenInputs) -> LossShare:
         kl=kl.detach()[is_kept].sum(),
         ratio_max=_largest(ratio.detach()[is_kept]),
     )
+
+
+def _by_function(objective: ObjectiveConfig, ratio: Tensor, tokens: TokenInputs) -> Tensor:
+    """Return ``[n]`` the loss of each token by ``objective.loss``.
+
+    Raises:
+        CallbackError: it failed, returned another shape or what is not finite, or changed a tensor.
+    """
+    name = f"objective.loss={objective.loss}"
+    given = [ratio, *(getattr(tokens, field.name) for field in fields(tokens))]
+    before = [tensor._version for tensor in given if tensor is not None]
+    per_token = find_function("objective.loss", objective.loss, 3)(ratio, tokens, objective)
+    if not isinstance(per_token, Tensor) or per_token.shape != ratio.shape:
+        shape = list(per_token.shape) if isinstance(per_token, Tensor) else type(per_token).__name__
+        raise CallbackError(
+            f"{name} must return a tensor [{len(ratio)}], one per token; got {shape}"
+        )
+    if not per_token[tokens.weights > 0].isfinite().all():
+        raise CallbackError(f"{name} must return finite numbers; got NaN or infinity")
+    if before != [tensor._version for tensor in given if tensor is not None]:
+        raise CallbackError(f"{name} must not change the tensors that it is given")
+    return per_token
 
 
 def text_loss(learner_logprobs: Tensor, entropy: Tensor, weights: Tensor) -> LossShare:

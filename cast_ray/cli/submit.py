@@ -122,7 +122,12 @@ def send_job(
 ) -> None:
     """Send a job and print what was sent. Raises what ``pack_job`` and ``submit`` raise."""
     with TemporaryDirectory(prefix="cast-ray-job-") as folder:
-        package = pack_job(Path(folder), config_file=config_file, with_code=with_code)
+        package = pack_job(
+            Path(folder),
+            config_file=config_file,
+            functions=request.functions,
+            with_code=with_code,
+        )
         server.submit(request, package)
     typer.echo(f"job {request.name} was submitted (sent: {package})")
     for key, value in request.metadata.items():

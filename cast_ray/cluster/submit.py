@@ -22,6 +22,7 @@ from cast_ray.cluster.inside_job import SUBMITTED_BY, require_run_dir
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError, EnvironmentSetupError
 from cast_ray.files import refusals_named
+from cast_ray.functions import file_of, sent_name
 from cast_ray.runs.uris import hub_name, path_or_uri
 
 _CACHES = ("__pycache__", "*.pyc", "*.nbi", "*.nbc")
@@ -46,12 +47,15 @@ class JobPackage:
         return f"{files}, {-(-self.num_bytes // 1024)} KiB"
 
 
-def pack_job(folder: Path, *, config_file: Path | None, with_code: bool) -> JobPackage:
+def pack_job(
+    folder: Path, *, config_file: Path | None, functions: Sequence[str] = (), with_code: bool
+) -> JobPackage:
     """Copy what a job uploads into a folder.
 
     Args:
         folder: empty.
         config_file: is copied to ``sent_config``.
+        functions: pinned names of the user's functions, whose files are copied.
         with_code: also copy the packages, as this process would import them.
 
     Raises:
@@ -62,6 +66,11 @@ def pack_job(folder: Path, *, config_file: Path | None, with_code: bool) -> JobP
             target = folder / sent_config(config_file)
             target.parent.mkdir()
             shutil.copyfile(config_file, target)
+        for name in functions:
+            if (file := file_of(name)) and file.is_file():
+                target = folder / sent_name(name).rpartition(":")[0]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
         for package in PACKAGES if with_code else ():
             copy_package(package_dir(package), folder / package)
     sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
@@ -101,6 +110,8 @@ class JobRequest:
     """For the command and every process of the job, on all nodes."""
     metadata: dict[str, str]
     """Shown by Ray with the job."""
+    functions: tuple[str, ...] = ()
+    """Pinned names of the user's functions, whose files are uploaded."""
 
 
 def train_job(
@@ -129,7 +140,8 @@ def train_job(
     arguments = [] if config_file is None else ["--config", sent_config(config_file).as_posix()]
     arguments += ["--resume"] if resume else []
     # Without exec a shell would receive Ray's stop signal in place of the run.
-    command = "exec " + shlex.join(["cast-ray", "train", *arguments, *overrides])
+    sent = [f"{key}={sent_name(name)}" for key, name in config.functions.items() if file_of(name)]
+    command = "exec " + shlex.join(["cast-ray", "train", *arguments, *overrides, *sent])
     version = code_version()
     env_vars = {
         "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token"),
@@ -140,7 +152,13 @@ def train_job(
         # both job and driver set.
     }
     metadata = {"cast_ray": version, "run_dir": config.run_dir}
-    return JobRequest(name=name, command=command, env_vars=env_vars, metadata=metadata)
+    return JobRequest(
+        name=name,
+        command=command,
+        env_vars=env_vars,
+        metadata=metadata,
+        functions=tuple(config.functions.values()),
+    )
 
 
 def default_name(config: TrainConfig, now: datetime) -> str:

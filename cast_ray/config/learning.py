@@ -83,6 +83,10 @@ class AdvantageConfig:
     ``step_weight`` and ``step_discount`` are GiGPO's (tab:hp_gigpo).
     """
 
+    function: str = ""
+    """Computes the advantage of the outcome in place of the comparison within each group:
+    ``package.module:name`` or ``path/file.py:name`` (docs/functions.md); the solver's term is still
+    added. The run keeps the digest of its source."""
     alpha: float = 1.0
     """Weight of the solver's signal (the paper: 0.1; a short run of a small policy needs more);
     0 = the outcome alone."""
@@ -119,6 +123,9 @@ class AdvantageConfig:
 class ObjectiveConfig:
     """The clipped surrogate (paper, tab:hp_algo); the default is DAPO's, which CAST uses."""
 
+    loss: str = ""
+    """Computes the loss of each token in place of the clipped surrogate: a function, named as for
+    ``advantage.function``."""
     ratio: Literal["token", "sequence"] = "token"
     """A token's probability over that at the start of the step, or the geometric mean of these
     ratios over all model tokens of the trajectory (GSPO)."""
@@ -152,6 +159,16 @@ class ObjectiveConfig:
         above(0, self, "objective.", "clip_high")
         at_least(1, self, "objective.", "rollout_correction_cap")
         at_least(0, self, "objective.", "kl_coefficient", "entropy_coefficient")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardConfig:
+    """What an episode is worth."""
+
+    function: str = ""
+    """Computes the reward that the group's outcomes are compared by, from the whole episode: a
+    function, named as for ``advantage.function``. Success rates stay the game's. Empty = its own
+    reward, 1 if it is solved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +280,11 @@ def _credit_contradictions(
     advantage: AdvantageConfig, objective: ObjectiveConfig, distillation: DistillationConfig
 ) -> list[str]:
     found = []
+    if advantage.function and advantage.step_weight:
+        found.append(
+            f"advantage.function={advantage.function} replaces the comparison that "
+            f"advantage.step_weight={advantage.step_weight} is a part of: leave one of them out"
+        )
     if advantage.permute_credit and advantage.alpha == 0:
         found.append("advantage.permute_credit has no effect with advantage.alpha=0")
     if distillation.mode == "none":

@@ -20,6 +20,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import ConfigError
 from cast_ray.files import written_aside
+from cast_ray.functions import pinned_name
 
 _VALUES_OF: Mapping[str, Callable[[Any, bool], Mapping[str, Any]]] = {
     "algorithm": lambda name, _: ALGORITHMS[name],
@@ -55,7 +56,8 @@ def resolve(layers: Sequence[Layer], *, has_file: bool) -> TrainConfig:
     """
     config = _checked(_merged(OmegaConf.structured(TrainConfig), layers, has_file=has_file))
     assert isinstance(config, TrainConfig)
-    return replace(config, tier=described_tier(config.tier))
+    pinned = {key: pinned_name(key, name) for key, name in config.functions.items()}
+    return replace(config.with_functions(pinned), tier=described_tier(config.tier))
 
 
 def merged_layers(layers: Sequence[Layer], *, has_file: bool) -> dict[str, Any]:

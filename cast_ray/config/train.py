@@ -19,6 +19,7 @@ from cast_ray.config.learning import (
     DistillationConfig,
     LearnerConfig,
     ObjectiveConfig,
+    RewardConfig,
     contradictions,
 )
 from cast_ray.config.precision import chosen_dtype
@@ -295,6 +296,7 @@ class TrainConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
@@ -318,6 +320,25 @@ class TrainConfig:
         )
         if found:
             raise ConfigError("; ".join(found))
+
+    @property
+    def functions(self) -> dict[str, str]:
+        """The user's functions that the run calls, by key."""
+        named = {
+            "reward.function": self.reward.function,
+            "advantage.function": self.advantage.function,
+            "objective.loss": self.objective.loss,
+        }
+        return {key: name for key, name in named.items() if name}
+
+    def with_functions(self, functions: Mapping[str, str]) -> TrainConfig:
+        """Return the configuration with other values of these keys."""
+        sections = (key.partition(".") for key in functions)
+        changed = {
+            section: replace(getattr(self, section), **{name: functions[f"{section}.{name}"]})
+            for section, _, name in sections
+        }
+        return replace(self, **changed)
 
     @property
     def models(self) -> dict[str, str]:
@@ -360,6 +381,14 @@ class TrainConfig:
                 f"learner.lora_rank={self.learner.lora_rank} needs policy.path: adapters on the "
                 "small policy's random weights learn almost nothing"
             )
+        if self.algorithm != "cast":
+            found += [
+                f"algorithm={self.algorithm} says how to learn, and {key}={name} would replace a "
+                "part of it: leave the algorithm out, and set advantage.alpha=0 if the solver's "
+                "term is not wanted"
+                for key, name in self.functions.items()
+                if key != "reward.function"
+            ]
         if rollout.group_size == 1:
             found += self._alone()
         if self.advantage.overlong_buffer > rollout.response_tokens:
@@ -375,12 +404,12 @@ class TrainConfig:
         Its outcome advantage is always 0; the solver's and a teacher's signals compare no episodes.
         """
         credit = self.advantage
-        has_outcome_alone = credit.alpha == 0 and self.distillation.mode == "none"
+        is_of_ours = not credit.function and self.distillation.mode == "none"
         comparing = {
             "rollout.dynamic_sampling": self.rollout.dynamic_sampling,
             "advantage.step_weight": credit.step_weight,
             "advantage.overlong_buffer": credit.overlong_buffer,
-            f"algorithm={self.algorithm} with advantage.alpha=0": has_outcome_alone,
+            f"algorithm={self.algorithm} with advantage.alpha=0": is_of_ours and credit.alpha == 0,
         }
         needs = "needs rollout.group_size >= 2, got 1: it compares the outcomes of a group"
         return [f"{name} {needs}" for name, is_used in comparing.items() if is_used]

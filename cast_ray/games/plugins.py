@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from traceback import extract_tb
 from typing import Any
 
 import numpy as np
 
 from cast_ray.errors import ConfigError
+from cast_ray.functions import told
 from cast_ray.games.game import Game, Tier
 
 GROUP = "cast_ray.games"
@@ -94,9 +94,8 @@ def _load(point: EntryPoint) -> GamePlugin:
     try:
         plugin = point.load()
     except Exception as error:  # a module that is not ours may raise anything
-        reason = " ".join([f"{type(error).__name__}{_location_of(error)}:", *str(error).split()])
         raise ConfigError(
-            f"{_described(point)} cannot be imported: {reason}; fix or uninstall its package"
+            f"{_described(point)} cannot be imported: {told(error)}; fix or uninstall its package"
         ) from error
     if not isinstance(plugin, GamePlugin):
         raise ConfigError(
@@ -114,13 +113,6 @@ def _load(point: EntryPoint) -> GamePlugin:
             "same name"
         )
     return plugin
-
-
-def _location_of(error: Exception) -> str:
-    """Return where the added module failed; empty if Python could not even load it."""
-    frame = extract_tb(error.__traceback__)[-1]
-    is_own = not frame.filename.startswith("<") and "importlib" not in frame.filename
-    return f" at {frame.filename}, line {frame.lineno}" if is_own else ""
 
 
 def _described(point: EntryPoint) -> str:

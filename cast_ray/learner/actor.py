@@ -14,6 +14,7 @@ import ray
 
 from cast_ray.config.learning import ObjectiveConfig
 from cast_ray.errors import WeightSyncError
+from cast_ray.functions import keep_sources
 from cast_ray.learner.settings import LearnerSettings, UpdateStats
 from cast_ray.runs.remote_directories import localized, sound_model
 from cast_ray.runs.uris import PathOrUri
@@ -56,6 +57,7 @@ class LearnerActor:
         from cast_ray.learner.learner import Learner
 
         settings = self._settings
+        keep_sources(settings.sources)
         reference = settings.reference_dir and sound_model(settings.reference_dir, is_trained=True)
         self._learner = Learner(
             replace(

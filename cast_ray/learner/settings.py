@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cast_ray.config.learning import LearnerConfig
@@ -23,6 +24,8 @@ class LearnerSettings:
     seed: int
     pieces: ChatPieces | None = None
     """Stored with saved models; None = a saved model is read by its own chat template."""
+    sources: Mapping[str, bytes] = field(default_factory=dict)
+    """Of the user's functions in files of the driver's host, by name (``cast_ray.functions``)."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """sgd is plain gradient descent, for tests that read the gradient off the weights."""
 

@@ -14,6 +14,7 @@ from cast_ray.config.pretrained import pretrained_note
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.errors import RunDirectoryError
+from cast_ray.functions import find_function
 from cast_ray.games import find_tier
 from cast_ray.rollout.chat_template import (
     ChatPieces,
@@ -109,6 +110,8 @@ def open_run(
         check_reachable(location, timeout_s=REACH_S)
     check_vllm_options(config.engine.vllm)
     get_transform(config.advantage.transform)  # refuses an unknown name
+    for key, name in config.functions.items():
+        find_function(key, name, 3 if key == "objective.loss" else 1)
     before = stored_config(location) if resume else None
     stored = load_config(before, []) if before else None
     config = find_models(config, stored=stored, progress=progress)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cast_ray.algorithms.credit import rewards_of
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import PuzzleSampler
 from cast_ray.games.puzzles import Puzzle
@@ -31,6 +32,7 @@ def play_informative(
     *,
     num_groups: int,
     further_draws: int,
+    reward_function: str = "",
 ) -> tuple[pa.Table, int]:
     """Return a step's scored trajectories, and how many groups were played and dropped.
 
@@ -44,10 +46,11 @@ def play_informative(
             by group.
         num_groups: groups of the step.
         further_draws: most draws after the first; 0 = every group is kept.
+        reward_function: ``reward.function``.
     """
     table, num_played = play(draw(0), 0), num_groups
     for number in range(1, further_draws + 1):
-        num_missing = num_groups - len(informative_groups(table))
+        num_missing = num_groups - len(informative_groups(table, reward_function))
         if num_missing == 0:
             break
         more = play(draw(number)[:num_missing], num_played)
@@ -55,16 +58,16 @@ def play_informative(
         num_played += num_missing
     if num_played == num_groups:
         return table, 0
-    informative = informative_groups(table)
+    informative = informative_groups(table, reward_function)
     others = np.setdiff1d(table["group"].to_numpy(), informative)
     kept = np.concatenate([informative, others[: num_groups - len(informative)]])
     is_kept = np.isin(table["group"].to_numpy(), kept)
     return table.filter(pa.array(is_kept)).combine_chunks(), num_played - num_groups
 
 
-def informative_groups(table: pa.Table) -> np.ndarray:
+def informative_groups(table: pa.Table, reward_function: str = "") -> np.ndarray:
     """Return the numbers of the groups whose rewards differ, ascending."""
-    groups, rewards = table["group"].to_numpy(), table["reward"].to_numpy()
+    groups, rewards = table["group"].to_numpy(), rewards_of(table, reward_function)
     numbers = np.unique(groups)
     differ = [np.ptp(rewards[groups == number]) > 0 for number in numbers]
     return numbers[np.array(differ, dtype=bool)]
@@ -184,6 +187,7 @@ class RolloutSchedule:
             play,
             num_groups=rollout.puzzles_per_step,
             further_draws=rollout.dynamic_sampling,
+            reward_function=self._config.reward.function,
         )
 
     def _issue(self, step: int, puzzles: list[Puzzle], *, first_group: int) -> Ticket:

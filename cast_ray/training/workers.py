@@ -16,6 +16,7 @@ from ray.util.placement_group import PlacementGroup, placement_group
 from cast_ray.cluster.placement import bundle_of, wait_for_nodes_s
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
+from cast_ray.functions import sources_of
 from cast_ray.learner.group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.rollout.chat import ChatTokenizer
@@ -300,6 +301,7 @@ def learner_settings(
         reference_dir="" if reference == "start" else str(path_or_uri(reference).absolute()),
         seed=derive_seed(config.seed, "learner") % 2**31,
         pieces=pieces,
+        sources=sources_of(config.functions),
     )
 
 
