@@ -76,14 +76,21 @@ def read_state(game: Game[Any], text: str) -> SolveRequest:
     Raises:
         PuzzleError: it is broken.
     """
+    text = text.removeprefix("\ufeff")
     try:
         return SolveRequest(game=game.name, state=game.decode(text))
-    except PuzzleError:
+    except PuzzleError as error:
+        boards = list(game.read_boards(text))
+        if len(boards) > 1 and not any(board.fault for board in boards):
+            raise PuzzleError(f"the text holds {len(boards)} boards: give one") from None
+        is_ours = set(game.symbols + "\n").issuperset(text)
         # In our own form nothing is made up for a row that is too short.
-        boards = [] if set(game.symbols + "\n").issuperset(text) else list(game.read_boards(text))
-        if len(boards) != 1:
+        if len(boards) != 1 or (is_ours and len(boards[0].text) > len(text.rstrip("\n"))):
             raise
-    return request_of(game, boards[0])
+        try:
+            return request_of(game, boards[0])
+        except PuzzleError as other:
+            raise (error if is_ours else other) from None
 
 
 def request_of(game: Game[Any], board: BoardText) -> SolveRequest:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cast_ray.errors import PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.collections.files import read_board_files
+from cast_ray.games.json_state import read_state
 from cast_ray.games.text import BoardText
 from tests.support.refusals import refused
 from tests.support.rooms import FIXED, rooms
@@ -52,6 +53,9 @@ def refusal_of(board: str) -> str:
         (f"[0]\n{ROOM}\n\n[1]\n{ROOM}\n", ["0", "1"]),
         (f"A file of rooms.\n\n{USUAL}\n\n\n{USUAL}\n", ["", ""]),
         (f"Set: x\nDate: 2001-02-03\n\n{USUAL}\n", [""]),
+        (f"One\n\n{USUAL}\n\nTwo\n\n{USUAL}\n", ["One", "Two"]),  # as SOK files have it
+        (f"; 44\n'Duh!'\n\n{USUAL}\n", ["Duh!"]),
+        (f"{USUAL}\nabout it\n\nTwo\n\n{USUAL}\n", ["about it", "Two"]),
     ],
 )
 def test_levels_have_the_titles_of_their_collection(text: str, titles: list[str]) -> None:
@@ -71,6 +75,8 @@ def test_levels_have_the_titles_of_their_collection(text: str, titles: list[str]
         "6#|#@-$.#|6#|",
         "6#\n#@ $.#\n6#",
         "2(3#)|#@ $.#|3(2#)",
+        "######\n#p b.#\n######",
+        "6#|#p-b.#|6#",
         f"{USUAL}\n\n{'-' * 30}\n",
     ],
 )
@@ -212,3 +218,35 @@ def test_rush_hour_boards_of_other_sizes_have_lines() -> None:
     text = "AA....B\n......B\n......."
     [board] = lists(text)
     assert RUSH_HOUR.encode(RUSH_HOUR.decode(board.text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("5#|#@$x.#|6#", "unknown symbol 'x' at row 1, column 3"),
+        ("#####\n#@$.H\n#####", "unknown symbol 'H' at row 1, column 4"),
+        ("####H\n#@$.#\n#####", "unknown symbol 'H' at row 0, column 4"),
+    ],
+)
+def test_a_slip_in_a_level_is_named_and_the_level_not_lost(text: str, place: str) -> None:
+    [_, level] = SOKOBAN.read_boards(f"{USUAL}\n\n{text}\n")
+    assert place in refusal_of(level.text)
+
+
+def test_levels_of_other_games_are_no_sokoban() -> None:
+    [level, last] = SOKOBAN.read_boards(
+        f"{USUAL}\nTitle: hex\nGame: Hexoban\n\n{USUAL}\nGame: Sokoban"
+    )
+    assert "Hexoban" in level.fault
+    assert not last.fault
+
+
+def test_one_board_is_read_as_in_files() -> None:
+    asked = read_state(RUSH_HOUR, PARKED.replace("AA", "XX").replace("\n", ""))
+    assert RUSH_HOUR.encode(asked.state) == PARKED.replace("\n", "")
+    assert read_state(SOKOBAN, "\ufeff" + USUAL).state == SOKOBAN.decode(ROOM)
+
+
+def test_several_boards_in_place_of_one_are_counted() -> None:
+    with refused(PuzzleError, "2 boards: give one"):
+        read_state(SOKOBAN, f"{USUAL}\n\n{USUAL}")

@@ -13,6 +13,8 @@ from cast_ray.games.text import MAX_BOARD_CELLS, BoardText
 
 _FROM_XSB = str.maketrans("@+$.- ", "PSXO__")
 """The usual symbols in ours; ``#`` and ``*`` mean the same in both."""
+_FROM_SOK = str.maketrans("pPbB", "@+$*")
+"""The letters of SOK files: ``P`` stands on a target there. In our symbols it does not."""
 _CELLS = frozenset("#_OX*PS@+$.- ")
 _MAY_BE_OUTSIDE = " -_"
 _RUN = re.compile(r"(\d+)([^\d()|])")
@@ -20,6 +22,7 @@ _GROUP = re.compile(r"(\d+)\(([^()]*)\)")
 _MAX_NESTED = 4
 """Runs within runs."""
 _KEY = re.compile(r"\s*([A-Za-z][\w -]*)\s*[:=]\s*(.*)")
+_SOK_LETTERS = "pbB"
 _MAX_STRANGE = 4
 """One strange symbol in so many cells is a slip in a row, which ``Sokoban.decode`` names."""
 
@@ -46,20 +49,27 @@ def read_levels(text: str) -> Iterator[BoardText]:
             rows.append((number, cells))
             about.append([])
         is_row = cells is not None
-    is_above = all(map(_keyed_title, about[:-1])) and not _keyed_title(about[-1])
+    is_above = all(_keyed("title", lines) for lines in about[:-1])
+    is_above = is_above and not _keyed("title", about[-1])
+    own_lines = [_own_line(above, after=bool(i)) for i, above in enumerate(about[:-1])]
+    if not all(own_lines[1:]):  # then what stands above the first level is about all of them
+        own_lines[:1] = [_own_line(above, after=True) for above in about[:1]]
     levels = [
-        (number, level, _title(above, below, is_above=is_above))
-        for (number, level), above, below in zip(rows, about, about[1:], strict=False)
+        (number, level, _title(above, below, own, is_above=is_above), _game(below))
+        for (number, level), above, below, own in zip(
+            rows, about, about[1:], own_lines, strict=False
+        )
         if _is_level({*"".join(level)})
     ]
-    for index, (number, level, title) in enumerate(levels, start=1):
+    for index, (number, level, title, game) in enumerate(levels, start=1):
         place = f"line {number}" if len(levels) == 1 else f"level {index}, line {number}"
-        num_cells = len(level) * max(map(len, level))
+        num_cells, fault = len(level) * max(map(len, level)), ""
         if num_cells > MAX_BOARD_CELLS:
             fault = f"the level has {num_cells} cells, more than {MAX_BOARD_CELLS}: use fewer"
-            yield BoardText(place=place, fault=fault, title=title)
-        else:
-            yield BoardText(place=place, text="\n".join(_room(level)), title=title)
+        elif game:
+            fault = f"the level is one of {game}: only Sokoban's can be read"
+        board = "" if fault else "\n".join(_room(_without_sok_letters(level)))
+        yield BoardText(place=place, text=board, fault=fault, title=title)
 
 
 def _is_level(symbols: set[str]) -> bool:
@@ -74,12 +84,23 @@ def _row(line: str) -> list[str] | None:
         return None
     if _CELLS.issuperset(line):
         return [line]
-    if "#" in line and _CELLS.union("0123456789()|").issuperset(line):
+    if "#" in line and _CELLS.union(_SOK_LETTERS, "0123456789()|").issuperset(line):
         return _unrolled(line)
-    cells = line.strip()
-    num_strange = sum(symbol not in _CELLS for symbol in cells)
-    is_walled = len(cells) > 1 and cells[0] == cells[-1] == "#"
-    return [line] if is_walled and num_strange * _MAX_STRANGE <= len(cells) else None
+    if "|" in line and (rows := _unrolled(line)) and all(map(_is_slip, rows)):
+        return rows
+    return [line] if _is_slip(line.strip()) else None
+
+
+def _is_slip(cells: str) -> bool:
+    """Return whether a line is a row with a strange symbol and no text, so that it is named."""
+    num_strange = sum(symbol not in _CELLS.union(_SOK_LETTERS) for symbol in cells)
+    has_wall = len(cells) > 1 and "#" in (cells[0], cells[-1])
+    return has_wall and num_strange * _MAX_STRANGE <= len(cells)
+
+
+def _without_sok_letters(level: list[str]) -> list[str]:
+    has_any = any(letter in row for row in level for letter in "pbB")
+    return [row.translate(_FROM_SOK) for row in level] if has_any else level
 
 
 def _unrolled(line: str) -> list[str] | None:
@@ -94,7 +115,7 @@ def _unrolled(line: str) -> list[str] | None:
             return None
         line = pattern.sub(repeated, line)
     rows = line.rstrip("|").split("|")
-    return rows if all(map(_CELLS.issuperset, rows)) else None
+    return rows
 
 
 def _room(rows: Sequence[str]) -> list[str]:
@@ -142,18 +163,37 @@ def _in_reach(board: Sequence[str], starts: Sequence[tuple[int, int]]) -> set[tu
     return found
 
 
-def _keyed_title(lines: Sequence[str]) -> str:
+def _keyed(key: str, lines: Sequence[str]) -> str:
+    """Return what the first line ``key: value`` of some says; empty if there is none."""
     found = [match for line in lines if (match := _KEY.fullmatch(line))]
-    return next((match[2].strip() for match in found if match[1].lower() == "title"), "")
+    return next((match[2].strip() for match in found if match[1].lower() == key), "")
 
 
-def _title(above: Sequence[str], below: Sequence[str], *, is_above: bool) -> str:
+def _game(below: Sequence[str]) -> str:
+    """Return the game that a level is of; empty = Sokoban."""
+    named = _keyed("game", below) or _keyed("variant", below)
+    return "" if named.lower() == "sokoban" else named
+
+
+def _own_line(above: Sequence[str], *, after: bool) -> str:
+    """Return the last line before a level, unless it is about the level before; empty if none.
+
+    ``after``: there is a level before, which the lines up to the first empty one are about.
+    """
+    last = max((i for i, line in enumerate(above) if line.strip()), default=-1)
+    if last < 0:
+        return ""
+    is_adjacent = last == len(above) - 1
+    is_apart = not after or any(not line.strip() for line in above[:last])
+    is_comment = above[last].lstrip().startswith((";", "["))
+    return above[last] if is_adjacent or is_apart or is_comment else ""
+
+
+def _title(above: Sequence[str], below: Sequence[str], own_line: str, *, is_above: bool) -> str:
     """Return the title of a level from the lines between it and its neighbours."""
-    if keyed := _keyed_title(above if is_above else below):
+    if keyed := _keyed("title", above if is_above else below):
         return keyed
-    last = next((line for line in reversed(above) if line.strip()), "")
-    is_adjacent = bool(above) and above[-1] == last
-    candidates = [last] if is_adjacent or last.lstrip().startswith((";", "[")) else []
+    candidates = [own_line] if own_line else []
     candidates += [line for line in below[:1] if line.strip()]
     plain = [line.strip(" ;'\"[]") for line in candidates if not _KEY.fullmatch(line)]
     return next((title for title in plain if title), "")
