@@ -101,7 +101,10 @@ def import_(
         typer.Option(help="Leave out boards that are in this file, up to symmetry; repeatable."),
     ] = None,
     keep_repeats: Annotated[
-        bool, typer.Option("--keep-repeats", help="Keep repeated boards, as a test set has them.")
+        bool,
+        typer.Option(
+            "--keep-repeats", help="Keep repeated boards and all costs, as a test set has them."
+        ),
     ] = False,
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out faulty boards and keep the others.")

@@ -80,7 +80,8 @@ def import_puzzles(
         skip_broken: skip boards with a fault; otherwise nothing is written if there is a fault.
         progress: shown to the user.
         exclude: files or directories of boards that are left out, up to symmetry.
-        keep_repeats: keep boards that occur more than once, as a published test set has them.
+        keep_repeats: keep boards that occur more than once or cost more than the tier's, as a
+            published test set has them.
 
     Raises:
         PuzzleError: the file has no boards, or ``out`` exists.
@@ -232,7 +233,7 @@ class PuzzleReader:
             self.num_compared += 1
             if _cost(given.cost) != _cost(cost):
                 self.differences.append(Difference(place=given.place, given=given.cost, ours=cost))
-        if status_of(cost) != UNKNOWN and not self._as_given and not self._tier.has_cost(cost):
+        if status_of(cost) != UNKNOWN and not self._keep_repeats and not self._tier.has_cost(cost):
             reason = (
                 f"its cost is {_cost(cost)}, and {self._tier.name} has costs from "
                 f"{self._tier.min_cost} to {self._tier.max_cost}"

@@ -27,6 +27,7 @@ from cast_ray.games.text import BoardText
 
 ROOM = "######\n#____#\n#_X__#\n#__O_#\n#P___#\n######"  # N = 6
 OTHER = "######\n#____#\n#PX_O#\n#____#\n######\n######"  # N = 2
+HARD = "######\n#P___#\n#__X_#\n#__#_#\n#O___#\n######"  # N = 10, more than the tier's
 MIRRORED = "######\n#____#\n#__X_#\n#_O__#\n#___P#\n######"  # ROOM from the other side
 RUSH = "BB....C..D..CAAD..C..D..E...FFE.GGG."
 FIVE_BY_FIVE = Tier(
@@ -180,10 +181,12 @@ def test_boards_of_other_files_are_excluded_up_to_symmetry(tmp_path: Path) -> No
     assert f"row 0: it is in {test}" in format_import(report)
 
 
-def test_repeats_of_a_published_set_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:
-    rows = [{"board": ROOM}, {"board": MIRRORED}, {"board": OTHER}, {"board": ROOM}]
-    report = imported(parquet(tmp_path, rows), keep_repeats=True)
-    assert [p.board for p in written(report)] == [ROOM, MIRRORED, OTHER, ROOM]
+def test_a_published_set_is_kept_as_it_is_where_that_is_asked_for(tmp_path: Path) -> None:
+    boards = [ROOM, MIRRORED, OTHER, ROOM, HARD]
+    file = parquet(tmp_path, [{"board": one} for one in boards])
+    with pytest.raises(PuzzleError, match="its cost is 10"):
+        imported(file)
+    assert [p.board for p in written(imported(file, keep_repeats=True))] == boards
 
 
 def test_titles_become_a_column_and_old_files_have_none(tmp_path: Path) -> None:

@@ -114,8 +114,7 @@ def _unrolled(line: str) -> list[str] | None:
         if len(line) > MAX_BOARD_CELLS:
             return None
         line = pattern.sub(repeated, line)
-    rows = line.rstrip("|").split("|")
-    return rows
+    return line.rstrip("|").split("|")
 
 
 def _room(rows: Sequence[str]) -> list[str]:
