@@ -184,8 +184,7 @@ def test_boards_of_other_files_are_excluded_up_to_symmetry(tmp_path: Path) -> No
 def test_a_published_set_is_kept_as_it_is_where_that_is_asked_for(tmp_path: Path) -> None:
     boards = [ROOM, MIRRORED, OTHER, ROOM, HARD]
     file = parquet(tmp_path, [{"board": one} for one in boards])
-    with pytest.raises(PuzzleError, match="its cost is 10"):
-        imported(file)
+    assert "its cost is 10" in format_import(imported(file))
     assert [p.board for p in written(imported(file, keep_repeats=True))] == boards
 
 
