@@ -252,3 +252,10 @@ def test_a_group_of_one_may_have_a_function_of_its_own() -> None:
         None, [f"advantage.function={RLOO}", "advantage.alpha=0", "rollout.group_size=1"]
     )
     assert replace(config.advantage, function="").alpha == 0
+
+
+def test_the_page_about_them_shows_these_files() -> None:
+    page = EXTENSIONS.parents[1] / "docs" / "functions.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
+    files = [Path(name.rpartition(":")[0]) for name in (SHORT, RLOO, CISPO)]
+    assert blocks == [file.read_text() for file in files]
