@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -54,7 +56,7 @@ def resolve(layers: Sequence[Layer], *, has_file: bool) -> TrainConfig:
     Raises:
         ConfigError: as for ``load_config``.
     """
-    config = _checked(_merged(OmegaConf.structured(TrainConfig), layers, has_file=has_file))
+    config = _checked(_merged(_defaults(TrainConfig), layers, has_file=has_file))
     assert isinstance(config, TrainConfig)
     pinned = {key: pinned_name(key, name) for key, name in config.functions.items()}
     return replace(config.with_functions(pinned), tier=described_tier(config.tier))
@@ -92,7 +94,7 @@ def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueN
     Raises:
         ConfigError: as for ``load_config``.
     """
-    base = OmegaConf.structured(ValueNetConfig)
+    base = _defaults(ValueNetConfig)
     layers = _layers(file, overrides, kind=ValueNetConfig)
     for layer, origin in layers:
         base = _merge(base, layer, origin=origin, kind=ValueNetConfig)
@@ -101,13 +103,24 @@ def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueN
     return replace(config, tier=described_tier(config.tier))
 
 
+@cache
+def _structured(kind: type) -> DictConfig:
+    """Return a configuration's defaults, not to be changed: to make them takes 60 ms."""
+    return OmegaConf.structured(kind)
+
+
+def _defaults(kind: type) -> DictConfig:
+    return copy.deepcopy(_structured(kind))
+
+
 def _layers(file: Path | None, overrides: Sequence[str], *, kind: type) -> list[Layer]:
     given = [] if file is None else [yaml_layer(file)]
-    defaults = OmegaConf.structured(kind)
+    defaults = _structured(kind)
     return given + [(_parse(override, defaults), override) for override in overrides]
 
 
-def _merged(base: object, layers: Sequence[Layer], *, has_file: bool) -> object:
+def _merged(base: DictConfig, layers: Sequence[Layer], *, has_file: bool) -> DictConfig:
+    """Return ``base``, changed: layers merged in order, each below what it names."""
     naming = {key: _naming_layer(key, layers) for key in PRESET_KEYS}
     ranks = [_value(layer, "learner.lora_rank") for layer, _ in layers]
     with_lora = bool(next((rank for rank in reversed(ranks) if rank is not None), 0))
@@ -172,15 +185,14 @@ def _value(layer: DictConfig, key: str) -> object | None:
 
 
 def _with_values_of(
-    key: str, base: object, layer: DictConfig, origin: str, *, with_lora: bool
-) -> object:
-    """Return ``base`` with the values that a key's value in a layer stands for."""
+    key: str, base: DictConfig, layer: DictConfig, origin: str, *, with_lora: bool
+) -> DictConfig:
+    """Return ``base``, changed, with the values that a key's value in a layer stands for."""
     named = OmegaConf.create()
     OmegaConf.update(named, key, _value(layer, key))
     checked = _merge(base, named, origin=origin)
-    assert isinstance(checked, DictConfig)
     values = _VALUES_OF[key](OmegaConf.select(checked, key), with_lora)
-    return OmegaConf.merge(checked, dict(values))
+    return _merge(checked, OmegaConf.create(dict(values)), origin=origin)
 
 
 def save_config(config: TrainConfig | ValueNetConfig, path: Path) -> None:
@@ -198,9 +210,12 @@ def config_keys(kind: type = TrainConfig) -> Iterator[str]:
     return (key for key, _ in config_values(kind()))
 
 
-def _merge(base: object, layer: object, *, origin: str, kind: type = TrainConfig) -> object:
+def _merge(
+    base: DictConfig, layer: DictConfig, *, origin: str, kind: type = TrainConfig
+) -> DictConfig:
     try:
-        return OmegaConf.merge(base, layer)
+        # Of the base, which is large, no copy is made. A layer may be merged again elsewhere.
+        merged = OmegaConf.unsafe_merge(base, copy.deepcopy(layer))
     except OmegaConfBaseException as error:
         key = str(getattr(error, "full_key", None) or origin.partition("=")[0])
         section = key[: key.rfind(".") + 1]
@@ -209,6 +224,8 @@ def _merge(base: object, layer: object, *, origin: str, kind: type = TrainConfig
         allowed = list(dict.fromkeys(section + name.partition(".")[0] for name in below))
         hint = "" if key in allowed else f" (keys there: {', '.join(allowed)})"
         raise ConfigError(f"{origin}: key {key}: {_one_line(error)}{hint}") from None
+    assert isinstance(merged, DictConfig)
+    return merged
 
 
 def _one_line(error: Exception) -> str:
