@@ -172,18 +172,20 @@ class AlgorithmConfig:
         Args:
             **values: ``algorithm`` (cast, grpo, dapo, gspo, gigpo, ...), ``alpha``, ``lr``,
                 ``group_size``, ``puzzles_per_step``, ``steps`` (after which results say ``done``),
-                functions of yours (``reward_function``, ``advantage_function``, ``loss``),
+                functions of yours (``function`` of the advantage, ``loss``),
                 and the keys of ``advantage``, ``objective``, ``distillation`` and ``learner``.
         """
         names = {
             "group_size": "rollout.group_size",
             "puzzles_per_step": "rollout.puzzles_per_step",
             "dynamic_sampling": "rollout.dynamic_sampling",
-            "reward_function": "reward.function",
-            "advantage_function": "advantage.function",
         }
         sections = ("advantage", "objective", "distillation", "learner")
         return self._set("training", values, ("algorithm", "steps"), sections, names)
+
+    def reward(self, **values: Any) -> Self:
+        """Set what an episode is worth: ``function`` of yours, as on the command line."""
+        return self._set("reward", values, (), ("reward",))
 
     def oracle(self, oracle: str | None = None, **values: Any) -> Self:
         """Set what computes the cost-to-go.

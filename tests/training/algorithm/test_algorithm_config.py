@@ -28,6 +28,7 @@ METHODS = (
     "rl_module",
     "warm_start",
     "training",
+    "reward",
     "oracle",
     "evaluation",
     "checkpointing",
