@@ -6,24 +6,32 @@ the same ``add_credit``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from cast_ray.algorithms import advantages
+from cast_ray.algorithms.tables import (
+    as_lists,
+    checked_numbers,
+    flat_turns,
+    num_response_tokens,
+    rewards_of,
+    token_advantages,
+    turn_counts,
+)
 from cast_ray.config.learning import AdvantageConfig
 from cast_ray.config.train import TrainConfig
-from cast_ray.errors import CallbackError, TrajectoryError
+from cast_ray.errors import TrajectoryError
 from cast_ray.functions import find_function
 from cast_ray.games import find_game
 from cast_ray.games.game import Effect
 from cast_ray.rollout.trajectory import (
     BATCH_SCHEMA,
     SCORED_SCHEMA,
-    ScoredTrajectory,
     check_schema,
     costs_of,
     estimates_of,
@@ -143,7 +151,7 @@ def compare(credit: Credit) -> Credit:
     if config.function:
         name = f"advantage.function={config.function}"
         found = find_function("advantage.function", config.function, 1)(_read_only(credit))
-        found = _numbers(found, name, {"trajectory": len(num_turns), "turn": len(no_step)})
+        found = checked_numbers(found, name, {"trajectory": len(num_turns), "turn": len(no_step)})
         if len(found) == len(num_turns):
             return replace(credit, outcome=found, step=no_step)
         return replace(credit, outcome=np.zeros(len(num_turns)), step=found)
@@ -238,10 +246,10 @@ def add_advantages(
     num_turns = turn_counts(scored)
     columns = [
         pa.array(credit.outcome),
-        _as_lists(credit.shifted, num_turns),
-        _as_lists(credit.solver, num_turns),
-        _as_lists(credit.step, num_turns),
-        _as_lists(credit.turn, num_turns),
+        as_lists(credit.shifted, num_turns),
+        as_lists(credit.solver, num_turns),
+        as_lists(credit.step, num_turns),
+        as_lists(credit.turn, num_turns),
         credit.tokens,
     ]
     batch = pa.Table.from_arrays([*scored.columns, *columns], schema=BATCH_SCHEMA)
@@ -266,28 +274,6 @@ def combined_advantages(
         return advantages.teacher_advantage(teacher_logprobs)
     without_solver = outcome + (1.0 if config.function else config.step_weight) * step
     return advantages.final_advantage(without_solver, solver, alpha=config.alpha)
-
-
-def token_advantages(table: pa.Table, per_turn: Array) -> pa.ListArray:
-    """Return ``[L]`` per row: each turn's advantage on the tokens of its span, 0 elsewhere."""
-    lengths = table["token_ids"].combine_chunks().value_lengths().to_numpy()
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    row_starts = np.repeat(offsets[:-1], turn_counts(table))
-    tokens = np.zeros(offsets[-1], dtype=np.float32)
-    starts, ends = (row_starts + flat_turns(table, name) for name in ("turn_starts", "turn_ends"))
-    for start, end, value in zip(starts, ends, per_turn, strict=True):
-        tokens[start:end] = value
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens))
-
-
-def turn_counts(table: pa.Table) -> np.ndarray:
-    """Return ``[R]`` turns of each trajectory."""
-    return table["effects"].combine_chunks().value_lengths().to_numpy().astype(np.int64)
-
-
-def flat_turns(table: pa.Table, name: str) -> np.ndarray:
-    """Return ``[B]`` a numeric column with one value per turn, in row order; a null becomes NaN."""
-    return table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
 
 
 def shifted_advantages(
@@ -326,13 +312,6 @@ def win_from_infinite(game: str, puzzle: str) -> float:
     return 0.0 if rules is None else rules.rescue_value(puzzle)
 
 
-def num_response_tokens(table: pa.Table) -> np.ndarray:
-    """Return ``[R]`` tokens of each trajectory after its opening prompt, observations included."""
-    first_turns = [starts[0] for starts in table["turn_starts"].to_pylist()]
-    lengths = table["token_ids"].combine_chunks().value_lengths().to_numpy()
-    return lengths - np.array(first_turns, dtype=np.int64)
-
-
 def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
     """Return ``[B]`` shifted advantages of every turn, in row order."""
     columns = ["game", "puzzle", "cost_to_go", "cost_status", "cost_estimates", "effects"]
@@ -352,49 +331,11 @@ def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
     return np.concatenate(parts)
 
 
-def rewards_of(scored: pa.Table, function: str) -> Array:
-    """Return ``[R]`` what each trajectory is worth by ``reward.function``; empty = its reward.
-
-    Raises:
-        CallbackError: the function failed, or returned what is no finite number.
-    """
-    if not function:
-        return scored["reward"].to_numpy().astype(np.float64)
-    reward = find_function("reward.function", function, 1)
-    names = [field.name for field in fields(ScoredTrajectory)]
-    rows = scored.select(names).to_pylist()
-    values = [reward(ScoredTrajectory(**row)) for row in rows]
-    return _numbers(values, f"reward.function={function}", {"trajectory": len(rows)})
-
-
 def _read_only(credit: Credit) -> Credit:
     """Return a copy for a user's function, whose arrays it cannot change."""
     shifted, solver = credit.shifted.copy(), credit.solver.copy()
     shifted.flags.writeable = solver.flags.writeable = False
     return replace(credit, shifted=shifted, solver=solver)
-
-
-def _numbers(found: Any, name: str, lengths: Mapping[str, int]) -> Array:
-    """Return what a user's function returned as a new array ``[n]``.
-
-    Args:
-        found: Any: by the function.
-        name: of key and function, for messages.
-        lengths: that n may have, and what there are so many of.
-    """
-    try:
-        values = np.array(found, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise CallbackError(f"{name} returned no numbers: {error}") from None
-    if values.shape not in [(length,) for length in lengths.values()]:
-        allowed = " or ".join(f"[{length}], one per {what}" for what, length in lengths.items())
-        raise CallbackError(f"{name} must return the shape {allowed}; got {list(values.shape)}")
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        raise CallbackError(
-            f"{name} must return finite numbers; number {bad[0]} is {values[bad[0]]}"
-        )
-    return values
 
 
 def _outcome_advantages(credit: Credit) -> Array:
@@ -427,11 +368,6 @@ def _step_advantages(credit: Credit) -> Array:
             returns[turns], boards[turns].tolist(), std=config.std
         )
     return step
-
-
-def _as_lists(flat: Array, num_turns: np.ndarray) -> pa.Array:
-    offsets = np.concatenate([[0], np.cumsum(num_turns)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, from_pandas=True))
 
 
 def _refuse_non_finite(per_turn: Array, num_turns: np.ndarray, scored: pa.Table) -> None:

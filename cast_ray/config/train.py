@@ -20,6 +20,8 @@ from cast_ray.config.learning import (
     LearnerConfig,
     ObjectiveConfig,
     RewardConfig,
+    SyncConfig,
+    ValueNetOracleConfig,
     contradictions,
 )
 from cast_ray.config.precision import chosen_dtype
@@ -225,37 +227,6 @@ class EvaluationConfig:
         at_least(1, self, "evaluation.", "validation_attempts", "held_out_attempts")
         above(0, self, "evaluation.", "temperature")
         require(0 < self.top_p <= 1, "evaluation.top_p", "in (0, 1]", self.top_p)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueNetOracleConfig:
-    """The value network of ``oracle: value_net`` (paper, app:dqn)."""
-
-    path: str = ""
-    """Directory of the network, as ``cast-ray value-net train`` writes it (RUN/value_net)."""
-    scale: float = 2.0
-    """A turn earns this many times what it adds to the value."""
-    failure: float = -1.5
-    """The value of a lost state, below all that the network says; a won state has 1."""
-
-    def __post_init__(self) -> None:
-        above(0, self, "value_net.", "scale")
-        rule = "< -1, the least return of play at 0.01 per step and discount 0.99"
-        require(self.failure < -1, "value_net.failure", rule, self.failure)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncConfig:
-    """The checks after every weight update."""
-
-    warn_ratio: float = 3.0
-    """Warn if the logprob difference is this many times its healthy level."""
-    stop_ratio: float = 10.0
-    """Stop the run at this many times."""
-
-    def __post_init__(self) -> None:
-        warn, rule = self.warn_ratio, f"between 1 and sync.stop_ratio ({self.stop_ratio})"
-        require(1 < warn <= self.stop_ratio, "sync.warn_ratio", rule, warn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,9 +83,12 @@ def read_state(game: Game[Any], text: str) -> SolveRequest:
         boards = list(game.read_boards(text))
         if len(boards) > 1 and not any(board.fault for board in boards):
             raise PuzzleError(f"the text holds {len(boards)} boards: give one") from None
-        is_ours = set(game.symbols + "\n").issuperset(text)
+        rows = text.removesuffix("\n").split("\n")
+        is_ours = set(game.symbols).issuperset("".join(rows))
+        if len(boards) != 1 or (is_ours and not all(rows)):
+            raise
         # In our own form nothing is made up for a row that is too short.
-        if len(boards) != 1 or (is_ours and len(boards[0].text) > len(text.rstrip("\n"))):
+        if is_ours and len(boards[0].text.replace("\n", "")) > sum(map(len, rows)):
             raise
         try:
             return request_of(game, boards[0])
