@@ -111,7 +111,7 @@ def find_function(key: str, name: str, num_arguments: int) -> Callable[..., Any]
 
 
 def told(error: Exception) -> str:
-    """Return an error of somebody else's code in one line, with the place where it was raised."""
+    """Return an error raised by third-party code in one line, with its file and line."""
     text = " ".join([f"{type(error).__name__}:", *str(error).split()])
     frames = extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith("<") and "importlib" not in f.filename]

@@ -123,8 +123,10 @@ def policy_loss(objective: ObjectiveConfig, tokens: TokenInputs) -> LossShare:
     }
     if objective.loss:
         per_token = _by_function(objective, ratio, tokens)
+        is_clipped = torch.zeros_like(ratio, dtype=torch.bool)  # only the function knows
     else:
         per_token = losses.clipped_surrogate(ratio, tokens.advantages, **bounds)
+        is_clipped = losses.is_clipped(ratio.detach(), tokens.advantages, **bounds)
     per_token = per_token * tokens.rollout_weights
     kl = torch.zeros_like(per_token)
     if tokens.reference_logprobs is not None:
@@ -133,9 +135,6 @@ def policy_loss(objective: ObjectiveConfig, tokens: TokenInputs) -> LossShare:
     if objective.entropy_coefficient:
         per_token = per_token - objective.entropy_coefficient * tokens.entropy
     is_kept = tokens.weights > 0
-    is_clipped = losses.is_clipped(ratio.detach(), tokens.advantages, **bounds)
-    if objective.loss:
-        is_clipped = torch.zeros_like(is_clipped)  # only the function knows
     return LossShare(
         # Selected, not multiplied by 0: the loss of a token that is left out may be infinite.
         loss=(tokens.weights * per_token)[is_kept].sum(),

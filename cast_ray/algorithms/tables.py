@@ -70,7 +70,7 @@ def checked_numbers(found: Any, name: str, lengths: Mapping[str, int]) -> Array:
     Args:
         found: Any: by the function.
         name: of key and function, for messages.
-        lengths: that n may have, and what there are so many of.
+        lengths: the values allowed for n, by what each one counts.
     """
     try:
         values = np.array(found, dtype=np.float64)
@@ -88,5 +88,6 @@ def checked_numbers(found: Any, name: str, lengths: Mapping[str, int]) -> Array:
 
 
 def as_lists(flat: Array, num_turns: np.ndarray) -> pa.Array:
+    """Return ``[R]`` lists, one per trajectory, from one value per turn; NaN becomes null."""
     offsets = np.concatenate([[0], np.cumsum(num_turns)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, from_pandas=True))

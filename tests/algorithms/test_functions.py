@@ -30,7 +30,7 @@ CISPO = f"{EXTENSIONS / 'cispo.py'}:cispo"
 
 
 def played() -> pa.Table:
-    """Return a group of three episodes, of which two are won, and one that nobody won."""
+    """Return two groups: three episodes, two of them won, and two episodes, both lost."""
     won = [4.0, 3.0, 2.0, 1.0, 0.0]
     return scored(
         (changed(4, group=0, episode=0, reward=1.0), won),
@@ -53,7 +53,7 @@ def credit_by(function: str, **values: float) -> pa.Table:
 
 def test_leave_one_out_replaces_the_comparison_and_the_solver_is_still_added() -> None:
     ours, plain = credit_by(RLOO, alpha=0.5), credit_by("", alpha=0.5)
-    # Won, won, lost: 1 - 1/2, 1 - 1/2, 0 - 1; nobody won: 0.
+    # Each reward less the mean of the others in its group; the second group has no win.
     np.testing.assert_allclose(ours["outcome_advantage"].to_numpy(), [0.5, 0.5, -1, 0, 0])
     assert ours["solver_advantages"].equals(plain["solver_advantages"])
     turns = np.array(ours["turn_advantages"][1].as_py())
@@ -182,7 +182,7 @@ def test_reading_a_configuration_pins_the_source_and_imports_nothing(tmp_path: P
     config = load_config(None, [f"reward.function={name}"])
     assert re.fullmatch(re.escape(name) + "@[0-9a-f]{16}", config.reward.function)
     save_config(config, tmp_path / "config.yaml")
-    (tmp_path / "mine.py").unlink()  # to look at a run, nobody needs it
+    (tmp_path / "mine.py").unlink()  # looking at a run does not need the source
     assert load_config(tmp_path / "config.yaml", []) == config
     assert not mark.exists()
 

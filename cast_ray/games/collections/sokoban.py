@@ -99,7 +99,8 @@ def _is_slip(cells: str) -> bool:
 
 
 def _without_sok_letters(level: list[str]) -> list[str]:
-    has_any = any(letter in row for row in level for letter in "pbB")
+    """Return a level in the usual symbols if it is written in SOK's letters, else as it is."""
+    has_any = any(letter in row for row in level for letter in _SOK_LETTERS)
     return [row.translate(_FROM_SOK) for row in level] if has_any else level
 
 

@@ -44,9 +44,9 @@ def get_generator(game: str) -> Callable[[Tier, np.random.Generator], Any]:
 
 
 def is_winnable(game: str, state: Any, turns: int) -> bool:
-    """Return whether an undecided state is known to be winnable in so many turns.
+    """Return whether an undecided state is known to be winnable within ``turns`` actions.
 
-    With each action one turn; True for added games.
+    True for added games, which have no such search.
     """
     return game not in WINNABLE or WINNABLE[game](state, turns)
 

@@ -89,7 +89,7 @@ def generate_rush_hour(tier: Tier, rng: np.random.Generator) -> RushHourState:
 
 
 def is_rush_hour_winnable(state: RushHourState, turns: int) -> bool:
-    """Return whether a short search wins a state in so many slides."""
+    """Return whether a short search finds a win within ``turns`` slides."""
     key = int(keys_of([state], len(state.offsets))[0])
     return bool(_look_ahead(key, geometry_of(state.layout), turns) >= 0)
 

@@ -13,7 +13,7 @@ MAX_STATES = 1 << 17
 
 
 def is_sokoban_winnable(state: SokobanState, turns: int) -> bool:
-    """Return whether a room is won in so many steps, as far as ``MAX_STATES`` states show."""
+    """Return whether a search of ``MAX_STATES`` states finds a win within ``turns`` steps."""
     layout = state.layout
     is_wall = np.frombuffer(layout.walls, np.uint8)
     is_target = np.zeros(len(is_wall), np.bool_)
