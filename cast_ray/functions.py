@@ -45,6 +45,11 @@ def pinned_name(key: str, name: str) -> str:
     return f"{place}:{function}@{_digest_of(_source(key, name))}"
 
 
+def short_name(name: str) -> str:
+    """Return a function's or class's own name, for people; a name without a place as it is."""
+    return _split(name)[1]
+
+
 def file_of(name: str) -> Path | None:
     """Return the file that a name gives by its path; None for a module's."""
     place, _, _ = _split(name)

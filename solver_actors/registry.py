@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cast_ray.envs.registry import BENCHMARKS
+from cast_ray.envs.registry import is_benchmark
 from cast_ray.errors import ConfigError
+from cast_ray.functions import short_name
 from cast_ray.games import get_plugin
 from solver_actors.minesweeper.entry import MINESWEEPER_SOLVER
 from solver_actors.rush_hour.entry import RUSH_HOUR_SOLVER
@@ -28,11 +29,12 @@ def get_solver_entry(game: str) -> SolverEntry:
     """
     if game in SOLVERS:
         return SOLVERS[game]
-    entry = get_plugin(game).solver
+    entry = None if is_benchmark(game) else get_plugin(game).solver
     if entry is None:
         raise ConfigError(
-            f"{game} has no exact solver: train with oracle=value_net (docs/value_network.md), or "
-            "give its GamePlugin a solver"
+            f"{short_name(game)} has no exact solver: set oracle=none and algorithm=grpo, "
+            "oracle=turn_reward (the environment's own rewards) or oracle=value_net "
+            "(docs/value_network.md), or give its GamePlugin a solver"
         )
     if not isinstance(entry, SolverEntry):
         raise ConfigError(
@@ -48,7 +50,7 @@ def has_solver(game: str) -> bool:
     Raises:
         ConfigError: there is no such game or benchmark, or an added game is broken.
     """
-    if game in BENCHMARKS:
+    if is_benchmark(game):
         return False
     return game in SOLVERS or get_plugin(game).solver is not None
 

@@ -57,25 +57,24 @@ def shifted_solver_advantage(
     return np.where(has_effect, drop, 0.0)
 
 
-def estimated_advantage(cost_estimates: Array, has_effect: NDArray[np.bool_]) -> Array:
-    """Return the drop in a value network's surrogate of the cost by each turn (paper, app:dqn).
+def estimated_advantage(cost_estimates: Array) -> Array:
+    """Return the drop in an estimate of the cost by each turn (paper, app:dqn).
 
     Args:
-        cost_estimates: ``[T + 1]`` -scale * V(s_0) .. -scale * V(s_T), all finite: success and
-            failure have fixed values.
-        has_effect: ``[T]`` whether the turn changed the state; the others earn 0.
+        cost_estimates: ``[T + 1]`` -scale * V(s_0) .. -scale * V(s_T) of a value network, where
+            success and failure have fixed values; or minus what the environment's rewards add up
+            to before and after each turn. All finite.
 
     Returns:
-        ``[T]`` scale * (V(s_{t+1}) - V(s_t)), also where a game is lost or won.
+        ``[T]`` scale * (V(s_{t+1}) - V(s_t)), also where a game is lost or won, and 0 where the
+        state is the same; or the reward of each turn.
 
     Raises:
-        ValueError: the lengths do not fit, or an estimate is not finite.
+        ValueError: an estimate is not finite.
     """
-    if cost_estimates.ndim != 1 or len(cost_estimates) != len(has_effect) + 1:
-        raise ValueError(f"{len(has_effect)} turns need {len(has_effect) + 1} estimates")
     if not np.isfinite(cost_estimates).all():
-        raise ValueError("an estimate of a value network must be finite")
-    return np.where(has_effect, cost_estimates[:-1] - cost_estimates[1:], 0.0)
+        raise ValueError("an estimate of the cost must be finite")
+    return cost_estimates[:-1] - cost_estimates[1:]
 
 
 def drop_in_cost(

@@ -293,11 +293,11 @@ def shifted_advantages(
         game: name of the game.
         puzzle: text of a state of the puzzle.
         rescue: ``cost`` or ``zero``.
-        are_estimates: the costs are a value network's: ``advantages.estimated_advantage``.
+        are_estimates: the costs are estimates: ``advantages.estimated_advantage``.
     """
-    has_effect = np.array([effect == Effect.CHANGED for effect in effects], dtype=bool)
     if are_estimates:
-        return advantages.estimated_advantage(costs, has_effect)
+        return advantages.estimated_advantage(costs)
+    has_effect = np.array([effect == Effect.CHANGED for effect in effects], dtype=bool)
     return advantages.shifted_solver_advantage(
         costs,
         has_effect,

@@ -96,7 +96,7 @@ def train(
         from cast_ray.training.supervisor import supervise, train_command
 
         if not resolved.run_dir:
-            run_dir = f"runs/{resolved.game}-{resolved.tier}-{timestamp()}"
+            run_dir = f"runs/{resolved.title}-{timestamp()}"
             resolved = replace(resolved, run_dir=run_dir)
             given.append(f"run_dir={run_dir}")
         options = [] if config is None else ["--config", str(config)]

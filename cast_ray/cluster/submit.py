@@ -163,7 +163,7 @@ def train_job(
 
 def default_name(config: TrainConfig, now: datetime) -> str:
     """Return a name for a job without one."""
-    return f"{config.game}-{config.tier}-{now.strftime('%Y%m%d-%H%M%S')}"
+    return f"{config.title}-{now.strftime('%Y%m%d-%H%M%S')}"
 
 
 def require_job_name(name: str) -> None:

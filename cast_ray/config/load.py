@@ -17,7 +17,7 @@ from cast_ray.config.learning import ALGORITHMS
 from cast_ray.config.pretrained import values_for
 from cast_ray.config.reference import config_values
 from cast_ray.config.resources import PRESETS
-from cast_ray.config.tiers import described_tier
+from cast_ray.config.tiers import TASKS_TIER, described_tier
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import ConfigError
@@ -28,6 +28,8 @@ _VALUES_OF: Mapping[str, Callable[[Any, bool], Mapping[str, Any]]] = {
     "algorithm": lambda name, _: ALGORITHMS[name],
     "resources.preset": lambda name, _: PRESETS[name],
     "policy.path": lambda path, with_lora: values_for(path, with_lora=with_lora),
+    # An environment of the user's has one tier, and no solver that could demonstrate good play.
+    "game": lambda name, _: {"tier": TASKS_TIER, "warm_start": {"steps": 0}} if ":" in name else {},
 }
 """From a key whose value stands for other values to the function that returns these, of that value
 and of whether adapters are trained."""

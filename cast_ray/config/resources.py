@@ -55,7 +55,7 @@ class ResourcesConfig:
     """Most groups that one plays at a time; the others wait for the next that is free or joins.
     64 groups of 8 keep two engines of 256 requests busy."""
     oracle_actors: int = 1
-    """Processes that solve puzzles and remember the solutions."""
+    """Processes that solve puzzles and remember the solutions; 0 where no oracle is asked."""
     cpus_per_oracle_actor: float = 0.5
     """For one oracle actor."""
     gpus_per_oracle_actor: float = 0.0
@@ -69,7 +69,8 @@ class ResourcesConfig:
 
     def __post_init__(self) -> None:
         at_least(1, self, "resources.", "engines", "learner_ranks", "env_runners")
-        at_least(1, self, "resources.", "groups_per_env_runner", "oracle_actors")
+        at_least(1, self, "resources.", "groups_per_env_runner")
+        at_least(0, self, "resources.", "oracle_actors")
         above(0, self, "resources.", "cpus_per_engine", "cpus_per_learner_rank")
         above(0, self, "resources.", "cpus_per_env_runner", "cpus_per_oracle_actor")
         between(0, 1, self, "resources.", "gpus_per_oracle_actor")

@@ -14,6 +14,8 @@ from yaml import YAMLError
 
 from cast_ray.errors import ConfigError
 
+TASKS_TIER = "tasks"
+"""The only tier of an environment of the user's (``cast_ray.envs.tasks``)."""
 _KEYS = ("rows", "cols", "num_pieces", "min_cost", "max_cost", "turn_budget")
 _MAX_NAME = 40
 _KNOWN = {"boxoban": "boxoban@10x10x4,1-150,150"}

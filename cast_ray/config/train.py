@@ -25,33 +25,10 @@ from cast_ray.config.learning import (
     contradictions,
 )
 from cast_ray.config.precision import chosen_dtype
+from cast_ray.config.puzzles import PuzzleConfig
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuzzleConfig:
-    """Which boards are trained on, validated on and held out."""
-
-    file: str = ""
-    """Training boards: a file in any form that ``cast-ray data import`` reads, a directory of such
-    files (boards below its ``test`` and ``valid`` are held out), or one of ``cast-ray data build``
-    (its test puzzles are held out); empty = generate them from ``seed``."""
-    validation_file: str = ""
-    """Boards for validation, all of them, in any of these forms; empty = as ``file`` says."""
-    held_out_file: str = ""
-    """Boards for the success rates before and after training, likewise."""
-    num_train: int = 8000
-    """Training puzzles to generate, distinct up to symmetry; fewer where fewer exist."""
-    num_validation: int = 64
-    """Boards for validation during training; a data set's are taken from its training file."""
-    num_held_out: int = 200
-    """Boards for the success rates before and after training."""
-    seed: int = 0
-    """Seed of the generated boards; kept apart from the run's seed so that runs share boards."""
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "puzzles.", "num_train", "num_validation", "num_held_out")
+from cast_ray.functions import short_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,12 +218,16 @@ class TrainConfig:
     seed: int = 0
     """Every random choice of the run follows from it (the boards from puzzles.seed)."""
     game: str = "sokoban"
-    """A built-in game or one that an installed package adds (docs/add_a_game.md)."""
+    """A built-in game or one that an installed package adds (docs/add_a_game.md), a benchmark, or
+    an environment of your own: ``path/file.py:Class`` or ``package.module:Class``
+    (docs/add_an_environment.md)."""
     tier: str = "mini"
     """Size and difficulty of the boards: one of the game's, or a YAML file that describes another
     (docs/puzzle_sets.md)."""
-    oracle: Literal["exact", "value_net"] = "exact"
-    """What computes the distance to the goal: the game's exact solver, or a value network."""
+    oracle: Literal["exact", "value_net", "turn_reward", "none"] = "exact"
+    """Where the credit of a turn comes from: the drop in the distance to the goal by the game's
+    exact solver, or by a value network; the reward that the environment gives the turn; or
+    nowhere, for algorithms that compare outcomes alone."""
     steps: int = 15
     """Steps of reinforcement learning; one step = puzzles_per_step x group_size episodes."""
     max_staleness: int = 0
@@ -283,6 +264,8 @@ class TrainConfig:
         # Frozen for everyone else: a configuration that exists says what it computes in.
         object.__setattr__(self, "engine", replace(self.engine, dtype=of_engine))
         object.__setattr__(self, "learner", replace(self.learner, dtype=of_learner))
+        if self.oracle in ("turn_reward", "none"):
+            object.__setattr__(self, "resources", replace(self.resources, oracle_actors=0))
         at_least(0, self, "", "steps", "max_staleness", "driver_restarts")
         at_least(1, self, "", "checkpoint_every", "checkpoints_kept")
         found = (
@@ -293,9 +276,15 @@ class TrainConfig:
             raise ConfigError("; ".join(found))
 
     @property
+    def title(self) -> str:
+        """What is played, for names of directories and jobs."""
+        return f"{short_name(self.game)}-{self.tier}"
+
+    @property
     def functions(self) -> dict[str, str]:
-        """The user's functions that the run calls, by key."""
+        """The user's functions that the run calls, by key; ``game`` if it names a class."""
         named = {
+            "game": self.game if ":" in self.game else "",
             "reward.function": self.reward.function,
             "advantage.function": self.advantage.function,
             "objective.loss": self.objective.loss,
@@ -304,11 +293,12 @@ class TrainConfig:
 
     def with_functions(self, functions: Mapping[str, str]) -> TrainConfig:
         """Return the configuration with other values of these keys."""
-        sections = (key.partition(".") for key in functions)
-        changed = {
-            section: replace(getattr(self, section), **{name: functions[f"{section}.{name}"]})
-            for section, _, name in sections
-        }
+        changed = {}
+        for key, function in functions.items():
+            section, _, name = key.partition(".")
+            changed[section] = (
+                replace(getattr(self, section), **{name: function}) if name else function
+            )
         return replace(self, **changed)
 
     @property
@@ -337,11 +327,7 @@ class TrainConfig:
                 "oracle=value_net needs value_net.path=DIRECTORY and the reverse, got oracle="
                 f"{self.oracle} and value_net.path={self.value_net.path or '(empty)'}"
             )
-        if self.resources.gpus_per_oracle_actor and self.oracle == "exact":
-            found.append(
-                "resources.gpus_per_oracle_actor is for oracle=value_net: exact solvers compute "
-                "on the CPU"
-            )
+        found += self._oracle_contradictions()
         if rollout.puzzles_per_step < self.learner.mini_batches:
             found.append(
                 f"learner.mini_batches must be at most rollout.puzzles_per_step "
@@ -358,7 +344,7 @@ class TrainConfig:
                 "part of it: leave the algorithm out, and set advantage.alpha=0 if the solver's "
                 "term is not wanted"
                 for key, name in self.functions.items()
-                if key != "reward.function"
+                if key in ("advantage.function", "objective.loss")
             ]
         if rollout.group_size == 1:
             found += self._alone()
@@ -366,6 +352,27 @@ class TrainConfig:
             found.append(
                 f"advantage.overlong_buffer={self.advantage.overlong_buffer} must be at most "
                 f"rollout.response_tokens ({rollout.response_tokens})"
+            )
+        return found
+
+    def _oracle_contradictions(self) -> list[str]:
+        found, oracle = [], self.oracle
+        if self.resources.gpus_per_oracle_actor and oracle != "value_net":
+            found.append(
+                "resources.gpus_per_oracle_actor is for oracle=value_net: exact solvers compute "
+                "on the CPU"
+            )
+        if oracle in ("exact", "value_net") and not self.resources.oracle_actors:
+            found.append(f"oracle={oracle} needs resources.oracle_actors >= 1, got 0")
+        if oracle == "none" and self.advantage.alpha:
+            found.append(
+                f"oracle=none gives turns no credit that advantage.alpha={self.advantage.alpha} "
+                "could weigh: set algorithm=grpo, or another that compares outcomes alone"
+            )
+        if oracle in ("none", "turn_reward") and self.distillation.mode != "none":
+            found.append(
+                f"distillation.mode={self.distillation.mode} learns from a solver, and oracle="
+                f"{oracle} has none: set oracle=exact or value_net"
             )
         return found
 

@@ -10,7 +10,9 @@ import numpy as np
 
 from cast_ray.config.train import PuzzleConfig
 from cast_ray.datasets.importing import read_puzzle_set
-from cast_ray.errors import PuzzleError
+from cast_ray.envs.registry import find_benchmark, is_benchmark
+from cast_ray.errors import ConfigError, PuzzleError
+from cast_ray.functions import short_name
 from cast_ray.games.generators import PuzzleSource, build_puzzles
 from cast_ray.games.puzzles import Puzzle, is_puzzle_file, read_puzzles, write_puzzles
 from cast_ray.runs.remote_directories import localized
@@ -46,6 +48,8 @@ def make_boards(
         PuzzleError: a file is damaged, of another game or tier, or repeats a puzzle; or there are
             too few distinct puzzles.
     """
+    if is_benchmark(game):
+        return _tasks(game, tier, config)
     source = PuzzleSource(game=game, tier=tier, seed=config.seed)
     file = localized(config.file) if config.file else None
     test = {
@@ -81,6 +85,29 @@ def make_boards(
         held_out=test.get("held_out", puzzles[:num_held_out]),
         validation=test.get("validation", puzzles[num_held_out:num_test]),
         train=given or puzzles[num_test:],
+    )
+
+
+def _tasks(name: str, tier: str, config: PuzzleConfig) -> Boards:
+    """Return three sets of a benchmark's tasks, or of an environment's, drawn by the seed."""
+    if any((config.file, config.validation_file, config.held_out_file)):
+        raise ConfigError(
+            f"puzzles.file has boards of a game; {short_name(name)} has its own tasks"
+        )
+    tasks = find_benchmark(name).puzzles(tier)
+    num_held_out, num_test = config.num_held_out, config.num_held_out + config.num_validation
+    if len(tasks) <= num_test:
+        raise ConfigError(
+            f"{short_name(name)} has {len(tasks)} tasks, and puzzles.num_held_out="
+            f"{config.num_held_out} with puzzles.num_validation={config.num_validation} leave none "
+            "to train on: lower them"
+        )
+    rng = np.random.default_rng(derive_seed(config.seed, "tasks"))
+    order = [tasks[i] for i in rng.permutation(len(tasks))]
+    return Boards(
+        held_out=order[:num_held_out],
+        validation=order[num_held_out:num_test],
+        train=order[num_test : num_test + config.num_train],
     )
 
 
@@ -175,7 +202,10 @@ def write_boards(boards: Boards, directory: Path) -> None:
 def read_boards(directory: Path) -> Boards:
     """Return what ``write_boards`` stored."""
     names = [part.name for part in fields(Boards)]
-    return Boards(**{name: read_puzzles(directory / f"{name}.parquet") for name in names})
+    files = {name: directory / f"{name}.parquet" for name in names}
+    return Boards(
+        **{name: read_puzzles(file, is_task=is_benchmark) for name, file in files.items()}
+    )
 
 
 class PuzzleSampler:

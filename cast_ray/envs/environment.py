@@ -32,7 +32,7 @@ class EnvironmentTurn:
     end_reason: str
     """``solved``, ``lost``, ``deadlock`` or ``turn_budget``; empty while the episode continues."""
     reward: float
-    """In [0, 1], of the episode; 0 while it continues. 1 exactly if it is solved."""
+    """Of the episode so far; of a game 1 exactly if it is solved."""
 
 
 class Environment(Protocol):
@@ -75,7 +75,10 @@ class BenchmarkTier:
 
 
 class Benchmark(Protocol):
-    """Tasks of one kind that are played through texts, with a reward and without a solver."""
+    """Tasks of one kind that are played through texts, with a reward and without a solver.
+
+    ``cast_ray.envs.tasks`` makes one of a user's class.
+    """
 
     name: str
     tiers: Mapping[str, BenchmarkTier]

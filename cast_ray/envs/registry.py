@@ -1,20 +1,63 @@
-"""Environments by name: the games, those of other packages, and the benchmarks."""
+"""Environments by name: games, benchmarks, and those of the user's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 from cast_ray.envs.alfworld.benchmark import Alfworld
 from cast_ray.envs.environment import Benchmark, BenchmarkTier, Environment
+from cast_ray.envs.tasks import TaskSet
 from cast_ray.envs.text_env import TextEnv
 from cast_ray.envs.webshop.benchmark import Webshop
 from cast_ray.errors import ConfigError
+from cast_ray.functions import find_function, told
 from cast_ray.games import find_tier, game_names, get_game
 from cast_ray.games.game import Tier
 from cast_ray.games.puzzles import Puzzle
 
 DEFAULT_TIER = "id"
 BENCHMARKS: dict[str, Benchmark] = {one.name: one for one in (Alfworld(), Webshop())}
+GROUP = "cast_ray.environments"
+"""``[project.entry-points."cast_ray.environments"]`` in the pyproject.toml of a package."""
+
+
+def is_benchmark(name: str) -> bool:
+    """Return whether a name is not a game's: a benchmark's or a user's class; nothing is imported.
+
+    Any name with a colon is one: ``path/file.py:Class`` or ``package.module:Class``.
+    """
+    return name in BENCHMARKS or ":" in name or name in _entry_points()
+
+
+@cache
+def find_benchmark(name: str) -> Benchmark:
+    """Return the benchmark of that name, or the tasks of the class that it names.
+
+    Raises:
+        ConfigError: the class cannot be imported, is no environment, or has changed since the
+            configuration was read.
+        CallbackError: an instance cannot be made.
+    """
+    if name in BENCHMARKS:
+        return BENCHMARKS[name]
+    if ":" in name:
+        return TaskSet(name, find_function("game", name, 0))
+    point = _entry_points()[name]
+    try:
+        found = point.load()
+    except Exception as error:  # a module that is not ours may raise anything
+        raise ConfigError(
+            f"entry point {point.name} = {point.value} cannot be imported: {told(error)}; fix or "
+            "uninstall its package"
+        ) from error
+    return TaskSet(name, found)
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def make_environment(
@@ -31,8 +74,8 @@ def make_environment(
         ConfigError: there is no such game or benchmark.
         PuzzleError, EnvironmentSetupError: as ``Benchmark.environment``.
     """
-    if puzzle.game in BENCHMARKS:
-        return BENCHMARKS[puzzle.game].environment(puzzle.board, turn_budget=turn_budget)
+    if is_benchmark(puzzle.game):
+        return find_benchmark(puzzle.game).environment(puzzle.board, turn_budget=turn_budget)
     game = get_game(puzzle.game)
     start = game.decode(puzzle.board)
     return TextEnv(game, start, turn_budget=turn_budget, is_dead=is_dead)
@@ -44,14 +87,15 @@ def tier_of(name: str, tier: str) -> Tier | BenchmarkTier:
     Raises:
         ConfigError: there is no such game, benchmark or tier.
     """
-    if name not in BENCHMARKS and name not in game_names():
+    if not is_benchmark(name) and name not in game_names():
         raise ConfigError(
             f"there is no game or benchmark {name!r}; there are "
-            f"{', '.join((*game_names(), *BENCHMARKS))}"
+            f"{', '.join((*game_names(), *BENCHMARKS, *_entry_points()))}, and path/file.py:Class "
+            "of your own (docs/add_an_environment.md)"
         )
-    tiers = BENCHMARKS[name].tiers if name in BENCHMARKS else get_game(name).tiers
+    tiers = find_benchmark(name).tiers if is_benchmark(name) else get_game(name).tiers
     tier = tier or (DEFAULT_TIER if DEFAULT_TIER in tiers else next(iter(tiers)))
-    if name not in BENCHMARKS:
+    if not is_benchmark(name):
         return find_tier(name, tier)
     if tier not in tiers:
         raise ConfigError(f"{name} has the tiers {', '.join(tiers)}; got {tier!r}")

@@ -11,8 +11,9 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.importing import read_puzzle_set
 from cast_ray.datasets.splits import make_boards, read_boards
 from cast_ray.envs.environment import Environment
-from cast_ray.envs.registry import BENCHMARKS, make_environment, tier_of
+from cast_ray.envs.registry import find_benchmark, is_benchmark, make_environment, tier_of
 from cast_ray.errors import ConfigError
+from cast_ray.functions import pinned_name, short_name
 from cast_ray.games.generators import PuzzleSource, build_puzzles
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec
@@ -36,12 +37,16 @@ class GameTier:
 
     @classmethod
     def parse(cls, text: str) -> GameTier:
-        """Parse ``GAME``, ``GAME:TIER`` or ``GAME:FILE.yaml``; by default ``id``, or its first.
+        """Parse ``GAME``, ``GAME:TIER``, ``GAME:FILE.yaml``; by default ``id``, or its first.
+
+        ``path/file.py:Class`` and ``package.module:Class`` are environments of the user's.
 
         Raises:
             ConfigError: there is no such game or tier.
         """
         name, _, tier = text.partition(":")
+        if "." in name:
+            name, tier = pinned_name("--games", text), ""
         return cls(game=name, tier=tier_of(name, described_tier(tier)).name)
 
     @property
@@ -52,10 +57,10 @@ class GameTier:
     @property
     def file_name(self) -> str:
         """Name for files and folders."""
-        return f"{self.game}-{self.tier}"
+        return f"{short_name(self.game)}-{self.tier}"
 
     def __str__(self) -> str:
-        return f"{self.game}:{self.tier}"
+        return f"{short_name(self.game)}:{self.tier}"
 
 
 def parse_games(text: str) -> list[GameTier]:
@@ -81,14 +86,17 @@ def evaluation_puzzles(
     Args:
         which: game or benchmark, and tier.
         config: of the evaluated model.
-        limit: number of puzzles; None = 200 of a game, all of a benchmark.
+        limit: number of puzzles; None = 200, all of a published benchmark.
         seen: ids of puzzles to leave out.
 
     Raises:
         PuzzleError, EnvironmentSetupError: they cannot be generated or read.
     """
-    if which.game in BENCHMARKS:
-        return BENCHMARKS[which.game].puzzles(which.tier)[:limit]
+    if is_benchmark(which.game):
+        tasks = find_benchmark(which.game).puzzles(which.tier)
+        if ":" in which.game:  # they may be thousands
+            limit = limit or _NUM_BOARDS
+        return [task for task in tasks if task.puzzle_id not in seen][:limit]
     return evaluation_boards(which, config, limit=limit or _NUM_BOARDS, seen=seen)
 
 
@@ -99,7 +107,7 @@ def given_puzzles(which: GameTier, files: Sequence[Path]) -> list[Puzzle]:
         ConfigError: the game is a benchmark.
         PuzzleError: a file is missing, has no board, or a board is broken.
     """
-    if which.game in BENCHMARKS:
+    if is_benchmark(which.game):
         raise ConfigError(f"--puzzles has boards of a game; {which.game} has tasks of its own")
     source = PuzzleSource(game=which.game, tier=which.tier, seed=0)
     return [puzzle for file in files for puzzle in read_puzzle_set(file, source, as_given=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -133,8 +133,14 @@ def is_puzzle_file(path: Path) -> bool:
         return False
 
 
-def read_puzzles(path: Path) -> list[Puzzle]:
+def read_puzzles(
+    path: Path, *, is_task: Callable[[str], bool] = lambda game: False
+) -> list[Puzzle]:
     """Return the puzzles of a file, in order, each board decoded once to check it.
+
+    Args:
+        path: of the file.
+        is_task: returns whether a name is no game's, so that its boards are tasks, not decoded.
 
     Raises:
         PuzzleError: no such file, no Parquet, other columns, or a row that is no puzzle; the
@@ -150,7 +156,7 @@ def read_puzzles(path: Path) -> list[Puzzle]:
     puzzles: list[Puzzle] = []
     for number, row in enumerate(table.to_pylist()):
         try:
-            puzzles.append(_checked_puzzle(row))
+            puzzles.append(_checked_puzzle(row, is_task))
         except (ConfigError, PuzzleError) as error:
             raise PuzzleError(f"{path}, row {number}: {error}") from error
     return puzzles
@@ -166,12 +172,14 @@ def _read_table(path: Path, columns: list[str] | None) -> pa.Table:
         raise PuzzleError(f"{path}: not a readable Parquet file ({error})") from error
 
 
-def _checked_puzzle(row: Mapping[str, Any]) -> Puzzle:
+def _checked_puzzle(row: Mapping[str, Any], is_task: Callable[[str], bool]) -> Puzzle:
     """Return a row as a Puzzle, or raise if it contradicts itself or the rules."""
     missing = [name for name, value in row.items() if value is None and name != "cost_to_go"]
     if missing:
         raise PuzzleError(f"{', '.join(missing)} is null: give it a value")
     puzzle = Puzzle(**{**row, "measures": dict(row["measures"])})
+    if is_task(puzzle.game):
+        return puzzle
     game = get_game(puzzle.game)
     find_tier(puzzle.game, puzzle.tier)
     state = game.decode(puzzle.board)

@@ -1,13 +1,15 @@
-"""Imperfect solver play as conversations, for the supervised warm start."""
+"""Imperfect play as conversations, for the supervised warm start."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cast_ray.envs.environment import Environment
 from cast_ray.envs.text_env import TextEnv
 from cast_ray.games.game import Game
 from cast_ray.games.puzzles import Puzzle
@@ -52,17 +54,46 @@ def demonstrate(
     """
     state = game.decode(puzzle.board)
     env = TextEnv(game, state, turn_budget=turn_budget, is_dead=is_dead)
-    talk = Conversation.start(tokenizer.opening(game.rules, env.start()))
-    while True:
-        choices = good_actions(state)
+
+    def answer() -> str:
+        choices = good_actions(env.position)
         if not choices or rng.random() < mistake_probability:
-            choices = mistakes(state)
+            choices = mistakes(env.position)
         action = choices[int(rng.integers(len(choices)))]
-        answer = demonstrated_answer(game, state, action, with_thoughts=with_thoughts)
-        ids = tokenizer.answer(answer)
+        return demonstrated_answer(game, env.position, action, with_thoughts=with_thoughts)
+
+    return _conversation(env, answer, tokenizer)
+
+
+def demonstrate_choices(
+    environment: Environment, *, tokenizer: ChatTokenizer, rng: np.random.Generator
+) -> Conversation:
+    """Play one episode at random among an environment's choices, and return the conversation.
+
+    What is shown is no good play but how an answer is written.
+
+    Raises:
+        ConfigError: the environment does not list its choices.
+    """
+
+    def answer() -> str:
+        choices = environment.choices()
+        return f"```{choices[int(rng.integers(len(choices)))]}```"
+
+    with closing(environment):
+        return _conversation(environment, answer, tokenizer)
+
+
+def _conversation(
+    environment: Environment, answer: Callable[[], str], tokenizer: ChatTokenizer
+) -> Conversation:
+    first = environment.start()
+    talk = Conversation.start(tokenizer.opening(environment.rules, first))
+    while True:
+        text = answer()
+        ids = tokenizer.answer(text)
         talk.append_answer(ids, [0.0] * len(ids), [NOT_THE_POLICY] * len(ids))
-        turn = env.step(answer)
-        state = env.position
+        turn = environment.step(text)
         if turn.end_reason:
             return talk
         talk.append_observation(tokenizer.observation(turn.message))

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from cast_ray.envs.environment import Environment, EnvironmentTurn
 from cast_ray.envs.registry import make_environment
-from cast_ray.errors import TrajectoryError
+from cast_ray.errors import CallbackError, TrajectoryError
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat import ChatTokenizer, Conversation
@@ -19,6 +19,8 @@ from cast_ray.rollout.generate import Generate, GenerateRequest, Lane
 from cast_ray.rollout.trajectory import Trajectory
 from cast_ray.seeds import derive_seed
 
+_SLOWEST_S = 300.0
+"""Longest call of an environment; reading a game of ALFWorld takes seconds."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -76,6 +78,8 @@ class PlayedTurn:
     """Of the answer."""
     seconds: float
     """From the request to its answer."""
+    reward: float
+    """Of the episode so far."""
     end_reason: str
     """Empty while the episode goes on."""
 
@@ -168,10 +172,20 @@ async def play_episode(
 async def run_blocking(
     environment: Environment, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
-    """Call a method of an environment, in a thread if other episodes would wait for it."""
-    if environment.is_slow:
-        return await asyncio.to_thread(call, *args, **kwargs)
-    return call(*args, **kwargs)
+    """Call a method of an environment, in a thread if other episodes would wait for it.
+
+    Raises:
+        CallbackError: it did not return in time.
+    """
+    if not environment.is_slow:
+        return call(*args, **kwargs)
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(call, *args, **kwargs), _SLOWEST_S)
+    except TimeoutError:
+        raise CallbackError(
+            f"{call.__name__} of an environment did not return within {_SLOWEST_S:g} s: look where "
+            "it waits or loops"
+        ) from None
 
 
 async def _play_turn(
@@ -233,6 +247,7 @@ def _latest_turn(talk: Conversation, record: _Record, seconds: float) -> PlayedT
         feedback=record.feedback,
         num_tokens=talk.turn_ends[-1] - talk.turn_starts[-1],
         seconds=seconds,
+        reward=record.reward,
         end_reason=record.end_reason,
     )
 

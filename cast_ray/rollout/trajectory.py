@@ -82,8 +82,9 @@ class ScoredTrajectory(Trajectory):
     """The same with its judgement.
 
     ``cost_to_go``, ``cost_status``: ``[T + 1]``, null where the status is not ``exact``.
-    ``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), null
-    without a network; with a network the costs themselves are unknown.
+    ``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), or
+    with ``oracle: turn_reward`` minus what the environment's rewards add up to; null without
+    either, and with one the costs themselves are unknown.
     ``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken,
     null if it is unknown or there is no teacher; ``teacher_actions``: ``[T]`` an action sampled
     from that teacher in the same state, else empty.
@@ -165,7 +166,7 @@ def with_costs(
         rollout: ``ROLLOUT_SCHEMA``.
         costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown.
         teacher: of all turns; None = there is no teacher.
-        are_estimates: the costs are a value network's; the exact ones are unknown.
+        are_estimates: the costs are ``cost_estimates``; the exact ones are unknown.
 
     Raises:
         TrajectoryError: the number of costs is not the number of states.

@@ -13,9 +13,9 @@ from cast_ray.config.precision import precision_note
 from cast_ray.config.pretrained import pretrained_note
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
+from cast_ray.envs.registry import tier_of
 from cast_ray.errors import RunDirectoryError
 from cast_ray.functions import find_function
-from cast_ray.games import find_tier
 from cast_ray.rollout.chat_template import (
     ChatPieces,
     read_chat_pieces,
@@ -31,7 +31,7 @@ from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
 from cast_ray.training.models import find_models, moved_models
-from cast_ray.training.value_net.oracle import check_value_net, keep_value_net
+from cast_ray.training.value_net.oracle import check_oracle, keep_value_net
 from serve.engine.vllm_args import check_vllm_options
 
 
@@ -104,14 +104,14 @@ def open_run(
     if resume and not config.run_dir:
         raise RunDirectoryError("--resume needs run_dir=PATH, the directory to resume")
     now = datetime.now(UTC)
-    new_name = f"runs/{config.game}-{config.tier}-{now.strftime('%Y%m%d-%H%M%S')}"
+    new_name = f"runs/{config.title}-{now.strftime('%Y%m%d-%H%M%S')}"
     location = path_or_uri(config.run_dir or new_name)
     if isinstance(location, Uri):
         check_reachable(location, timeout_s=REACH_S)
     check_vllm_options(config.engine.vllm)
     get_transform(config.advantage.transform)  # refuses an unknown name
     for key, name in config.functions.items():
-        find_function(key, name, 3 if key == "objective.loss" else 1)
+        find_function(key, name, {"objective.loss": 3, "game": 0}.get(key, 1))
     before = stored_config(location) if resume else None
     stored = load_config(before, []) if before else None
     config = find_models(config, stored=stored, progress=progress)
@@ -159,7 +159,7 @@ def _create(
     location: PathOrUri, config: TrainConfig, progress: TrainProgress, held: ExitStack
 ) -> tuple[RunDirectory, RunAtUri | None]:
     """Check all input, then create the run directory: wrong input leaves no directory."""
-    find_tier(config.game, config.tier)  # or its error
+    tier_of(config.game, config.tier)  # or its error
     if note := pretrained_note(config):
         progress.note(note)
     if note := precision_note(config):
@@ -167,7 +167,7 @@ def _create(
     if config.policy.path:
         model_dir = localized(config.policy.path, with_weights=False)
         read_chat_pieces(model_dir, config.policy.chat_template)
-    check_value_net(config)
+    check_oracle(config)
     boards = make_boards(config.game, config.tier, config.puzzles)
     if not config.puzzles.file and len(boards.train) < config.puzzles.num_train:
         progress.note(

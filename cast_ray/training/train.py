@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from cast_ray.cluster.code_version import code_version
 from cast_ray.config.train import TrainConfig
+from cast_ray.functions import short_name
 from cast_ray.rollout import specs
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory
@@ -83,7 +84,7 @@ def _summarise(directory: RunDirectory, config: TrainConfig, *, seconds: float) 
         **found,
         "seconds": seconds,
         "seed": config.seed,
-        "game": config.game,
+        "game": short_name(config.game),
         "tier": config.tier,
         "algorithm": config.algorithm,
         "steps": config.steps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -12,15 +13,17 @@ import ray
 from ray.util.placement_group import PlacementGroup
 
 from cast_ray.config.train import PolicyConfig, WarmStartConfig
+from cast_ray.envs.registry import is_benchmark, make_environment, tier_of
 from cast_ray.envs.text_env import TextEnv
 from cast_ray.errors import ConfigError, LearnerError
-from cast_ray.games import find_tier, get_game
+from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.small_policy import build_small_policy
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.demonstrations import (
     demonstrate,
+    demonstrate_choices,
     demonstrated_answer,
     to_demonstration_table,
 )
@@ -56,7 +59,7 @@ def build_initial_model(
         directory,
         policy,
         corpus=_corpus(game, turn_budget, puzzles[:_CORPUS_PUZZLES]),
-        cells="".join(puzzle.board for puzzle in puzzles[:_CORPUS_PUZZLES]),
+        cells="" if is_benchmark(game) else "".join(p.board for p in puzzles[:_CORPUS_PUZZLES]),
         max_position_embeddings=max_tokens,
         seed=derive_seed(seed, "initial model"),
     )
@@ -103,6 +106,8 @@ def demonstrations(
 ) -> pa.Table:
     """Return the demonstrations of all steps in training order, careless ones last.
 
+    Those of a benchmark or an environment choose at random.
+
     Args:
         puzzles: sampled with replacement.
         config: their number and quality.
@@ -113,10 +118,21 @@ def demonstrations(
         estimator: a value network that demonstrates instead of the exact solver.
     """
     rng = np.random.default_rng(derive_seed(seed, "demonstrations"))
+    drawn = rng.integers(len(puzzles), size=config.steps * config.trajectories_per_step)
+    if is_benchmark(puzzles[0].game):
+        return to_demonstration_table(
+            [
+                demonstrate_choices(
+                    make_environment(puzzles[index], turn_budget=turn_budget),
+                    tokenizer=tokenizer,
+                    rng=rng,
+                )
+                for index in drawn
+            ]
+        )
     oracle = Oracle(max_bytes=2**28, estimator=estimator)
     game, entry = get_game(puzzles[0].game), estimator or get_solver_entry(puzzles[0].game)
     num_careful = (config.steps - config.careless_steps) * config.trajectories_per_step
-    drawn = rng.integers(len(puzzles), size=config.steps * config.trajectories_per_step)
     talks = []
     for row, index in enumerate(drawn):
         is_careful = row < num_careful
@@ -194,6 +210,8 @@ def _schedule(step: int, num_steps: int) -> float:
 
 def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
     """Return texts whose frequent words become single tokens of the small tokenizer."""
+    if is_benchmark(game):
+        return _task_texts(turn_budget, puzzles)
     rules = get_game(game)
     # Once per puzzle, because every conversation contains the rules and every turn the roles.
     texts = [rules.rules, "system\nuser\nassistant\n"] * len(puzzles)
@@ -205,6 +223,15 @@ def _corpus(game: str, turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
     return texts
 
 
+def _task_texts(turn_budget: int, puzzles: list[Puzzle]) -> list[str]:
+    """Return what a benchmark or an environment says at the beginning of some tasks."""
+    texts = []
+    for puzzle in puzzles:
+        with closing(make_environment(puzzle, turn_budget=turn_budget)) as environment:
+            texts += [environment.start(), environment.rules, "system\nuser\nassistant\n"]
+    return texts
+
+
 def engine_model(run: Run) -> PathOrUri:
     """Return the model that engines and warm start load first; build it if needed.
 
@@ -213,12 +240,13 @@ def engine_model(run: Run) -> PathOrUri:
     """
     path = run.config.policy.path
     model_dir = path_or_uri(path) if path else _initial_model(run)
-    check_answers_fit(
-        run.boards.train[0],
-        tokenizer=_tokenizer(run, model_dir),
-        max_answer_tokens=run.config.rollout.max_answer_tokens,
-        with_thoughts=run.config.warm_start.steps > 0 and run.config.warm_start.thoughts,
-    )
+    if not is_benchmark(run.config.game):  # whose answers are free
+        check_answers_fit(
+            run.boards.train[0],
+            tokenizer=_tokenizer(run, model_dir),
+            max_answer_tokens=run.config.rollout.max_answer_tokens,
+            with_thoughts=run.config.warm_start.steps > 0 and run.config.warm_start.thoughts,
+        )
     return model_dir
 
 
@@ -228,7 +256,7 @@ def _initial_model(run: Run) -> PathOrUri:
     location = run.directory.location(run.directory.initial_model)
     if is_whole(location):
         return location
-    turn_budget = find_tier(config.game, config.tier).turn_budget
+    turn_budget = tier_of(config.game, config.tier).turn_budget
     run.progress.phase("building the small policy")
     with written_at(location) as here:
         unfinished = make_partial(here)
@@ -270,7 +298,7 @@ def start_model(
         run.boards.train,
         config.warm_start,
         tokenizer=_tokenizer(run, engine_model),
-        turn_budget=find_tier(config.game, config.tier).turn_budget,
+        turn_budget=tier_of(config.game, config.tier).turn_budget,
         ends_dead=config.rollout.deadlock_ends_episode,
         seed=config.seed,
         # An exact solver demonstrates even if the oracle is another, so that runs with different

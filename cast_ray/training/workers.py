@@ -287,6 +287,8 @@ def start_pool(
         deadlock_ends_episode=rollout.deadlock_ends_episode,
         teacher=teacher_of(config),
         value_net=value_net,
+        oracle=config.oracle,
+        sources=sources_of(config.functions),
     )
 
 

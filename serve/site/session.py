@@ -204,6 +204,7 @@ class Session:
             feedback=turn.feedback,
             num_tokens=0,
             seconds=0.0,
+            reward=turn.reward,
             end_reason=turn.end_reason,
         )
 

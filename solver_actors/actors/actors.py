@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import ray
 
+from cast_ray.functions import keep_sources
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import ChatPieces
-from cast_ray.rollout.episode import EpisodeSpec, Sampling, play_episode
+from cast_ray.rollout.episode import EpisodeSpec, PlayedTurn, Sampling, play_episode
 from cast_ray.rollout.generate import CountsRequests, Generate
-from cast_ray.rollout.trajectory import to_rollout_batch
+from cast_ray.rollout.trajectory import Trajectory, to_rollout_batch, with_costs
 from cast_ray.runs.remote_directories import localized
 from solver_actors.kernels import CompilationCounter, compile_kernels
 from solver_actors.oracle import Oracle
@@ -30,6 +32,8 @@ def process_figures() -> dict[str, float]:
     return {"pid": os.getpid(), "resident_bytes": psutil.Process().memory_info().rss}
 
 
+ASKED = ("exact", "value_net")
+"""Values of ``oracle`` for which oracle actors score what was played."""
 _NETWORK_TIMEOUT_S = 120.0
 _NICENESS = 5
 """An engine on the same cores goes first: episodes can wait for it, and it must not wait for them.
@@ -106,8 +110,13 @@ class EnvRunner:
         model_dir: str,
         pieces: ChatPieces,
         make_generate: Callable[[int], Generate],
+        oracle: str = "exact",
+        sources: Mapping[str, bytes] = {},
     ) -> None:
+        """Set up a runner; ``oracle`` and ``sources`` are those of ``RolloutPool``."""
         os.nice(_NICENESS)
+        keep_sources(sources)
+        self._oracle = oracle
         self._tokenizer = ChatTokenizer(localized(model_dir, with_weights=False), pieces)
         self._make_generate = functools.partial(make_generate, number)
         self._generate: Generate | None = None
@@ -130,6 +139,9 @@ class EnvRunner:
     ) -> pa.RecordBatch:
         """Play the episodes of one group concurrently; return them as one record batch.
 
+        It has its costs already if no oracle is asked: the rewards of the turns as estimates, or
+        none.
+
         Args:
             specs: the episodes.
             sampling: how answers are drawn.
@@ -137,17 +149,33 @@ class EnvRunner:
         """
         if self._generate is None:
             self._generate = self._make_generate()  # needs the running event loop
-        return to_rollout_batch(
-            await asyncio.gather(
-                *(
-                    play_episode(
-                        spec,
-                        tokenizer=self._tokenizer,
-                        generate=self._generate,
-                        sampling=sampling,
-                        is_dead=None if solver is None else solver.is_dead,
-                    )
-                    for spec in specs
-                )
-            )
+        played = await asyncio.gather(
+            *(self._play(self._generate, spec, sampling, solver) for spec in specs)
         )
+        batch = to_rollout_batch(trajectory for trajectory, _ in played)
+        if self._oracle in ASKED:
+            return batch
+        estimates = -np.array([reward for _, rewards in played for reward in rewards])
+        if self._oracle == "none":
+            return with_costs(batch, np.full(len(estimates), np.nan))
+        return with_costs(batch, estimates, are_estimates=True)
+
+    async def _play(
+        self, generate: Generate, spec: EpisodeSpec, sampling: Sampling, solver: ProvesLoss | None
+    ) -> tuple[Trajectory, list[float]]:
+        """Return an episode, and ``[T + 1]`` what it had earned before and after each turn."""
+        earned = [0.0]
+
+        async def watch(turn: PlayedTurn) -> str:
+            earned.append(turn.reward)
+            return ""
+
+        trajectory = await play_episode(
+            spec,
+            tokenizer=self._tokenizer,
+            generate=generate,
+            sampling=sampling,
+            is_dead=None if solver is None else solver.is_dead,
+            watch=watch,
+        )
+        return trajectory, earned

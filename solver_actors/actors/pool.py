@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +37,7 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.chat_template import ChatPieces
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.generate import Generate
-from solver_actors.actors.actors import EnvRunner, OracleActor
+from solver_actors.actors.actors import ASKED, EnvRunner, OracleActor
 from solver_actors.actors.membership import ActorCounters, Member, Membership
 from solver_actors.registry import has_deadlocks
 from solver_actors.teacher import SoftTeacher
@@ -118,6 +118,8 @@ class RolloutPool:
         deadlock_ends_episode: bool,
         teacher: SoftTeacher | None = None,
         value_net: ValueNetOracle | None = None,
+        oracle: str = "exact",
+        sources: Mapping[str, bytes] = {},
     ) -> None:
         """Start the actors without waiting for them.
 
@@ -136,6 +138,8 @@ class RolloutPool:
                 deadlocks.
             teacher: rates every turn, in addition to the costs; None = no teacher.
             value_net: replaces the exact solvers; None = they are used.
+            oracle: of the configuration; there are no oracle actors unless they are asked.
+            sources: of an environment of the user's in a file (``cast_ray.functions``).
         """
         self._deadlock_ends_episode = deadlock_ends_episode
         self._value_net = [] if value_net is None else [ray.put(value_net)]
@@ -150,14 +154,19 @@ class RolloutPool:
             "model_dir": model_dir,
             "pieces": pieces,
             "make_generate": make_generate,
+            "oracle": oracle,
+            "sources": sources,
         }
-        places = Reservation.reserve(
-            f"{run_id}-oracles",
-            count=resources.oracle_actors,
-            num_cpus=resources.cpus_per_oracle_actor,
-            num_gpus=resources.gpus_per_oracle_actor,
-        )
-        self._places = [places]
+        self._places: list[Reservation] = []
+        if oracle in ASKED:
+            self._places.append(
+                Reservation.reserve(
+                    f"{run_id}-oracles",
+                    count=resources.oracle_actors,
+                    num_cpus=resources.cpus_per_oracle_actor,
+                    num_gpus=resources.gpus_per_oracle_actor,
+                )
+            )
         self._oracles: list[Any] = [  # Any: as above
             OracleActor.options(
                 name=f"{run_id}-oracle-{index}",
@@ -175,6 +184,7 @@ class RolloutPool:
                 teacher=teacher,
                 is_exact=not self._value_net,
             )
+            for places in self._places
             for index, place in enumerate(places.strategies)
         ]
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
@@ -352,13 +362,15 @@ class RolloutPool:
             for spec in pending.group
         ]
         first = group[0]
-        # A puzzle always goes to the same oracle, which has its table.
-        oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
+        oracle = prover = None
+        if self._oracles:  # a puzzle always goes to the same one, which has its table
+            oracle = self._oracles[int(first.puzzle.puzzle_id, 16) % len(self._oracles)]
+            prover = self._prover(first.puzzle, oracle)
         member.num_groups += 1
-        rollout = member.actor.play_group.remote(
-            group, pending.sampling, self._prover(first.puzzle, oracle)
-        )
-        future: Future[pa.RecordBatch] = oracle.score.remote(rollout, self._value_net).future()
+        played = member.actor.play_group.remote(group, pending.sampling, prover)
+        if oracle is not None:
+            played = oracle.score.remote(played, self._value_net)
+        future: Future[pa.RecordBatch] = played.future()
         future.add_done_callback(lambda ended: self._events.put(_Event(member, ended, pending)))
 
     def _prover(self, puzzle: Puzzle, oracle: Any) -> object:  # Any: as above

@@ -76,7 +76,7 @@ def branch_run(source: RunDirectory, config: TrainConfig) -> TrainConfig:
         )
     if not config.run_dir:
         now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        config = replace(config, run_dir=f"runs/{config.game}-{config.tier}-{now}")
+        config = replace(config, run_dir=f"runs/{config.title}-{now}")
     target = RunDirectory(Path(config.run_dir))
     copy_run(source, target.path)
     if differing_values(stored, replace(config, run_dir=stored.run_dir)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from cast_ray.games import find_tier, get_game
+from cast_ray.envs.registry import is_benchmark, tier_of
+from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout import specs
 from cast_ray.rollout.episode import EpisodeSpec, play_episode
@@ -46,8 +47,9 @@ class Policy:
         """
         run, workers = self._session.run, self._session.workers
         config = run.config
-        game = get_game(config.game)
-        board = game.encode(game.decode(board))
+        if not is_benchmark(config.game):
+            game = get_game(config.game)
+            board = game.encode(game.decode(board))
         spec = EpisodeSpec(
             step=self._session.loop.steps_done,
             group=0,
@@ -62,7 +64,7 @@ class Policy:
                 cost_status="unknown",
                 seed=0,
             ),
-            turn_budget=turn_budget or find_tier(config.game, config.tier).turn_budget,
+            turn_budget=turn_budget or tier_of(config.game, config.tier).turn_budget,
             seed=seed,
         )
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
+from cast_ray.envs.registry import tier_of
 from cast_ray.errors import PuzzleError, TrajectoryError
-from cast_ray.games import find_tier, get_game
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import read_chat_pieces, stored_chat_pieces
 from cast_ray.rollout.specs import training_sampling, with_model_limit
@@ -94,7 +94,8 @@ def replay_run(run_dir: Path) -> ReplayReport:
     """
     run = RunDirectory.existing(run_dir)
     config = load_config(run.config, [])
-    get_game(config.game)  # one that is not installed is named as such, not as a broken puzzle
+    # What is not installed, or has changed, is named as such and not as a broken puzzle.
+    tier_of(config.game, config.tier)
     tokenizer, model_dir = None, _model_dir(run)
     if model_dir is not None:
         config = with_model_limit(config, model_dir)
@@ -171,7 +172,6 @@ class _Replay:
         self._oracle = Oracle(
             max_bytes=config.rollout.oracle_cache_mib * 2**20, estimator=estimator
         )
-        self._has_value_net = estimator is not None
         self._tokenizer = tokenizer
 
     def file_differences(self, file: TrajectoryFile, table: pa.Table) -> Iterator[Difference]:
@@ -219,9 +219,13 @@ class _Replay:
             replayed = self._replay_episode(row)
         except PuzzleError as error:
             return [Mismatch.of(None, "puzzle", row.puzzle, error)], None
-        costs = self._oracle.cost_to_go(row.game, list(replayed.states))
-        unknown = np.full(len(costs), np.nan)
-        exact, estimates = (unknown, costs) if self._has_value_net else (costs, unknown)
+        exact = estimates = np.full(len(replayed.states), np.nan)
+        if self._config.oracle == "turn_reward":
+            estimates = -np.array(replayed.rewards)
+        elif self._config.oracle == "value_net":
+            estimates = self._oracle.cost_to_go(row.game, list(replayed.states))
+        elif self._config.oracle == "exact":
+            exact = self._oracle.cost_to_go(row.game, list(replayed.states))
         found = [
             *game_mismatches(row, replayed),
             *cost_mismatches(row, exact),
@@ -229,7 +233,11 @@ class _Replay:
             *token_mismatches(row, replayed, self._tokenizer),
             *version_mismatches(row),
             *teacher_mismatches(
-                row, replayed, costs, teacher=teacher_of(self._config), oracle=self._oracle
+                row,
+                replayed,
+                estimates if self._config.oracle == "value_net" else exact,
+                teacher=teacher_of(self._config),
+                oracle=self._oracle,
             ),
         ]
         if file.step is not None:
@@ -239,7 +247,7 @@ class _Replay:
     def _replay_episode(self, row: ScoredTrajectory) -> ReplayedEpisode:
         rollout, sampling = self._config.rollout, training_sampling(self._config)
         prover = None
-        if rollout.deadlock_ends_episode:
+        if rollout.deadlock_ends_episode and self._config.resources.oracle_actors:
             prover = self._oracle.prover(row.game, row.puzzle)
         return replay_episode(
             row,
@@ -252,7 +260,7 @@ class _Replay:
     def _setting_mismatches(self, columns: Columns) -> Iterator[Mismatch]:
         """Yield what a row says of game, tier and budget that the configuration does not."""
         game, tier = self._config.game, self._config.tier
-        turn_budget = find_tier(game, tier).turn_budget
+        turn_budget = tier_of(game, tier).turn_budget
         for name, value in (("game", game), ("tier", tier), ("turn_budget", turn_budget)):
             if columns[name] != value:
                 yield Mismatch.of(None, name, columns[name], value)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cast_ray.envs.text_env import TextEnv
+from cast_ray.envs.environment import Environment
+from cast_ray.envs.registry import is_benchmark, make_environment
 from cast_ray.games import get_game
 from cast_ray.games.costs import EXACT, INFINITE, UNKNOWN, status_of, stored_cost
 from cast_ray.games.game import Effect
-from cast_ray.games.puzzles import puzzle_id_of
+from cast_ray.games.puzzles import Puzzle, puzzle_id_of
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.trajectory import ScoredTrajectory
 from cast_ray.seeds import derive_seed
@@ -63,13 +65,17 @@ class ReplayedEpisode:
     """``[T + 1]``."""
     messages: tuple[str, ...]
     """``[T + 1]`` user messages: the first, then the one after each turn; empty at the end."""
+    rules: str
+    """The system prompt."""
+    rewards: tuple[float, ...]
+    """``[T + 1]`` of the episode, before and after each turn."""
     end_reason: str
     """Empty if the answers run out before the episode ends."""
 
     @property
     def reward(self) -> float:
-        """Return 1 for a solved puzzle, else 0."""
-        return 1.0 if self.end_reason == "solved" else 0.0
+        """Return the episode's reward, as precise as it is stored."""
+        return float(np.float32(self.rewards[-1]))
 
 
 def malformed(row: dict[str, Any]) -> Iterator[Mismatch]:
@@ -120,11 +126,29 @@ def replay_episode(
     Raises:
         PuzzleError: the stored puzzle is not an unfinished board of its game.
     """
-    game = get_game(row.game)
-    start = game.decode(row.puzzle)
-    env = TextEnv(game, start, turn_budget=row.turn_budget, is_dead=is_dead)
+    puzzle = Puzzle(
+        game=row.game,
+        tier=row.tier,
+        puzzle_id=row.puzzle_id,
+        board=row.puzzle,
+        cost_to_go=None,
+        cost_status=UNKNOWN,
+        seed=0,
+    )
+    env = make_environment(puzzle, turn_budget=row.turn_budget, is_dead=is_dead)
+    with closing(env):
+        return _replayed(env, row, tokenizer, response_tokens, truncated)
+
+
+def _replayed(
+    env: Environment,
+    row: ScoredTrajectory,
+    tokenizer: ChatTokenizer | None,
+    response_tokens: int,
+    truncated: str,
+) -> ReplayedEpisode:
     messages = [env.start()]
-    states, actions, effects, end_reason = [row.puzzle], [], [], ""
+    states, actions, effects, rewards, end_reason = [env.state()], [], [], [0.0], ""
     for turn, answer in enumerate(row.answers):
         if end_reason:
             break
@@ -132,11 +156,13 @@ def replay_episode(
         if is_cut_off and truncated == "skip":
             action, effect, end_reason = "", Effect.TRUNCATED.value, "truncated"
             states.append(states[-1])
+            rewards.append(rewards[-1])
             messages.append("")
         else:
             result = env.step(answer)
             action, effect, end_reason = result.action, result.effect.value, result.end_reason
             states.append(result.state)
+            rewards.append(result.reward)
             messages.append(result.message)
             is_spent = is_cut_off or _is_budget_spent(
                 row, turn, result.message, tokenizer, response_tokens
@@ -150,16 +176,19 @@ def replay_episode(
         effects=tuple(effects),
         states=tuple(states),
         messages=tuple(messages),
+        rules=env.rules,
+        rewards=tuple(rewards),
         end_reason=end_reason,
     )
 
 
 def game_mismatches(row: ScoredTrajectory, replayed: ReplayedEpisode) -> Iterator[Mismatch]:
     """Yield differences in puzzle, turns, states, reward and end reason."""
-    game = get_game(row.game)
-    puzzle_id = puzzle_id_of(game, game.decode(row.puzzle))
-    if row.puzzle_id != puzzle_id:
-        yield Mismatch.of(None, "puzzle_id", row.puzzle_id, puzzle_id)
+    if not is_benchmark(row.game):
+        game = get_game(row.game)
+        puzzle_id = puzzle_id_of(game, game.decode(row.puzzle))
+        if row.puzzle_id != puzzle_id:
+            yield Mismatch.of(None, "puzzle_id", row.puzzle_id, puzzle_id)
     if len(row.actions) != len(replayed.actions):
         yield Mismatch.of(len(replayed.actions), "turns", len(row.actions), len(replayed.actions))
     for name in ("actions", "effects"):
@@ -234,7 +263,7 @@ def _text_mismatches(
     row: ScoredTrajectory, replayed: ReplayedEpisode, tokenizer: ChatTokenizer
 ) -> Iterator[Mismatch]:
     """Yield answers that are not the text of their tokens, and wrong tokens between answers."""
-    opening = tokenizer.opening(get_game(row.game).rules, replayed.messages[0])
+    opening = tokenizer.opening(replayed.rules, replayed.messages[0])
     yield from _other_tokens(row, None, 0, row.turn_starts[0], opening)
     next_starts = [*row.turn_starts[1:], len(row.token_ids)]
     for turn, (start, end) in enumerate(zip(row.turn_starts, row.turn_ends, strict=True)):

@@ -9,6 +9,7 @@ import numpy as np
 
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import PuzzleSampler
+from cast_ray.envs.registry import is_benchmark
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import Puzzle, read_puzzles
 from cast_ray.rollout.trajectory import NOT_THE_POLICY, ScoredTrajectory, TeacherTurns
@@ -30,7 +31,7 @@ class IssuedGroups:
         """
         self._config = config
         self._sampler = PuzzleSampler(
-            read_puzzles(run.puzzles / "train.parquet"),
+            read_puzzles(run.puzzles / "train.parquet", is_task=is_benchmark),
             per_step=config.rollout.puzzles_per_step,
             seed=config.seed,
         )

@@ -54,7 +54,8 @@ def replay_updates(run_dir: Path) -> UpdatesReplay:
     checkpoints = [step for step in range(1, last + 1) if run.checkpoint(step).is_dir()]
     if not checkpoints:
         raise RunDirectoryError(f"{run_dir} has no checkpoint to compare the repeated updates with")
-    start = run.start_model if run.start_model.is_dir() else localized(config.policy.path)
+    given = localized(config.policy.path) if config.policy.path else run.initial_model
+    start = run.start_model if run.start_model.is_dir() else given
     pieces = stored_chat_pieces(run.path) or read_chat_pieces(start)
     tokenizer = ChatTokenizer(start, pieces)
     compared: list[str] = []

@@ -8,24 +8,32 @@ from pathlib import Path
 import torch
 
 from cast_ray.config.train import TrainConfig
+from cast_ray.envs.registry import is_benchmark
+from cast_ray.errors import ConfigError
+from cast_ray.functions import short_name
 from cast_ray.runs.directories import make_partial, publish
 from cast_ray.runs.remote_directories import localized
-from solver_actors.registry import SolverEntry, get_solver_entry
+from solver_actors.registry import SolverEntry, get_solver_entry, has_solver
 from solver_actors.value_net.network import SHAPE_FILE, WEIGHTS_FILE, check_fits, load_q_network
 from solver_actors.value_net.scale import ValueNetOracle, ValueScale
 from solver_actors.value_net.solver import value_net_entry
 
 
-def check_value_net(config: TrainConfig) -> None:
+def check_oracle(config: TrainConfig) -> None:
     """Raise ModelError unless the run's value network, if it has one, fits its boards.
 
     Raises:
-        ConfigError: the run has none, and its game has no exact solver.
+        ConfigError: the game lacks the solver that credit or a warm start needs.
     """
     if config.oracle == "value_net":
         _load(config, localized(config.value_net.path), device="cpu")
-    else:
+    elif config.oracle == "exact":
         get_solver_entry(config.game)
+    elif config.warm_start.steps and not (is_benchmark(config.game) or has_solver(config.game)):
+        raise ConfigError(
+            f"warm_start.steps={config.warm_start.steps} needs a solver that demonstrates, and "
+            f"{short_name(config.game)} has none: set warm_start.steps=0"
+        )
 
 
 def keep_value_net(config: TrainConfig, directory: Path) -> None:
