@@ -89,9 +89,10 @@ def tier_of(name: str, tier: str) -> Tier | BenchmarkTier:
     """
     if not is_benchmark(name) and name not in game_names():
         raise ConfigError(
-            f"there is no game or benchmark {name!r}; there are "
-            f"{', '.join((*game_names(), *BENCHMARKS, *_entry_points()))}, and path/file.py:Class "
-            "of your own (docs/add_an_environment.md)"
+            f"there is no game or environment {name!r}; there are "
+            f"{', '.join((*game_names(), *BENCHMARKS, *_entry_points()))}; a game of your own must "
+            "be installed (docs/add_a_game.md), an environment is named as path/file.py:Class "
+            "(docs/add_an_environment.md)"
         )
     tiers = find_benchmark(name).tiers if is_benchmark(name) else get_game(name).tiers
     tier = tier or (DEFAULT_TIER if DEFAULT_TIER in tiers else next(iter(tiers)))

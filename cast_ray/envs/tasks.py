@@ -25,6 +25,7 @@ from cast_ray.games.text import last_fenced_block
 from cast_ray.games.wording import GameWording
 
 _SHOWN_ACTION = 60
+_ROUNDING = 1e-6  # of a sum of shares that makes 1
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -37,8 +38,8 @@ class Step:
     observation: str
     """The next user message; not shown if the episode is done."""
     reward: float = 0.0
-    """Of this turn, finite. The sum over an episode is what ``reward`` and success rates show, so
-    let it lie between 0 and 1; at 1 or more the task is solved."""
+    """Of this turn, finite. The sum over an episode is its ``reward``; let it lie between 0 and 1:
+    an episode that is done with 1 or more is solved."""
     done: bool = False
     """Whether the episode is over; else it ends after ``turn_budget`` turns."""
     action: str = ""
@@ -195,7 +196,7 @@ class _TaskEpisode(BudgetedEpisode):
         return " ".join(shown.split())[:_SHOWN_ACTION], effect, ""
 
     def _ending(self) -> tuple[str, float]:
-        end = (SOLVED if self._total >= 1 else LOST) if self._step.done else ""
+        end = (SOLVED if self._total > 1 - _ROUNDING else LOST) if self._step.done else ""
         return end, float(self._total)
 
     def _shown(self) -> list[str]:

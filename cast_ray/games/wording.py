@@ -33,7 +33,21 @@ class GameWording:
     """What a turn from a finite to an infinite cost earns; empty where there is no such turn."""
     from_infinite: str = ""
     """What a rescue earns, if it earns anything; empty where infinite is a proof."""
+    judge: str = "the solver"
+    """Who says what a turn was worth; empty = nobody."""
+    progress: str = "the turn brought the board closer to its goal"
     harmful: str = "it led away from it, or lost it for good"
     mean_advantage: str = "Moves gained by a turn; 1 would be optimal play."
     failures: str = "Ended because the solver proved that no win is left, or by the rules."
     """How an episode is lost before its end; empty where it cannot be."""
+
+
+OF_REWARDS = GameWording(
+    unit="point",
+    judge="their rewards",
+    progress="the turn earned something",
+    harmful="it cost something",
+    mean_advantage="Reward of a turn.",
+    failures="",
+)
+"""Of an environment without a solver, whose rewards are the credit."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cast_ray.config.train import TrainConfig
 from cast_ray.envs.registry import tier_of
+from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import ModelError
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
@@ -103,7 +104,8 @@ def with_model_limit(config: TrainConfig, model_dir: Path) -> TrainConfig:
 
 def success_of(table: pa.Table, *, seed: int) -> Success:
     """Return the success rate of a table of trajectories, with its interval."""
-    return success_rate(table["puzzle_id"].to_pylist(), table["reward"].to_pylist(), seed=seed)
+    solved = [float(reason == SOLVED) for reason in table["end_reason"].to_pylist()]
+    return success_rate(table["puzzle_id"].to_pylist(), solved, seed=seed)
 
 
 def _sampling(config: TrainConfig, temperature: float, top_p: float) -> Sampling:

@@ -18,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from cast_ray.config.reference import field_descriptions
+from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import refusals_named, written_aside
 
@@ -46,6 +47,8 @@ class StepMetrics:
     """Number of the step, from 1."""
     success: Annotated[float, Metric("share", "mean", label="Success")]
     """Share of the step's trajectories that solved their puzzle."""
+    reward_mean: Annotated[float, Metric("", "mean", label="Mean reward")]
+    """Reward of an episode, of the game or environment itself; of a game the same as success."""
     num_trajectories: Annotated[int, Metric("count", "sum")]
     """Trajectories that the step learned from."""
     dropped_groups: Annotated[int, Metric("count", "sum")]
@@ -280,11 +283,11 @@ def keep_validation(path: Path, step: int, table: pa.Table) -> None:
         EnvironmentSetupError: it cannot be written; the older one is still there.
     """
     attempts = pl.DataFrame(
-        {"puzzle_id": table["puzzle_id"].to_pylist(), "reward": table["reward"].to_pylist()},
-        schema={"puzzle_id": pl.String, "reward": pl.Float64},
+        {name: table[name].to_pylist() for name in ("puzzle_id", "end_reason")},
+        schema={"puzzle_id": pl.String, "end_reason": pl.String},
     )
     found = attempts.group_by("puzzle_id").agg(
-        step=pl.lit(step), attempts=pl.len(), solved=pl.col("reward").sum()
+        step=pl.lit(step), attempts=pl.len(), solved=(pl.col("end_reason") == SOLVED).sum()
     )
     others = read_validation(path).filter(pl.col("step") != step)
     rows = pl.concat([others, found.select(VALIDATION_SCHEMA.names()).cast(VALIDATION_SCHEMA)])

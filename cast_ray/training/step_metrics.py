@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from cast_ray.algorithms.credit import CreditSummary
-from cast_ray.envs.text_env import DEADLOCK, LOST
+from cast_ray.envs.text_env import DEADLOCK, LOST, SOLVED
 from cast_ray.games.game import Effect
 from cast_ray.learner.batching import flat_column
 from cast_ray.rollout.trajectory import NOT_THE_POLICY
@@ -75,7 +75,8 @@ def step_metrics(
     no_action = [Effect.INVALID.value, Effect.ILLEGAL.value, Effect.TRUNCATED.value]
     return StepMetrics(
         step=played.step,
-        success=float(frame["reward"].to_numpy().mean()),
+        success=float((end_reasons == SOLVED).mean()),
+        reward_mean=float(frame["reward"].to_numpy().mean()),
         num_trajectories=len(frame),
         dropped_groups=played.dropped_groups,
         num_turns=len(effects),

@@ -41,7 +41,8 @@ function heading(episode) {
 
 /** Return the title of a game from its name. */
 export function gameTitle(name) {
-  return name.split("_").map((word) => word[0].toUpperCase() + word.slice(1)).join(" ");
+  const short = name.split(":").pop().split("@")[0]; // of path/file.py:Class@digest
+  return short.split("_").map((word) => word[0].toUpperCase() + word.slice(1)).join(" ");
 }
 
 function stopButton(player, notice, ending) {

@@ -96,7 +96,7 @@ def test_players_that_see_the_mines_are_called_privileged(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("models", "words", "games", "sentence"),
     [
-        (["solver"], [], "chess", "there is no game or benchmark 'chess'"),
+        (["solver"], [], "chess", "there is no game or environment 'chess'"),
         (["solver"], [], "sokoban:huge", "tier of sokoban must be one of"),
         (["solver"], ["--puzzles", "none.xsb"], "sokoban", "none.xsb cannot be read"),
         (["solver"], ["--puzzles", "none.xsb"], GAMES, "--puzzles needs one game"),

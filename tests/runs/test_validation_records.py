@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from cast_ray.runs.metrics import VALIDATION_SCHEMA, keep_validation, read_validation
 from tests.support.odd_names import ODD_NAME
 
-REWARDS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1)
+WINS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1)
 
 
-def table(rewards: dict[str, list[float]]) -> pa.Table:
+def table(wins: dict[str, list[float]]) -> pa.Table:
     rows = [
-        {"puzzle_id": name, "reward": reward} for name, all_ in rewards.items() for reward in all_
+        # A share of the reward is no win.
+        {"puzzle_id": name, "end_reason": "solved" if won else "lost", "reward": won or 0.9}
+        for name, all_ in wins.items()
+        for won in all_
     ]
     return pa.Table.from_pylist(rows)
 
@@ -36,12 +39,12 @@ def test_each_board_s_wins_are_counted_and_a_step_comes_once(tmp_path: Path) -> 
 
 
 @settings(max_examples=20)
-@given(st.dictionaries(st.text("abc", min_size=1), REWARDS, min_size=1))
+@given(st.dictionaries(st.text("abc", min_size=1), WINS, min_size=1))
 def test_nothing_is_lost(
-    tmp_path_factory: pytest.TempPathFactory, rewards: dict[str, list[float]]
+    tmp_path_factory: pytest.TempPathFactory, wins: dict[str, list[float]]
 ) -> None:
     path = tmp_path_factory.mktemp(ODD_NAME) / "validation.parquet"
-    keep_validation(path, 1, table(rewards))
+    keep_validation(path, 1, table(wins))
     sums = read_validation(path).select(pl.col("attempts", "solved").sum()).row(0)
-    every = [reward for all_ in rewards.values() for reward in all_]
+    every = [won for all_ in wins.values() for won in all_]
     assert sums == (len(every), sum(every))

@@ -36,6 +36,12 @@ class Showcase:
     before: Episode | None
     after: Episode | None
 
+    @property
+    def has_costs(self) -> bool:
+        """Whether a cost-to-go is known: of games with a solver."""
+        played = [episode.costs for episode in (self.before, self.after) if episode is not None]
+        return not np.isnan(np.concatenate(played)).all()
+
 
 def gain(before: Evaluation, after: Evaluation, *, seed: int) -> Gain | None:
     """Return the change on the boards that both evaluations hold; None if there are none."""

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cast_ray.files import write_text
+from cast_ray.functions import short_name
 from cast_ray.runs.report import (
     held_out,
     rollout_charts,
@@ -70,28 +71,33 @@ def _render(contents: RunContents) -> str:
 
 def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template reads by name
     before, after = contents.before, contents.after
-    words = words_of(contents.config.game)
+    config = contents.config
+    words, name = words_of(config.game, config.oracle), short_name(config.game)
     showcase = choose_showcase(before, after)
     return {
         "run": contents,
+        "title": name if ":" in config.game else name.replace("_", " ").title(),
         "words": words,
-        "change": gain(before, after, seed=contents.config.seed) if before and after else None,
+        "change": gain(before, after, seed=config.seed) if before and after else None,
         "rates": _rates(before, after),
         "distance": held_out.distance_figure(before, after, words),
         "endings": _endings(before, after),
         "showcase": showcase,
-        "cost_chart": held_out.showcase_costs(showcase) if showcase else None,
-        "legend": board_legend(contents.config.game),
+        "cost_chart": held_out.showcase_costs(showcase)
+        if showcase and showcase.has_costs
+        else None,
+        "legend": board_legend(config.game),
         **_step_view(contents),
     }
 
 
 def _step_view(contents: RunContents) -> dict[str, Any]:
     """Return what is drawn over the steps; nothing if there are none yet."""
-    steps, words = contents.steps, words_of(contents.config.game)
+    steps, config = contents.steps, contents.config
+    words = words_of(config.game, config.oracle)
     if not steps:
         return {"num_watched": 0, "rollouts": [], "columns": []}
-    is_asynchronous = contents.config.max_staleness > 0
+    is_asynchronous = config.max_staleness > 0
     split = time_split(steps, is_asynchronous=is_asynchronous)
     num_watched = sum(map(was_watched, steps))
     return {
@@ -109,9 +115,7 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
             else None
         ),
         "time_rows": rollout_charts.time_rows(split, num_steps=max(num_watched, 1)),
-        "rollouts": rollout_charts.rollout_figures(
-            steps, max_staleness=contents.config.max_staleness
-        ),
+        "rollouts": rollout_charts.rollout_figures(steps, max_staleness=config.max_staleness),
         "engines": rollout_charts.engine_rows(steps),
         "staleness": rollout_charts.staleness_figure(steps),
         "staleness_names": rollout_charts.staleness_names(steps),

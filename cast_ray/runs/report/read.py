@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cast_ray.algorithms.advantages import estimated_advantage
 from cast_ray.algorithms.credit import shifted_advantages
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
+from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import RunDirectoryError
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
 from cast_ray.runs.metrics import StepMetrics, read_metrics
@@ -24,7 +27,7 @@ from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.statistics import Success, success_rate
 
 _COLUMNS = ["puzzle_id", "puzzle", "game", "answers", "actions", "effects", "states"]
-_COLUMNS += ["reward", "end_reason", "cost_to_go", "cost_status"]
+_COLUMNS += ["cost_estimates", "end_reason", "cost_to_go", "cost_status"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +76,12 @@ class Evaluation:
         return attempts
 
 
-def read_episodes(path: Path, *, rescue: str) -> tuple[Episode, ...]:
+def read_episodes(path: Path, config: TrainConfig) -> tuple[Episode, ...]:
     """Return the episodes of an evaluation; none if the file does not exist.
 
     Args:
         path: of the table.
-        rescue: the run's ``advantage.rescue``.
+        config: of the run: what earned its turns their credit.
 
     Raises:
         RunDirectoryError: the file is no Parquet.
@@ -93,7 +96,7 @@ def read_episodes(path: Path, *, rescue: str) -> tuple[Episode, ...]:
         raise RunDirectoryError(
             f"{path} cannot be read ({error}); move it away to write the report without it"
         ) from None
-    return tuple(_episode(row, rescue=rescue) for row in table.to_pylist())
+    return tuple(_episode(row, config) for row in table.to_pylist())
 
 
 def share_solved(episodes: Sequence[Episode]) -> float:
@@ -101,11 +104,20 @@ def share_solved(episodes: Sequence[Episode]) -> float:
     return sum(episode.is_solved for episode in episodes) / len(episodes)
 
 
-def _episode(row: dict[str, Any], *, rescue: str) -> Episode:  # Any: a row as Arrow hands it out
+def _episode(
+    row: dict[str, Any], config: TrainConfig
+) -> Episode:  # Any: a row as Arrow hands it out
     costs = costs_of(row)
-    credit = shifted_advantages(
-        costs, row["effects"], game=row["game"], puzzle=row["puzzle"], rescue=rescue
-    )
+    if config.oracle == "turn_reward":
+        credit = estimated_advantage(np.asarray(row["cost_estimates"]))
+    else:
+        credit = shifted_advantages(
+            costs,
+            row["effects"],
+            game=row["game"],
+            puzzle=row["puzzle"],
+            rescue=config.advantage.rescue,
+        )
     turns = zip(
         row["states"][:-1],
         costs[:-1].tolist(),
@@ -132,7 +144,7 @@ def _episode(row: dict[str, Any], *, rescue: str) -> Episode:  # Any: a row as A
         costs=tuple(costs.tolist()),
         last_state=row["states"][-1],
         end_reason=row["end_reason"],
-        is_solved=row["reward"] > 0,
+        is_solved=row["end_reason"] == SOLVED,
     )
 
 
@@ -210,7 +222,7 @@ def _evaluation(
     """Return an evaluation, with the summary's success rate or, without one, that of the games."""
     stored = summary.get(name)
     path = run.evaluations / f"{name}.parquet"
-    episodes = read_episodes(path, rescue=config.advantage.rescue)
+    episodes = read_episodes(path, config)
     if stored is None and not episodes:
         return None
     if stored is None:
@@ -227,9 +239,9 @@ def _evaluation(
 def _group_counts(path: Path) -> GroupCounts:
     """Return how many groups of a step solved their puzzle never, sometimes and always."""
     shares = (
-        pl.read_parquet(path, columns=["group", "reward"], glob=False)
+        pl.read_parquet(path, columns=["group", "end_reason"], glob=False)
         .group_by("group")
-        .agg(pl.col("reward").mean())["reward"]
+        .agg((pl.col("end_reason") == SOLVED).mean())["end_reason"]
     )
     return GroupCounts(
         step=int(path.stem.removeprefix("step-")),

@@ -68,9 +68,9 @@ _WRITE: dict[str, Callable[[float], str]] = {
 
 
 def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[Figure]:
-    """Return the large charts: success and the solver's signal."""
+    """Return the large charts: success and the turns' credit."""
     last = steps[-1]
-    return [
+    figures = [
         line_figure(
             METRICS["success"].label,
             "Training: the step’s episodes, sampled at temperature 1. Validation: a fixed set of "
@@ -86,9 +86,8 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[F
             size=LARGE,
         ),
         line_figure(
-            "Turns, judged by the solver",
-            "Progress: the turn brought the board closer to its goal. Harmful: "
-            f"{words.harmful}. The rest left the distance as it was.",
+            f"Turns, judged by {words.judge}",
+            f"Progress: {words.progress}. Harmful: {words.harmful}. The rest did neither.",
             [
                 step_line("progress", "a", steps, attrgetter("progress_fraction")),
                 step_line("harmful", "c", steps, attrgetter("harmful_fraction")),
@@ -101,15 +100,19 @@ def learning_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[F
             size=LARGE,
         ),
     ]
+    return figures if words.judge else figures[:1]
 
 
 def turn_figures(steps: Sequence[StepMetrics], words: GameWording) -> list[Figure]:
     """Return the small charts about episodes and turns."""
-    losses = [metric_figure(steps, "lost_fraction", caption=words.failures)]
+    credit = metric_figure(steps, "shifted_advantage_mean", caption=words.mean_advantage)
+    losses = metric_figure(steps, "lost_fraction", caption=words.failures)
+    has_shares = any(row.reward_mean != row.success for row in steps)
     return [
-        metric_figure(steps, "shifted_advantage_mean", caption=words.mean_advantage),
+        *([metric_figure(steps, "reward_mean")] if has_shares else []),
+        *([credit] if words.judge else []),
         metric_figure(steps, "turns_mean"),
-        *(losses if words.failures else []),
+        *([losses] if words.failures else []),
         metric_figure(steps, "ineffective_fraction"),
         metric_figure(steps, "invalid_fraction"),
         metric_figure(steps, "tokens_per_s"),
@@ -133,7 +136,7 @@ def group_figure(groups: Sequence[GroupCounts]) -> Figure:
         beside=f"{percent(silent / total)} of all groups end alike" if total else "",
         caption=(
             "If all attempts of a group solve their puzzle, or none does, every outcome advantage "
-            "is 0 and only the solver’s credit remains."
+            "is 0 and only the turns’ credit remains."
         ),
         chart=stacked_bars(
             [group.step for group in groups],

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from cast_ray.envs.registry import BENCHMARKS
 from cast_ray.games import find_game
-from cast_ray.games.wording import GameWording
+from cast_ray.games.wording import OF_REWARDS, GameWording
 
 
-def words_of(game: str) -> GameWording:
-    """Return the words for a game or benchmark; the default ones if it is not installed here."""
+def words_of(game: str, oracle: str = "exact") -> GameWording:
+    """Return the words for a game or benchmark; the default ones if it is not installed here.
+
+    Args:
+        game: its name.
+        oracle: what gave the turns their credit.
+    """
+    if oracle in ("turn_reward", "none"):
+        return OF_REWARDS if oracle == "turn_reward" else replace(OF_REWARDS, judge="")
     found = BENCHMARKS.get(game) or find_game(game)
     return GameWording() if found is None else found.wording
 
@@ -70,8 +78,9 @@ def cost(cost_to_go: float, game: str) -> str:
 
 
 def credit(shifted_advantage: float) -> str:
-    """Return a shifted advantage in moves, or ``unknown``."""
-    return "unknown" if math.isnan(shifted_advantage) else signed(shifted_advantage)
+    """Return a shifted advantage in moves, or a turn's reward, or ``unknown``."""
+    digits = 0 if float(shifted_advantage).is_integer() else 2
+    return "unknown" if math.isnan(shifted_advantage) else signed(shifted_advantage, digits=digits)
 
 
 def end_reason(reason: str, game: str) -> str:

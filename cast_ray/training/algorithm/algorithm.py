@@ -308,7 +308,7 @@ def _result(row: StepMetrics, rows: list[StepMetrics], config: TrainConfig) -> d
         "done": row.step >= config.steps,
         "num_env_steps_sampled_lifetime": num_steps,
         "env_runners": {
-            "episode_return_mean": row.success,
+            "episode_return_mean": row.reward_mean,
             "episode_len_mean": row.turns_mean,
             "num_episodes": row.num_trajectories,
             "num_episodes_lifetime": sum(earlier.num_trajectories for earlier in rows),

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import ColumnUnknown, RunDirectoryError
 from cast_ray.runs.metrics import read_metrics_frame
 from cast_ray.statistics import Success, success_rate
@@ -78,12 +79,13 @@ def read_success(path: Path) -> Success | None:
         RunDirectoryError: it is no table of games.
     """
     try:
-        games = pl.read_parquet(path, columns=["puzzle_id", "reward"], glob=False)
+        games = pl.read_parquet(path, columns=["puzzle_id", "end_reason"], glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _broken(path, error) from None
     if games.is_empty():
         return None
-    return success_rate(games["puzzle_id"].to_list(), games["reward"].to_list(), seed=0)
+    solved = (games["end_reason"] == SOLVED).cast(pl.Float64)
+    return success_rate(games["puzzle_id"].to_list(), solved.to_list(), seed=0)
 
 
 def read_figures(path: Path) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cast_ray.envs.registry import is_benchmark
 from cast_ray.errors import CastRayError, TrajectoryError
 from cast_ray.games import get_game
 from cast_ray.games.costs import json_cost
@@ -51,8 +52,7 @@ def read_episode(
     if row is None:
         return None
     try:
-        game = get_game(row["game"])
-        boards = [shown_board(game, state, is_over=True) for state in row["states"]]
+        boards = [_board(row["game"], state) for state in row["states"]]
     except CastRayError as error:
         raise TrajectoryError(
             f"{path.name}: a board of group {group}, episode {episode} cannot be shown: {error}"
@@ -75,6 +75,12 @@ def read_episode(
         created="",
     )
     return StoredEpisode(episode=found, states=tuple(row["states"]))
+
+
+def _board(name: str, state: str) -> schemas.Board:
+    if is_benchmark(name):
+        return schemas.Board(rows=state.splitlines(), text=state, mines=None)
+    return shown_board(get_game(name), state, is_over=True)
 
 
 def _turns(row: dict[str, Any], boards: list[schemas.Board]) -> list[schemas.Turn]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from cast_ray.envs.registry import is_benchmark
 from cast_ray.games import get_game
 from cast_ray.games.analysis import Analyst
 from serve.site import schemas
@@ -71,7 +72,10 @@ def router_of(root: Path) -> APIRouter:
 
 async def _analysed(stored: StoredEpisode, analyst: Analyst) -> schemas.Episode:
     """Return an episode with what the solver says of every board."""
-    episode, game = stored.episode, get_game(stored.episode.game)
+    episode = stored.episode
+    if is_benchmark(episode.game):
+        return episode  # nobody can say more of it
+    game = get_game(episode.game)
     analyses = await analyst.analyse(episode.game, stored.states)
     for turn, analysis in zip(episode.turns, analyses, strict=False):
         turn.analysis = shown_analysis(analysis)

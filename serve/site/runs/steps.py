@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fastapi import Query
 
+from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.costs import JsonCost, json_cost
 from cast_ray.games.game import Effect
@@ -220,7 +221,7 @@ def read_step(path: Path) -> StepRows:
                 puzzle_id=members[0]["puzzle_id"],
                 game=members[0]["game"],
                 tier=members[0]["tier"],
-                solved=sum(row["reward"] > 0 for row in members),
+                solved=sum(row["end_reason"] == SOLVED for row in members),
                 episodes=len(members),
             )
             for group, members in of_group.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from cast_ray.envs.registry import is_benchmark
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game, get_plugin
 from cast_ray.runs.report.boards.drawing import BoardDrawing
@@ -24,7 +25,8 @@ def draw_board(game: str, text: str) -> Markup:
     """Return a state as a picture if the game has one for it, else as text of several lines."""
     drawing = _drawing_of(game)
     picture = None if drawing is None else drawing.draw(text)
-    return tag("pre", _in_lines(game, text), class_="board text") if picture is None else picture
+    style = "board text prose" if is_benchmark(game) else "board text"
+    return tag("pre", _in_lines(game, text), class_=style) if picture is None else picture
 
 
 def board_legend(game: str) -> list[tuple[Markup, str]]:
