@@ -103,7 +103,7 @@ def find_function(key: str, name: str, num_arguments: int) -> Callable[..., Any]
         line = f" (line {code.co_firstlineno})" if code else ""
         raise ConfigError(
             f"{key}={place}:{attribute}{line} must be a function that can be called with "
-            f"{num_arguments} positional argument{'s' * (num_arguments > 1)}: {error}"
+            f"{num_arguments} positional argument{'s' * (num_arguments != 1)}: {error}"
         ) from None
 
     def call(*arguments: object) -> Any:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +18,7 @@ from cast_ray.config.learning import ALGORITHMS
 from cast_ray.config.pretrained import values_for
 from cast_ray.config.reference import config_values
 from cast_ray.config.resources import PRESETS
-from cast_ray.config.tiers import TASKS_TIER, described_tier
+from cast_ray.config.tiers import ENVIRONMENTS, TASKS_TIER, described_tier
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import ConfigError
@@ -28,14 +29,22 @@ _VALUES_OF: Mapping[str, Callable[[Any, bool], Mapping[str, Any]]] = {
     "algorithm": lambda name, _: ALGORITHMS[name],
     "resources.preset": lambda name, _: PRESETS[name],
     "policy.path": lambda path, with_lora: values_for(path, with_lora=with_lora),
-    # An environment of the user's has one tier, and no solver that could demonstrate good play.
-    "game": lambda name, _: {"tier": TASKS_TIER, "warm_start": {"steps": 0}} if ":" in name else {},
+    "game": lambda name, _: _game_values(name),
 }
 """From a key whose value stands for other values to the function that returns these, of that value
 and of whether adapters are trained."""
 PRESET_KEYS = tuple(_VALUES_OF)
 Layer: TypeAlias = tuple[DictConfig, str]
 """Values that win over earlier ones, and where they come from, for messages."""
+
+
+def _game_values(name: str) -> Mapping[str, Any]:  # Any: values of the configuration
+    """Return what an environment of the user's stands for; nothing for a game or benchmark.
+
+    It has one tier, and no solver that could demonstrate good play.
+    """
+    is_own = ":" in str(name) or entry_points(group=ENVIRONMENTS, name=name)
+    return {"tier": TASKS_TIER, "warm_start": {"steps": 0}} if is_own else {}
 
 
 def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:

@@ -16,6 +16,8 @@ from cast_ray.errors import ConfigError
 
 TASKS_TIER = "tasks"
 """The only tier of an environment of the user's (``cast_ray.envs.tasks``)."""
+ENVIRONMENTS = "cast_ray.environments"
+"""``[project.entry-points."cast_ray.environments"]`` in the pyproject.toml of a package."""
 _KEYS = ("rows", "cols", "num_pieces", "min_cost", "max_cost", "turn_budget")
 _MAX_NAME = 40
 _KNOWN = {"boxoban": "boxoban@10x10x4,1-150,150"}

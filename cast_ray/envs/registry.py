@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
+from cast_ray.config.tiers import ENVIRONMENTS
 from cast_ray.envs.alfworld.benchmark import Alfworld
 from cast_ray.envs.environment import Benchmark, BenchmarkTier, Environment
 from cast_ray.envs.tasks import TaskSet
@@ -19,8 +20,6 @@ from cast_ray.games.puzzles import Puzzle
 
 DEFAULT_TIER = "id"
 BENCHMARKS: dict[str, Benchmark] = {one.name: one for one in (Alfworld(), Webshop())}
-GROUP = "cast_ray.environments"
-"""``[project.entry-points."cast_ray.environments"]`` in the pyproject.toml of a package."""
 
 
 def is_benchmark(name: str) -> bool:
@@ -57,7 +56,7 @@ def find_benchmark(name: str) -> Benchmark:
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return {point.name: point for point in entry_points(group=ENVIRONMENTS)}
 
 
 def make_environment(

@@ -7,13 +7,17 @@ downloads is a subclass with its id there. What the game writes goes to the poli
 from __future__ import annotations
 
 import random
+import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ClassVar
 
 from cast_ray.envs.tasks import Step, TextEnvironment
 from cast_ray.errors import EnvironmentSetupError
 
+_MOVE = re.compile(r"\[[^\[\]]*\]")
 _draws = threading.Lock()
 """TextArena draws from Python's global random numbers, which all episodes of a process share."""
 
@@ -32,35 +36,43 @@ class TextArena(TextEnvironment):
 
     def __init__(self) -> None:
         self._env: Any = _package().make(f"{self.env_id}-raw")  # Any: the package has no types
-        self._random: object = None
+        self._random: object = None  # this game's state of Python's generator
 
     def reset(self, task: int) -> str:
         """Begin the game whose seed is the task's number."""
-        with _draws:
-            random.seed(task)
+        self._random = random.Random(task).getstate()
+        with self._own_draws():
             self._env.reset(num_players=1, seed=task)
-            self._random = random.getstate()
         return self._heard()
 
     def step(self, answer: str) -> Step:
-        """Play what the answer says."""
-        with _draws:
-            random.setstate(self._random)  # type: ignore[arg-type]
-            errors = self._env.state.error_count
-            done, _ = self._env.step(answer)
-            self._random = random.getstate()
+        """Play the last move between square brackets: some games want nothing beside it."""
+        move = (_MOVE.findall(answer) or [answer])[-1]
+        errors = self._env.state.error_count
+        with self._own_draws():
+            done, _ = self._env.step(move)
         state, about = self._env.state, self._env.state.game_info[0]
         reason = about.get("reason", "") if done else ""
         return Step(
             observation="\n".join(filter(None, [self._heard(), reason])),
             reward=float(state.rewards[0]) if done and state.rewards else 0.0,
             done=bool(done),
+            action=move,
             is_valid=state.error_count <= errors and not about["invalid_move"],
         )
 
     def choices(self) -> tuple[str, ...]:
         """Return the game's moves."""
         return self.moves
+
+    @contextmanager
+    def _own_draws(self) -> Iterator[None]:
+        with _draws:
+            others = random.getstate()
+            random.setstate(self._random)  # pyright: ignore[reportArgumentType]
+            yield
+            self._random = random.getstate()
+            random.setstate(others)
 
     def _heard(self) -> str:
         """Return what the game said since the last time, without the player's own words."""

@@ -103,7 +103,11 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
             config,
             oracle="exact",
             value_net=ValueNetOracleConfig(),
-            resources=replace(config.resources, gpus_per_oracle_actor=0.0),
+            resources=replace(
+                config.resources,
+                oracle_actors=max(1, config.resources.oracle_actors),
+                gpus_per_oracle_actor=0.0,
+            ),
         )
         config = _with_tokens_per_turn(config, kind, source)
         if kind is Kind.ENGINE:

@@ -14,6 +14,7 @@ from scipy import stats
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.evaluation.scores import check_runs, puzzle_key
+from cast_ray.evaluation.tasks import GameTier
 from cast_ray.statistics import mean_estimate
 
 _RESAMPLES = 9999
@@ -121,7 +122,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _check_pairs(a: Sequence[Attempt], b: Sequence[Attempt]) -> None:
     names = f"{a[0].model!r} and {b[0].model!r}"
-    tiers = sorted({f"{attempt.game}:{attempt.tier}" for attempt in (*a, *b)})
+    tiers = sorted({str(GameTier(game=attempt.game, tier=attempt.tier)) for attempt in (*a, *b)})
     if len(tiers) > 1:
         raise ConfigError(f"compare {names} on one game and tier at a time, got {', '.join(tiers)}")
     missing = {puzzle_key(attempt) for attempt in a} ^ {puzzle_key(attempt) for attempt in b}

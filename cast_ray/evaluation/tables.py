@@ -36,6 +36,7 @@ from cast_ray.evaluation.table_sections import (
     quality_table,
     title_of,
 )
+from cast_ray.evaluation.tasks import GameTier
 from cast_ray.statistics import Success
 
 _PAPER_GAMES = ("sokoban", "minesweeper", "rush_hour")
@@ -79,7 +80,8 @@ def results_document(
 
 
 def _chosen(attempts: Sequence[Attempt], label: str, game: str) -> list[Attempt]:
-    chosen = [one for one in attempts if one.model == label and f"{one.game}:{one.tier}" == game]
+    mine = [one for one in attempts if one.model == label]
+    chosen = [one for one in mine if str(GameTier(game=one.game, tier=one.tier)) == game]
     if not chosen:
         raise ConfigError(
             f"there are no attempts of {label!r} at {game}: evaluate it on that game too"

@@ -73,7 +73,7 @@ def parse_games(text: str) -> list[GameTier]:
     if not found:
         raise ConfigError("give --games GAME[:TIER],… e.g. sokoban:id,sokoban:unseen")
     for place, which in enumerate(found):
-        if which in found[:place]:
+        if str(which) in map(str, found[:place]):
             raise ConfigError(f"--games names {which} twice")
     return found
 

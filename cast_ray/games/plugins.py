@@ -29,6 +29,9 @@ class GamePlugin:
     game: Game[Any]
     generate: Callable[[Tier, np.random.Generator], Any]
     """Return the start state of a random puzzle of a tier; the random numbers decide all of it."""
+    is_winnable: Callable[[Any, int], bool] | None = None
+    """Return whether a start state can be won within that many actions, by a short search for
+    environments, which know no solvers; None = every start is taken."""
     solver: Any = None
     """A ``solver_actors.registry.SolverEntry``; Any because games know no solvers. None = the game
     has no exact solver: costs are unknown, and a value network has to estimate them."""

@@ -14,6 +14,8 @@ from cast_ray.files import written_aside
 
 LIGHTS_OUT = Path(__file__).parents[1] / "lights_out"
 """The package of the fourth game, as a user would write it."""
+BOX_PUSH = Path(__file__).parents[1] / "box_push"
+"""The package of a copy of Sokoban."""
 LIGHTS_OUT_RUN = (
     "game=lights_out",
     "tier=mini",
@@ -80,6 +82,6 @@ def environment_with(*paths: Path) -> dict[str, str]:
 def cast_ray_with(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line where the packages in ``site`` are installed, Ray's workers included."""
     command = [str(Path(sys.executable).parent / "cast-ray"), *arguments]
-    environment = environment_with(site, LIGHTS_OUT)
+    environment = environment_with(site, LIGHTS_OUT, BOX_PUSH)
     environment.pop("RAY_ADDRESS", None)  # a Ray of the test session must not be joined
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)

@@ -46,9 +46,10 @@ def get_generator(game: str) -> Callable[[Tier, np.random.Generator], Any]:
 def is_winnable(game: str, state: Any, turns: int) -> bool:
     """Return whether an undecided state is known to be winnable within ``turns`` actions.
 
-    True for added games, which have no such search.
+    True for added games without such a search.
     """
-    return game not in WINNABLE or WINNABLE[game](state, turns)
+    search = WINNABLE[game] if game in WINNABLE else get_plugin(game).is_winnable
+    return search is None or search(state, turns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
