@@ -21,6 +21,7 @@ from cast_ray.cli.data import data_app
 from cast_ray.cli.doctor import doctor
 from cast_ray.cli.evaluate import evaluate, transfer
 from cast_ray.cli.model import model_app
+from cast_ray.cli.new import new_app
 from cast_ray.cli.options import Overrides, resumable, timestamp
 from cast_ray.cli.serve import serve, view
 from cast_ray.cli.submit import submit
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(model_app, name="model")
+app.add_typer(new_app, name="new")
 app.add_typer(value_net_app, name="value-net")
 app.command("eval")(evaluate)
 app.command()(transfer)

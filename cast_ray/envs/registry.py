@@ -59,6 +59,11 @@ def _entry_points() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENVIRONMENTS)}
 
 
+def all_names() -> tuple[str, ...]:
+    """Return the names of all games, benchmarks and installed environments; imports none."""
+    return (*game_names(), *BENCHMARKS, *_entry_points())
+
+
 def make_environment(
     puzzle: Puzzle, *, turn_budget: int, is_dead: Callable[[Hashable], bool] | None = None
 ) -> Environment:
@@ -89,8 +94,8 @@ def tier_of(name: str, tier: str) -> Tier | BenchmarkTier:
     if not is_benchmark(name) and name not in game_names():
         raise ConfigError(
             f"there is no game or environment {name!r}; there are "
-            f"{', '.join((*game_names(), *BENCHMARKS, *_entry_points()))}; a game of your own must "
-            "be installed (docs/add_a_game.md), an environment is named as path/file.py:Class "
+            f"{', '.join(all_names())}; a game of your own must be installed "
+            "(docs/add_a_game.md), an environment is named as path/file.py:Class "
             "(docs/add_an_environment.md)"
         )
     tiers = find_benchmark(name).tiers if is_benchmark(name) else get_game(name).tiers

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cast_ray.cli.main import app
 from cast_ray.config.load import load_config, save_config
+from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.evaluation.experiments.collect import run_values
 from cast_ray.evaluation.experiments.compare import compare
@@ -54,8 +55,8 @@ def made_run(path: Path, *, arm: str, seed: int) -> RunDirectory:
     write_metrics(run.metrics, rows)
     for step, share in enumerate(VALIDATED[arm]):
         won = round(4 * share)
-        outcomes = [1.0] * won + [0.0] * (4 - won)
-        two = pl.DataFrame({"puzzle_id": ["a"] * 4 + ["b"] * 4, "reward": outcomes * 2})
+        ends = [SOLVED] * won + ["turn_budget"] * (4 - won)
+        two = pl.DataFrame({"puzzle_id": ["a"] * 4 + ["b"] * 4, "end_reason": ends * 2})
         keep_validation(run.validation, step, two.to_arrow())
     shares = {"success": 0.3, "low": 0.2, "high": 0.4, "n": 8}
     after = 0.5 + 0.1 * seed + (0.2 if arm == "CAST" else 0.0)

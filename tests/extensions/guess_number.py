@@ -25,7 +25,7 @@ class GuessNumber(TextEnvironment):
 
     def step(self, answer: str) -> Step:
         """Compare a guess."""
-        found = re.search(r"```\s*(\d+)\s*```", answer)
+        found = re.search(r"```\s*(\d{1,3})\s*```", answer)
         if found is None or not 1 <= int(found[1]) <= LARGEST:
             return Step(observation=f"Guess from 1 to {LARGEST}.", is_valid=False)
         guess = int(found[1])

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cast_ray.config.puzzles import PuzzleConfig
+from cast_ray.datasets.splits import make_boards
 from cast_ray.envs.gym.registry import get_numeric_rules, make_text_env
 from cast_ray.games import get_game
 from cast_ray.games.collections.files import read_board_files
-from cast_ray.games.generators import PuzzleSource, build_puzzles, get_generator, is_winnable
+from cast_ray.games.generators import get_generator, is_winnable
 from cast_ray.games.plugins import forget_plugins
 from cast_ray.runs.report.boards import board_legend, draw_board
 from cast_ray.runs.report.wording import words_of
@@ -50,9 +52,8 @@ def test_starts_costs_and_dead_states_are_the_same() -> None:
 
 
 def test_puzzles_are_built_and_boards_of_other_formats_are_read(tmp_path: Path) -> None:
-    source = PuzzleSource(game="box_push", tier="mini", seed=0)
-    made = build_puzzles(source, 5)
-    assert all(puzzle.cost_to_go for puzzle in made)
+    boards = make_boards("box_push", "mini", PuzzleConfig(num_train=4, num_held_out=2))
+    assert all(puzzle.cost_to_go for puzzle in (*boards.train, *boards.held_out))
     (tmp_path / "levels.xsb").write_text(XSB)
     read = [list(read_board_files(tmp_path / "levels.xsb", get_game(name))) for name in NAMES]
     assert read[0] == read[1] and len(read[0]) == 1

@@ -1,6 +1,8 @@
-"""What solvers are timed beside, in plain Python, says what they say."""
+"""Solvers in plain Python, which others are timed beside, say what those say."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +10,16 @@ import pytest
 from benchmarks.solvers import minefield
 from cast_ray.games import get_game
 from cast_ray.games.generators import get_generator
+from cast_ray.games.sokoban import Sokoban
+from solver_actors import plain_search
+from solver_actors.plain_search import PlainSolver, plain_costs
 from solver_actors.registry import get_solver_entry
 from tests.solver_actors.minesweeper_states import random_state
 from tests.solver_actors.plain_minesweeper import cost_to_go, costs_to_go
-from tests.solver_actors.plain_search import plain_costs
+
+
+class PlainSokoban(PlainSolver[Any]):
+    game = Sokoban()
 
 
 @pytest.mark.parametrize("game_name", ["sokoban", "rush_hour"])
@@ -24,6 +32,20 @@ def test_plain_costs_are_the_solvers(game_name: str) -> None:
         solver = get_solver_entry(game_name).build(start)
         states = list(costs)
         assert solver.cost_to_go(states).tolist() == list(costs.values())
+
+
+def test_plain_solver_knows_the_way_and_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    game = PlainSokoban.game
+    start = game.decode("######\n#_P__#\n#_X_O#\n#____#\n######")
+    solver, other = PlainSokoban(), get_solver_entry("sokoban").build(start)
+    dead = game.apply(start, "Down").state
+    assert solver.cost_to_go([start, dead]).tolist() == other.cost_to_go([start, dead]).tolist()
+    assert solver.best_action(start) == other.best_action(start)
+    assert solver.action_costs(start) == other.action_costs(start)
+    assert solver.memory_bytes > 1000
+    monkeypatch.setattr(plain_search, "MAX_STATES", 3)
+    assert np.isnan(PlainSokoban().cost_to_go([start])).all()
+    assert not PlainSokoban().is_dead(start)
 
 
 def test_reveals_of_boards_on_one_another_s_way_are_those_of_each_alone() -> None:

@@ -37,7 +37,8 @@ LIGHTS_OUT_RUN = (
 def install(project: Path, site: Path) -> None:
     """Make the entry points in a project's pyproject.toml known to whoever has ``site`` on path."""
     table = tomllib.loads((project / "pyproject.toml").read_text())["project"]
-    write_dist_info(site, table["name"], table["entry-points"]["cast_ray.games"])
+    for group, entry_points in table["entry-points"].items():
+        write_dist_info(site, table["name"], entry_points, group=group)
 
 
 def write_dist_info(

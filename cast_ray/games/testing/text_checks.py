@@ -42,7 +42,7 @@ def check_junk_boards(samples: Samples) -> None:
     rng = samples.rng("junk boards")
     boards = [samples.game.encode(episode.states[-1]) for episode in samples.episodes]
     bent = [text for board in boards for text in _bent(board, rng)]
-    for text in (*_random_texts(rng), *bent, *(FENCE + board for board in boards)):
+    for text in (*random_texts(rng), *bent, *(FENCE + board for board in boards)):
         state = _decoded(samples, text)
         if state is not None:
             again = samples.game.encode(state)
@@ -71,7 +71,7 @@ def check_parser(samples: Samples) -> None:
     some = [actions[place] for place in rng.permutation(len(actions))[:_NUM_BENT]]
     bent = [text for action in some for text in (*_bent(action, rng), action.swapcase())]
     states = [next(filter(samples.is_open, episode.states)) for episode in samples.episodes]
-    for text in (*_random_texts(rng), *bent):
+    for text in (*random_texts(rng), *bent):
         for answer in (text, f"{FENCE}{text}{FENCE}", f"Thus:\n{FENCE}action\n{text}\n{FENCE}"):
             found = _parsed(samples, answer)
             if isinstance(found, ParseFailure):
@@ -154,7 +154,7 @@ def _demand_applicable(samples: Samples, state: State, action: str) -> None:
     demand_contract(samples, state, action, transition)
 
 
-def _random_texts(rng: np.random.Generator) -> Iterator[str]:
+def random_texts(rng: np.random.Generator) -> Iterator[str]:
     """Yield bytes read as text, then the traps."""
     for _ in range(_NUM_RANDOM):
         yield rng.bytes(int(rng.integers(_MOST_BYTES))).decode("latin-1")

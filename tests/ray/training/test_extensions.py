@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from cast_ray.config.load import load_config
 from cast_ray.runs.run_directory import RunDirectory
 from tests.algorithms.test_functions import CISPO, EXTENSIONS, RLOO, SHORT
+from tests.support import installed
+from tests.support.session import Session
 
 SMALL = """
 steps=2 warm_start.steps=40 warm_start.careless_steps=5 rollout.puzzles_per_step=4
@@ -81,6 +84,24 @@ def test_environment_of_the_users_trains_and_replays_without_a_difference(
         str(tmp_path / "scores"),
     )
     assert name.split(":")[1] in said
+
+
+@pytest.mark.parametrize("kind", ["game", "environment"])
+def test_new_package_trains_by_the_command_that_is_printed_and_replays(
+    tmp_path: Path, kind: str
+) -> None:
+    site, project = tmp_path / "site", tmp_path / "treasure_hunt"
+    session = Session(tmp_path, site, project)
+    said = session.run("cast-ray", "new", kind, "treasure_hunt")
+    installed.install(project, site)
+    (train,) = re.findall(r"cast-ray train .*", said)
+    session.run(*train.split(), "run_dir=run")
+    replayed = session.run("cast-ray", "replay", "run", "--updates")
+    assert "No difference" in replayed and "no byte differs" in replayed
+    table = pl.concat(
+        [pl.read_parquet(file) for file in RunDirectory(tmp_path / "run").trajectory_files()]
+    )
+    assert table["solver_advantages"].explode().std() > 0
 
 
 def assert_replays(run: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import httpx
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema
 from cast_ray.runs.run_directory import RunDirectory
 from tests.support import installed
+from tests.support.session import Session
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -72,3 +74,23 @@ def test_where_the_package_is_not_installed_the_run_is_refused_in_one_line(
     assert refused.returncode == 2
     assert re.search(r"'lights_out'.*installed", refused.stderr)
     assert "Traceback" not in refused.stderr
+
+
+def test_copy_of_sokoban_trains_replays_and_is_evaluated_and_served(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    installed.install(installed.BOX_PUSH, site)
+    session = Session(tmp_path, site, installed.BOX_PUSH)
+    values = [value for value in installed.LIGHTS_OUT_RUN if not value.startswith("game=")]
+    session.run("cast-ray", "train", "game=box_push", *values, "run_dir=run")
+    said = session.run("cast-ray", "replay", "run", "--updates")
+    assert "No difference." in said and "no byte differs" in said
+    limits = ("--limit", "4", "--attempts", "1")
+    said = session.run("cast-ray", "eval", "--model", "run", "--games", "box_push:mini", *limits)
+    assert "Box Push" in said
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<h1>Box Push" in page
+    assert page.count('class="board') > 4 and 'class="board text' not in page
+    with session.running(["cast-ray", "serve", "run"]) as address:
+        board = {"game": "box_push", "tier": "mini", "seed": 3}
+        answer = httpx.post(f"http://{address}/api/move", json=board, timeout=120)
+    assert answer.raise_for_status().json()["analysis"]["cost"] > 0

@@ -8,22 +8,16 @@ their values.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from cast_ray.runs.run_directory import RunDirectory
-from tests.support.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.session import Session
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -51,55 +45,6 @@ def line(page: str, beginning: str) -> list[str]:
     found = [one for text in blocks for one in text.splitlines() if one.startswith(beginning)]
     assert len(found) == 1, found
     return shlex.split(found[0], comments=True)
-
-
-class Session:
-    """A folder in which commands are typed."""
-
-    def __init__(self, folder: Path) -> None:
-        """Take an empty folder."""
-        self.folder = folder
-        tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        # A Ray of the test session must not be joined.
-        self._environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
-        self._environment["PATH"] = tools
-
-    def run(self, *command: str) -> str:
-        """Return what a command prints."""
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    @contextmanager
-    def running(self, command: list[str]) -> Iterator[str]:
-        """Run a command that serves until Ctrl-C; yield its address when it says that it does."""
-        port, said = free_port(), self.folder / "said.txt"
-        with open(said, "w") as file:
-            process = subprocess.Popen(
-                [*command, f"--port={port}"],
-                cwd=self.folder,
-                env=self._environment,
-                stdout=file,
-                stderr=file,
-            )
-
-        def is_up() -> bool:
-            assert process.poll() is None, said.read_text()
-            return "Ctrl-C ends it" in said.read_text()
-
-        try:
-            wait_until(is_up, timeout_s=300, what=" ".join(command))
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(timeout=120)
 
 
 @pytest.fixture(scope="module")
