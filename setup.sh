@@ -23,7 +23,7 @@ esac
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 
-install() { "${pip[@]}" install --progress-bar off -q -e ".[$engine,smollm2,textarena,dev]" "$@"; }
+install() { "${pip[@]}" install --progress-bar off -q -e ".[$engine,smollm2,textarena,wandb,mlflow,dev]" "$@"; }
 echo "setup: installing pinned packages for $engine into $venv (a few minutes)"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

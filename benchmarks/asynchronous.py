@@ -24,6 +24,7 @@ from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.recoveries import RecoveryLog
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.runs.tracking import TrackedRun, Tracking
 from cast_ray.training.loop import TrainingLoop
 from cast_ray.training.monitor import RunMonitor
 from cast_ray.training.prometheus import MetricsExporter
@@ -111,11 +112,18 @@ def _loop(config: TrainConfig, *, learner_s: float) -> Iterator[TrainingLoop]:
         monitor = RunMonitor(workers, recoveries, exporter)
         parts.callback(monitor.close)
         loop = TrainingLoop(
-            run, workers, learner, monitor=monitor, recoveries=recoveries, exporter=exporter
+            run,
+            workers,
+            learner,
+            monitor=monitor,
+            recoveries=recoveries,
+            exporter=exporter,
+            tracking=Tracking(
+                (), TrackedRun(directory=run.directory.path, config=config), warn=print
+            ),
         )
         yield loop
         loop.settle()
-        loop.metrics.close()
 
 
 def _simulated_workers(run: Run) -> Workers:

@@ -49,7 +49,8 @@ def environment(name: Name, folder: Folder = None) -> None:
 
     Example: cast-ray new environment trivia
     """
-    _write("environment", name, folder or Path(name), f"game={name} oracle=turn_reward")
+    values = f"game={name} oracle=turn_reward warm_start.steps=80"
+    _write("environment", name, folder or Path(name), values)
 
 
 def _write(template: str, name: str, folder: Path, values: str) -> None:

@@ -114,6 +114,8 @@ def _allowed(annotation: Any) -> str:
         return ", ".join(map(str, get_args(annotation)))
     if get_origin(annotation) is tuple:
         return f"[{', '.join(map(_allowed, get_args(annotation)))}]"
+    if get_origin(annotation) is list:
+        return f"[{_allowed(*get_args(annotation))}, ...]"
     if get_origin(annotation) is dict:
         return "{key: value, ...}"
     return _WORDS[annotation]

@@ -30,6 +30,9 @@ from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import ConfigError
 from cast_ray.functions import short_name
 
+TRACKERS = ("tensorboard", "wandb", "mlflow")
+"""What ``tracking`` may name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
@@ -240,6 +243,9 @@ class TrainConfig:
     """Steps between checkpoints; there is always one after the last step."""
     checkpoints_kept: int = 2
     """How many of the newest checkpoints are kept."""
+    tracking: list[str] = field(default_factory=lambda: ["tensorboard"])
+    """Where metrics, configuration, summary and at each checkpoint two played games are shown:
+    tensorboard, wandb, mlflow (docs/observability.md)."""
     puzzles: PuzzleConfig = field(default_factory=PuzzleConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
@@ -328,6 +334,12 @@ class TrainConfig:
                 f"{self.oracle} and value_net.path={self.value_net.path or '(empty)'}"
             )
         found += self._oracle_contradictions()
+        unknown = [name for name in self.tracking if name not in TRACKERS]
+        if unknown or len(set(self.tracking)) < len(self.tracking):
+            found.append(
+                f"tracking must name some of {', '.join(TRACKERS)}, each once, got "
+                f"[{', '.join(self.tracking)}]"
+            )
         if rollout.puzzles_per_step < self.learner.mini_batches:
             found.append(
                 f"learner.mini_batches must be at most rollout.puzzles_per_step "

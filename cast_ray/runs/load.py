@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +43,7 @@ class StoredRun:
     @property
     def summary(self) -> dict[str, Any] | None:
         """The held-out results; None while the run is not finished."""
-        path = self.directory.summary
-        return json.loads(path.read_text()) if path.is_file() else None
+        return self.directory.read_summary() or None
 
     def trajectories(self, step: int) -> pa.Table:
         """Return what a step trained on, a row per episode (``BATCH_SCHEMA``).

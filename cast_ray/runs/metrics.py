@@ -221,8 +221,8 @@ def metric_texts() -> dict[str, str]:
     return {name: text.replace("``", "") for name, text in field_descriptions(StepMetrics).items()}
 
 
-def tensorboard_name(column: str) -> str:
-    """Return the name of a column in TensorBoard."""
+def shown_name(column: str) -> str:
+    """Return the name of a column in TensorBoard and other trackers."""
     return f"time/{column}" if METRICS[column].unit == "seconds" else f"train/{column}"
 
 

@@ -1,39 +1,30 @@
-"""Writes a run's metrics to Parquet and TensorBoard during the run."""
+"""Writes a run's metrics to Parquet during the run, and passes them to its trackers."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-from tensorboardX.summary import scalar
-
-from cast_ray.files import refusals_named
-from cast_ray.runs.metrics import StepMetrics, tensorboard_name, write_metrics
+from cast_ray.runs.metrics import StepMetrics, shown_name, write_metrics
+from cast_ray.runs.tracking import Tracking
 
 
 class MetricsLog:
-    """The rows so far, in ``metrics.parquet`` and as TensorBoard events."""
+    """The rows so far, in ``metrics.parquet`` and in trackers."""
 
-    def __init__(self, path: Path, events_dir: Path, *, rows: Sequence[StepMetrics] = ()) -> None:
+    def __init__(self, path: Path, tracking: Tracking, *, rows: Sequence[StepMetrics] = ()) -> None:
         self._path = path
+        self._tracking = tracking
         self.rows = list(rows)
-        self._events_dir = events_dir
-        # Not SummaryWriter: a full disk kills its thread, and later calls wait for it forever.
-        with refusals_named(events_dir):
-            events_dir.mkdir(parents=True, exist_ok=True)
-            self._writer = EventsWriter(str(events_dir / "events"))
 
     def append(self, row: StepMetrics) -> None:
-        """Add one step and update the files.
+        """Add one step.
 
         Raises:
-            EnvironmentSetupError: they cannot be written.
+            EnvironmentSetupError: the file cannot be written.
         """
         self.rows.append(row)
         self._write(row.step, asdict(row))
@@ -42,7 +33,7 @@ class MetricsLog:
         """Set values of a step that were unknown when its row was written.
 
         Raises:
-            EnvironmentSetupError: the files cannot be written.
+            EnvironmentSetupError: the file cannot be written.
         """
         self.rows = [replace(row, **values) if row.step == step else row for row in self.rows]
         self._write(step, values)
@@ -53,24 +44,16 @@ class MetricsLog:
 
     def _write(self, step: int, values: Mapping[str, Any]) -> None:
         write_metrics(self._path, self.rows)
-        with refusals_named(self._events_dir):
-            for name, value in values.items():
-                if name == "step" or value is None:
-                    continue
-                shown = tensorboard_name(name)
-                items = {shown: value}
-                if isinstance(value, tuple):
-                    items = {f"{shown}/{index}": item for index, item in enumerate(value)}
-                for key, item in items.items():
-                    if not math.isnan(item):
-                        self._writer.write_event(_event(step, key, float(item)))
-            self._writer.flush()
-
-    def close(self) -> None:
-        """Flush and close the event file."""
-        with refusals_named(self._events_dir):
-            self._writer.close()
+        self._tracking.metrics(step, dict(_known(values)))
 
 
-def _event(step: int, name: str, value: float) -> Event:
-    return Event(wall_time=time.time(), step=step, summary=scalar(name, value))
+def _known(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the measured values by the names that trackers show, lists item by item."""
+    for name, value in values.items():
+        if name == "step" or value is None:
+            continue
+        shown = shown_name(name)
+        items = {shown: value}
+        if isinstance(value, tuple):
+            items = {f"{shown}/{index}": item for index, item in enumerate(value)}
+        yield from ((key, float(item)) for key, item in items.items() if not math.isnan(item))

@@ -110,12 +110,12 @@ def new_copy(uri: Uri) -> Origin:
 
 
 def download_run(uri: Uri, path: Path) -> None:
-    """Download all of a run but weights and TensorBoard's events, which a new driver rewrites.
+    """Download all of a run but weights and what trackers only add to.
 
     Raises:
         StorageError: the store cannot be reached.
     """
-    skipped = WEIGHTS | {"tensorboard", OWNER}
+    skipped = WEIGHTS | {"tensorboard", "wandb", OWNER}
     download_files(
         [file for file in list_files(uri) if _top_folder(file) not in skipped], uri, path
     )

@@ -48,6 +48,7 @@ CHANGEABLE_KEYS = frozenset(
         "engine.update_timeout_s",
         "checkpoint_every",
         "checkpoints_kept",
+        "tracking",
     }
 )
 """Keys that a resumed run may change: they change results by no more than float rounding."""
@@ -347,9 +348,22 @@ class RunDirectory:
     @property
     def summarised_steps(self) -> int:
         """The number of steps in ``summary.json``; 0 if there is none yet."""
+        return int(self.read_summary().get("steps", 0))
+
+    def read_summary(self) -> dict[str, Any]:
+        """Return ``summary.json`` (Any: a JSON object); empty if there is none yet.
+
+        Raises:
+            RunDirectoryError: it is broken.
+        """
         if not self.summary.is_file():
-            return 0
-        return int(json.loads(self.summary.read_text())["steps"])
+            return {}
+        try:
+            return json.loads(self.summary.read_text())
+        except json.JSONDecodeError as error:
+            raise RunDirectoryError(
+                f"{self.summary} is not valid JSON ({error}); move it away to go on without it"
+            ) from None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""

@@ -24,6 +24,7 @@ from cast_ray.rollout.trajectory import SCORED_SCHEMA
 from cast_ray.runs.metrics import StepMetrics, read_metrics
 from cast_ray.runs.metrics_log import MetricsLog
 from cast_ray.runs.recoveries import Kind, RecoveryLog
+from cast_ray.runs.tracking import Tracking, game_texts
 from cast_ray.statistics import Success
 from cast_ray.training.monitor import RunMonitor
 from cast_ray.training.prometheus import MetricsExporter
@@ -56,6 +57,7 @@ class TrainingLoop:
         monitor: RunMonitor,
         recoveries: RecoveryLog,
         exporter: MetricsExporter,
+        tracking: Tracking,
         on_played: Callable[[PlayedStep], None] = lambda played: None,
     ) -> None:
         """Bring the learner to the newest checkpoint; play nothing yet.
@@ -80,7 +82,8 @@ class TrainingLoop:
         )
         self._last_logged = max(directory.last_logged_step, state.step)
         rows = [row for row in read_metrics(directory.metrics) if row.step <= self._last_logged]
-        self.metrics = MetricsLog(directory.metrics, directory.events, rows=rows)
+        self._tracking = tracking
+        self.metrics = MetricsLog(directory.metrics, tracking, rows=rows)
         self._schedule = RolloutSchedule(
             workers.collector,
             PuzzleSampler(
@@ -137,6 +140,8 @@ class TrainingLoop:
         note = {_DROPPED_GROUPS: str(dropped)}
         self._run.directory.write_trajectories(step, played.batch.replace_schema_metadata(note))
         self._on_played(played)
+        if step % self._run.config.checkpoint_every == 0 or step == self._run.config.steps:
+            self._tracking.games(step, game_texts(played.batch))
         learned = self._learn(played)
         layer_error, seconds_sync = self._layer_error, self._sync(step + 1)
         if self._run.config.max_staleness:

@@ -29,6 +29,7 @@ from cast_ray.runs.remote_run import StoredRunDirectory
 from cast_ray.runs.remote_session import REACH_S, RunAtUri, stored_config
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
+from cast_ray.runs.tracking import check_trackers
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
 from cast_ray.training.models import find_models, moved_models
 from cast_ray.training.value_net.oracle import check_oracle, keep_value_net
@@ -108,6 +109,7 @@ def open_run(
     location = path_or_uri(config.run_dir or new_name)
     if isinstance(location, Uri):
         check_reachable(location, timeout_s=REACH_S)
+    check_trackers(config.tracking)
     check_vllm_options(config.engine.vllm)
     get_transform(config.advantage.transform)  # refuses an unknown name
     for key, name in config.functions.items():

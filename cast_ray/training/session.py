@@ -31,6 +31,7 @@ from cast_ray.runs.recoveries import RecoveryLog
 from cast_ray.runs.report import write_report
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import write_table
+from cast_ray.runs.tracking import TrackedRun, Tracking
 from cast_ray.statistics import Success
 from cast_ray.training.loop import TrainingLoop
 from cast_ray.training.monitor import RunMonitor
@@ -143,6 +144,13 @@ class TrainingSession:
         exporter = MetricsExporter(directory.plain_name)
         monitor = RunMonitor(self.workers, recoveries, exporter)
         parts.callback(monitor.close)
+        tracked = TrackedRun(directory=directory.path, config=config)
+        tracking = Tracking(config.tracking, tracked, warn=run.progress.note)
+
+        def end_tracking(kind: object, failure: BaseException | None, _: object) -> None:
+            tracking.close(directory.read_summary(), failed=failure is not None)
+
+        parts.push(end_tracking)
         with losses_named():
             self.loop = TrainingLoop(
                 run,
@@ -151,9 +159,9 @@ class TrainingSession:
                 monitor=monitor,
                 recoveries=recoveries,
                 exporter=exporter,
+                tracking=tracking,
                 on_played=on_played,
             )
-            parts.callback(self.loop.metrics.close)
             self.loop.catch_up()
         if run.lost_at is not None:
             recoveries.record("driver", "a new driver resumed", time.time() - run.lost_at)

@@ -110,7 +110,7 @@ def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
 
 
 def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, Any]:
-    summary = json.loads(run.summary.read_text())
+    summary = run.read_summary()
     steps = read_metrics(run.metrics)
     timed = [one for one in steps if not one.is_replayed]  # replayed steps took no rollouts
     if not timed:

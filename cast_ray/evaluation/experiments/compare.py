@@ -5,7 +5,6 @@ The tables can be kept, as docs/evidence does; they give the same plot and Markd
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -136,7 +135,7 @@ def _ceiling(path: Path) -> pl.DataFrame:
     run = RunDirectory(path)
     if not run.summary.is_file():
         raise RunDirectoryError(f"{path} is not a finished run: it has no {run.summary.name}")
-    summary = json.loads(run.summary.read_text())
+    summary = run.read_summary()
     if summary["steps"]:
         raise ConfigError(
             f"{path} took {summary['steps']} steps: give a run with steps=0 as --ceiling"

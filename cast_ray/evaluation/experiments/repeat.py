@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +89,7 @@ def repeat(evidence: Path, *, arm: str, seed: int, out: Path) -> Repetition:
     low, high = prediction_interval(runs["after"].to_numpy())
     run_sweep(plan, file=None, out=out, at_once=1)
     run = RunDirectory(out / "trials" / plan.trials[0].name)
-    summary = json.loads(run.summary.read_text())
+    summary = run.read_summary()
     return Repetition(
         arm=arm,
         seed=seed,

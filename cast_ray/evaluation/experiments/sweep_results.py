@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +43,7 @@ def results_table(
 
 
 def _row(trial: Trial, run: RunDirectory, failures: Mapping[str, str]) -> dict[str, Any]:
-    summary = json.loads(run.summary.read_text()) if run.summary.is_file() else {}
+    summary = run.read_summary()
     steps = read_metrics(run.metrics) if run.metrics.is_file() else []
     row: dict[str, Any] = {"name": trial.name, "failure": failures.get(trial.name), **trial.values}
     for when in ("before", "after"):

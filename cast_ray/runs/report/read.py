@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,7 +186,7 @@ def read_run(run: RunDirectory) -> RunContents:
         TrajectoryError: a table is of another stage.
     """
     config = load_config(RunDirectory.existing(run.path).config, [])
-    summary = _read_summary(run.summary)
+    summary = run.read_summary()
     steps = tuple(read_metrics(run.metrics))
     is_asynchronous = config.max_staleness > 0
     so_far = sum(wall_seconds(row, is_asynchronous=is_asynchronous) for row in steps)
@@ -203,17 +202,6 @@ def read_run(run: RunDirectory) -> RunContents:
         is_finished=summary.get("after") is not None and summary["steps"] >= config.steps,
         seconds=summary.get("seconds", so_far),
     )
-
-
-def _read_summary(path: Path) -> dict[str, Any]:  # Any: a JSON object
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise RunDirectoryError(
-            f"{path} is not valid JSON ({error}); move it away to write the report without it"
-        ) from None
 
 
 def _evaluation(

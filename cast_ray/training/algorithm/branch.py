@@ -15,9 +15,13 @@ from cast_ray.errors import RunDirectoryError
 from cast_ray.files import refusals_named
 from cast_ray.runs.hub import with_commits
 from cast_ray.runs.run_directory import CHANGEABLE_KEYS, RunDirectory
+from cast_ray.runs.tracking.tracker import IDENTITY
 
-_LEFT_OUT = (".lock", "starts.txt", "summary.json", "report.html", "model", "inspection")
-"""Of this process or of the end of a run. ``starts.txt`` names live engines."""
+_LEFT_OUT = (
+    ".lock", "starts.txt", "summary.json", "report.html", "model", "inspection",
+    IDENTITY, "wandb", "mlflow",
+)  # fmt: skip
+"""Of this process, of the end of a run, or of trackers. ``starts.txt`` names live engines."""
 _TUNED = ("advantage.", "objective.", "distillation.", "evaluation.", "learner.")
 _TUNED_KEYS = CHANGEABLE_KEYS | {"run_dir", "steps", "algorithm"}
 _FIXED_KEYS = frozenset({"learner.dtype", "learner.lora_rank", "learner.lora_alpha"})
