@@ -70,9 +70,11 @@ class TextArena(TextEnvironment):
         with _draws:
             others = random.getstate()
             random.setstate(self._random)  # pyright: ignore[reportArgumentType]
-            yield
-            self._random = random.getstate()
-            random.setstate(others)
+            try:
+                yield
+            finally:
+                self._random = random.getstate()
+                random.setstate(others)
 
     def _heard(self) -> str:
         """Return what the game said since the last time, without the player's own words."""
