@@ -70,7 +70,7 @@ def resolve(layers: Sequence[Layer], *, has_file: bool) -> TrainConfig:
     config = _checked(_merged(_defaults(TrainConfig), layers, has_file=has_file))
     assert isinstance(config, TrainConfig)
     pinned = {key: pinned_name(key, name) for key, name in config.functions.items()}
-    return replace(config.with_functions(pinned), tier=described_tier(config.tier))
+    return replace(config.with_values(pinned), tier=described_tier(config.tier))
 
 
 def merged_layers(layers: Sequence[Layer], *, has_file: bool) -> dict[str, Any]:

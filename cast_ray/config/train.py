@@ -297,14 +297,12 @@ class TrainConfig:
         }
         return {key: name for key, name in named.items() if name}
 
-    def with_functions(self, functions: Mapping[str, str]) -> TrainConfig:
-        """Return the configuration with other values of these keys."""
+    def with_values(self, values: Mapping[str, str]) -> TrainConfig:
+        """Return the configuration with other values of these keys, none two in a section."""
         changed = {}
-        for key, function in functions.items():
+        for key, value in values.items():
             section, _, name = key.partition(".")
-            changed[section] = (
-                replace(getattr(self, section), **{name: function}) if name else function
-            )
+            changed[section] = replace(getattr(self, section), **{name: value}) if name else value
         return replace(self, **changed)
 
     @property
@@ -314,12 +312,6 @@ class TrainConfig:
         if self.objective.kl_coefficient and self.objective.reference not in ("start", "none"):
             named["objective.reference"] = self.objective.reference
         return {key: path for key, path in named.items() if path}
-
-    def with_models(self, models: Mapping[str, str]) -> TrainConfig:
-        """Return the configuration with other values of these keys."""
-        policy = replace(self.policy, path=models.get("policy.path", self.policy.path))
-        reference = models.get("objective.reference", self.objective.reference)
-        return replace(self, policy=policy, objective=replace(self.objective, reference=reference))
 
     def _contradictions(self) -> list[str]:
         """Return why sections contradict each other, beyond those of ``learning``."""

@@ -51,7 +51,7 @@ def with_commits(
 ) -> TrainConfig:
     """Return a configuration with its models as ``pinned`` returns them; raises like it."""
     before = stored.models if stored else {}
-    return config.with_models(
+    return config.with_values(
         {
             key: pinned(name, stored=before.get(key, ""), with_weights=with_weights)
             for key, name in config.models.items()

@@ -49,7 +49,7 @@ def run(words: Sequence[str], env: dict[str, str] | None = None) -> tuple[int, s
         redirect_stderr(told),
         pytest.raises(SystemExit) as ended,
     ):
-        patch.setattr(sys, "argv", ["cast-ray", *words[words.index("eval") :]])
+        patch.setattr(sys, "argv", ["cast-ray", *words[words.index("cast_ray.cli") + 1 :]])
         for name, value in (env or {}).items():
             patch.setenv(name, value)
         main()

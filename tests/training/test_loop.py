@@ -25,6 +25,7 @@ from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.runs.metrics import METRICS, read_metrics
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.runs.tracking import TrackedRun, Tracking
 from cast_ray.training.collector import RolloutCollector
 from cast_ray.training.loop import TrainingLoop
 from cast_ray.training.run import Run
@@ -145,6 +146,9 @@ def loop_of(run: Run, workers: ScriptedWorkers, result: Learned) -> TrainingLoop
         "monitor": StillMonitor(),
         "recoveries": NoRecoveries(),
         "exporter": NoExporter(),
+        "tracking": Tracking(
+            (), TrackedRun(directory=run.directory.path, config=run.config), warn=print
+        ),
     }
     return TrainingLoop(*parts, **others)
 
@@ -155,7 +159,6 @@ def test_step_writes_its_trajectories_and_its_row(run: Run, workers: ScriptedWor
 
     row = loop.take_step(1)
     loop.settle()
-    loop.metrics.close()
 
     assert loop.steps_done == 1
     assert run.directory.read_trajectories(1).num_rows == row.num_trajectories == 8
@@ -172,13 +175,11 @@ def test_resumed_run_learns_from_the_log_and_writes_the_missing_row(
     first.catch_up()
     played = first.take_step(1)
     first.settle()
-    first.metrics.close()
     run.directory.metrics.unlink()  # as if the driver was lost before it wrote the row
 
     again = loop_of(replace(run, goes_on=run.directory.resume_point()), workers, learned())
     again.catch_up()
     again.settle()
-    again.metrics.close()
 
     assert again.steps_done == 1
     (row,) = read_metrics(run.directory.metrics)
@@ -199,7 +200,6 @@ def test_step_that_stops_the_run_is_taken_out_of_the_log(
     with pytest.raises(LearnerError, match="step-00001"):
         loop.take_step(1)
     loop.settle()
-    loop.metrics.close()
 
     assert not run.directory.trajectory_file(1).exists()
     assert run.directory.inspection(1).is_file()
@@ -215,4 +215,3 @@ def test_token_that_is_too_old_is_never_trained_on(run: Run, workers: ScriptedWo
     with pytest.raises(TrajectoryError, match=r"\b1 step.*max_staleness.* 0"):
         loop.take_step(2)
     loop.settle()
-    loop.metrics.close()

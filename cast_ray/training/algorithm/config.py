@@ -245,8 +245,8 @@ class AlgorithmConfig:
         return self._set("resources", values, (), ("resources",))
 
     def debugging(self, **values: Any) -> Self:
-        """Set ``seed``, from which every random choice of the run follows."""
-        return self._set("debugging", values, ("seed",))
+        """Set ``seed``, from which every random choice of the run follows, and ``tracking``."""
+        return self._set("debugging", values, ("seed", "tracking"))
 
     def callbacks(
         self, callbacks_class: type[Callbacks] | None = None, **hooks: Callable[..., None]
