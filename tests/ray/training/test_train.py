@@ -13,10 +13,12 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
+from cast_ray.config.load import load_config
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema
 from cast_ray.runs.metrics import read_validation
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.replay import replay_run
+from tests.algorithms.test_functions import SHORT
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -33,6 +35,7 @@ SMALL = (
     "evaluation.every=1",
     "evaluation.held_out_attempts=2",
     "checkpoint_every=1",
+    f"reward.function={SHORT}",  # the user's own, through all of the main job
 )
 
 
@@ -125,6 +128,11 @@ def test_replay_finds_no_difference(finished: RunDirectory) -> None:
     result = replay_run(finished.path)
     assert result.differences == ()
     assert result.num_trajectories == 3 * 16 + 2 * 16  # steps, and held-out games
+
+
+def test_functions_of_the_users_are_kept_by_name_and_digest(finished: RunDirectory) -> None:
+    (pinned,) = load_config(finished.config, []).functions.values()
+    assert re.fullmatch(re.escape(SHORT) + "@[0-9a-f]{16}", pinned)
 
 
 def test_a_finished_run_is_not_resumed_in_silence(finished: RunDirectory) -> None:
