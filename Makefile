@@ -27,14 +27,14 @@ SLOW := $(addprefix tests/,ray web cli docs benchmarks solver_actors lights_out 
   training/test_value_net_analysis.py training/test_collector.py serve/test_openapi_fuzz.py \
   serve/test_orphans.py games/test_fuzz.py)
 
-.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test gpu-test gpu-env-test links docs golden clean
+.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test gpu-test gpu-env-test links docs golden lock versions-test clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(READY)  ## Make the environment in .venv (about four minutes, once)
 
-$(READY): pyproject.toml setup.sh
+$(READY): pyproject.toml setup.sh requirements/cpu.lock requirements/gpu.lock
 	PYTHON=$(PYTHON) EXTRA=$(EXTRA) bash setup.sh $(VENV)
 	@touch $@
 
@@ -72,6 +72,12 @@ cluster-test: $(READY)  ## `ray up` over SSH and a run on it, in namespaces of t
 
 wheel-test: $(READY)  ## Build wheel and sdist, install each alone and use it (4 minutes; ARGS="--extra cpu" trains, too)
 	$(BIN)/python -m tests.wheel $(ARGS)
+
+lock: $(READY)  ## Write requirements/*.lock anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash requirements/make.sh
+
+versions-test: $(READY)  ## The core's tests with its lowest and highest versions (12 minutes; ARGS="--python 3.13")
+	$(BIN)/python -m tests.versions $(ARGS)
 
 links: $(READY)  ## Ask whether every address that the pages link to still answers (needs a network)
 	$(BIN)/python -m tests.links

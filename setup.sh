@@ -23,16 +23,24 @@ esac
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 
-install() { "${pip[@]}" install --progress-bar off -q -e ".[$engine,smollm2,textarena,wandb,mlflow,dev]" "$@"; }
-echo "setup: installing pinned packages for $engine into $venv (a few minutes)"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-if ! install 2>"$log"; then
-  [ "$engine" = cpu ] || { tail -n 20 "$log" >&2; exit 1; }
-  # Where no CPU build of torch is at hand, PyTorch's own index has one.
-  echo "setup: once more with PyTorch's CPU index"
-  install --extra-index-url https://download.pytorch.org/whl/cpu 2>"$log" || { tail -n 20 "$log" >&2; exit 1; }
+log=$venv/setup.log
+install() { "${pip[@]}" install --progress-bar off -q --no-deps "$@" 2>"$log"; }
+failed() {
+  why=$(grep -m 1 -E '^ *([A-Za-z]*Error|ERROR|error):' "$log" || tail -n 1 "$log")
+  echo "setup: ${why##  } (all of it is in $log); once that is mended, the same command goes on" >&2
+  exit 1
+}
+echo "setup: installing what requirements/$engine.lock names into $venv (a few minutes)"
+install --require-hashes -r "requirements/$engine.lock" || failed
+if [ "$engine" = cpu ]; then
+  # vLLM's build for CPUs, which a third party makes, asks for this build of torch.
+  torch=$(sed -n 's/^ *"\(torch==[0-9.]*\)",$/\1+cpu/p' pyproject.toml)
+  if ! install "$torch"; then
+    echo "setup: $torch from PyTorch's index of builds for CPUs"
+    install --index-url https://download.pytorch.org/whl/cpu "$torch" || failed
+  fi
 fi
+install --no-build-isolation -e . || failed
 export PATH="$PWD/$venv/bin:$PATH"
 echo "setup: compiling what the first run would wait for"
 # The build for GPUs may be made before there is one, in an image.

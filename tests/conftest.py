@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 @pytest.fixture(scope="session", autouse=True)
 def one_torch_thread() -> None:
     """Compute with one thread: on a busy machine two wait for each other, 100 times longer."""
-    import torch  # not above: what is set there must be set before anything else is imported
+    if find_spec("torch"):  # tests/versions.py has only the core
+        import torch  # not above: what is set there must be set before anything else is imported
 
-    torch.set_num_threads(1)
+        torch.set_num_threads(1)

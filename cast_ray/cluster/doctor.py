@@ -18,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from sysconfig import get_path
 
+from packaging.specifiers import SpecifierSet
+
 from cast_ray.cluster.machine import (
     DISK_MOST_USED,
     GIB,
@@ -38,8 +40,8 @@ from cast_ray.cluster.machine import (
     kernel_cache,
     operator_path,
     orphaned_engines,
-    pinned_versions,
     solver_sources,
+    wanted_versions,
 )
 from cast_ray.errors import EnvironmentSetupError
 
@@ -90,7 +92,7 @@ def diagnose() -> list[Finding]:
     installed = installed_versions()
     core = [
         check_python(sys.version_info[:2], for_training=is_for_training(installed)),
-        *check_packages(pinned_versions(installed), installed),
+        *check_packages(wanted_versions(installed), installed),
         check_kernels(solver_sources(), kernel_cache()),
         *map(check_disk, (Path.cwd(), Path(tempfile.gettempdir()))),
     ]
@@ -166,31 +168,32 @@ def check_python(version: tuple[int, ...], *, for_training: bool) -> Finding:
     )
 
 
-def check_packages(pins: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[Finding]:
-    """Check every pinned package; yield a finding for each wrong one, and one for all others.
+def check_packages(
+    needed: Mapping[str, SpecifierSet], installed: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Check every needed package; yield a finding for each wrong one, and one for all others.
 
     Args:
-        pins: version by name; vLLM has two names, of which one is needed.
+        needed: versions by name; vLLM has two names, of which one is needed.
         installed: version by name, of everything that is installed.
     """
-    if not pins:
+    if not needed:
         yield _finding("packages", False, "cast-ray itself is not installed", "run make train")
         return
     engines = [name for name in _ENGINES if name in installed]
-    wanted = {name: pin for name, pin in pins.items() if name not in _ENGINES}
-    wanted |= {name: pins[name] for name in engines or _ENGINES[:1] if name in pins}
+    wanted = {name: versions for name, versions in needed.items() if name not in _ENGINES}
+    wanted |= {name: needed[name] for name in engines or _ENGINES[:1] if name in needed}
     num_right = 0
-    for name, version in wanted.items():
-        # A local part, as in 2.13.0+cpu, names the build, not the version.
-        found = installed.get(name, "").partition("+")[0]
-        if found == version:
+    for name, versions in wanted.items():
+        found = installed.get(name, "")
+        if found and versions.contains(found, prereleases=True):
             num_right += 1
             continue
-        remedy = f"python -m pip install {name}=={version}"
-        yield _finding(name, False, f"{found or 'not installed'}, wanted {version}", remedy)
+        remedy = f"python -m pip install '{name}{versions}'"
+        yield _finding(name, False, f"{found or 'not installed'}, wanted {versions}", remedy)
     ray = f"Ray {installed['ray']}" if "ray" in installed else "no Ray"
     yield _finding(
-        "packages", True, f"{num_right} as pinned ({ray}, {', '.join(engines) or 'no vLLM'})"
+        "packages", True, f"{num_right} as needed ({ray}, {', '.join(engines) or 'no vLLM'})"
     )
 
 

