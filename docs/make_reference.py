@@ -1,13 +1,17 @@
-"""Generates configuration.md and metrics.md from the dataclasses; ``make docs`` runs it."""
+"""Generates pages from dataclasses and commands; ``make docs`` runs it."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+
+from typer.main import get_command
 
 from cast_ray.cli.config import described_keys
+from cast_ray.cli.main import EXIT_CODES, app
 from cast_ray.config.reference import ConfigKey
 from cast_ray.config.train import TrainConfig
 from cast_ray.config.value_net import ValueNetConfig
@@ -34,6 +38,13 @@ when one is bad: [Operations](operations.md).
 
 | column | type | unit | over the step | what it is |
 | --- | --- | --- | --- | --- |
+"""
+_COMMANDS = f"""# Commands
+
+What `--help` says of each. {EXIT_CODES} The option
+`--install-completion` makes your shell complete the words.
+
+`make docs` writes this page from the command line.
 """
 
 
@@ -63,7 +74,35 @@ def metrics() -> str:
     return _METRICS + "".join(rows)
 
 
-PAGES = {"configuration.md": configuration, "metrics.md": metrics}
+def commands() -> str:
+    """Return the page of all commands: what ``--help`` says of each."""
+    return _COMMANDS + "".join(_command("cast-ray", get_command(app)))
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    """Yield a command's part, or those of a group's. Any: of the library that Typer is built on."""
+    for word, below in getattr(command, "commands", {}).items():
+        yield from _command(f"{name} {word}", below)
+    if hasattr(command, "commands"):
+        return
+    paragraphs = [" ".join(text.split()) for text in inspect.cleandoc(command.help).split("\n\n")]
+    yield "\n".join([f"\n## {name}\n", *(f"{_cell(text)}\n" for text in paragraphs)])
+    rows = [
+        f"| {_cell(', '.join(f'`{word}`' for word in _words(one)))} | {_cell(one.help or '')} |\n"
+        for one in command.params
+        if one.name != "help"
+    ]
+    if rows:
+        yield "\n| argument or option | meaning |\n| --- | --- |\n" + "".join(rows)
+
+
+def _words(parameter: Any) -> list[str]:
+    """Return how an argument or option is written."""
+    is_option = parameter.param_type_name == "option"
+    return [*parameter.opts] if is_option else [parameter.name.upper()]
+
+
+PAGES = {"configuration.md": configuration, "metrics.md": metrics, "commands.md": commands}
 
 
 def _summary(kind: type, section: str) -> str:

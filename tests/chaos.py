@@ -213,7 +213,7 @@ class Chaos:
 def _is_victim(process: psutil.Process, kind: str) -> bool:
     title = _title(process)
     if kind == "driver":
-        return "--unsupervised" in title
+        return "--no-restart" in title
     wanted = {
         "environment": "ray::EnvRunner",
         "oracle": "ray::OracleActor",

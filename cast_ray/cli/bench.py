@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,23 +29,18 @@ MEASURES = {
     "value-net": "environment steps per CPU second of the value network's DQN and of RLlib's",
 }
 """What each benchmark measures; ``benchmarks.main`` has the functions."""
-HELP = "\n\n".join(
-    [
-        "Measure a speed on this machine; the last line is one JSON object.",
-        "The benchmarks are part of the repository: run this command in a checkout.",
-        "\n".join(f"- {name}: {measure}" for name, measure in MEASURES.items()),
-    ]
+bench_app = typer.Typer(
+    help="Speeds on this machine; the last line of output is one JSON object.",
+    no_args_is_help=True,
 )
 
 
-def bench(
-    what: Annotated[str, typer.Argument(help="The benchmark to run, one of those above.")],
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="With scaling: SVG file for a plot of turns per second over nodes."),
-    ] = None,
-) -> None:
-    """Run one benchmark and print its figures; ``HELP`` is what --help says."""
+def bench(what: str, plot: Path | None = None) -> None:
+    """Run one benchmark and print its figures.
+
+    Raises:
+        ConfigError: the benchmarks, which are part of the repository, are not there.
+    """
     if find_spec("benchmarks") is None:
         raise ConfigError(
             "the benchmarks are not installed: they are in the folder benchmarks/ of the "
@@ -53,3 +49,22 @@ def bench(
     # By name, because an installed cast_ray has no such module.
     figures = import_module("benchmarks.main").run_benchmark(what, plot=plot)
     typer.echo(json.dumps(figures))
+
+
+def _named(what: str) -> Callable[[], None]:
+    return lambda: bench(what)
+
+
+for _name, _measure in MEASURES.items():
+    if _name != "scaling":
+        bench_app.command(_name, help=f"{_measure[0].upper()}{_measure[1:]}.")(_named(_name))
+
+
+@bench_app.command(help=f"{MEASURES['scaling'].capitalize()}.")
+def scaling(
+    plot: Annotated[
+        Path | None, typer.Option(help="SVG file for a plot of turns per second over nodes.")
+    ] = None,
+) -> None:
+    """See ``MEASURES``."""
+    bench("scaling", plot)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cast_ray.cli.options import resumable, table_console
+from cast_ray.cli.options import resumable, table_console, this_command
 from cast_ray.config.tiers import described_tier
 from cast_ray.errors import ConfigError
 from cast_ray.games.game import Tier
@@ -85,7 +85,7 @@ def build(
         chunk_workers = ray_tasks(num_workers)
     else:
         chunk_workers = processes(num_workers) if num_workers > 1 else this_process()
-    with resumable("the same command"), BuildProgress() as progress, chunk_workers as ready:
+    with resumable(this_command()), BuildProgress() as progress, chunk_workers as ready:
         for settings in all_settings:
             build_data_set(settings, out, workers=ready, progress=progress)
 

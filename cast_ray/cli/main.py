@@ -5,24 +5,25 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from cast_ray.cli.bench import HELP as BENCH_HELP
-from cast_ray.cli.bench import bench
+from cast_ray.cli.bench import bench_app
 from cast_ray.cli.config import config as config_command
 from cast_ray.cli.data import data_app
 from cast_ray.cli.doctor import doctor
 from cast_ray.cli.evaluate import evaluate, transfer
 from cast_ray.cli.model import model_app
 from cast_ray.cli.new import new_app
-from cast_ray.cli.options import Overrides, resumable, timestamp
+from cast_ray.cli.options import Overrides, newest_run, resumable, timestamp
 from cast_ray.cli.serve import serve, view
 from cast_ray.cli.submit import submit
 from cast_ray.cli.sweep import compare, repeat, sweep
@@ -38,32 +39,46 @@ from cast_ray.runs.uris import Uri, path_or_uri
 
 _THIS_MACHINE = "127.0.0.1,localhost"
 
+EXIT_CODES = (
+    "Exit codes: 0 = done; 1 = done, and something is not as it should be (a check failed, a line "
+    "was bad); 2 = refused, with a sentence; 75 = a run lost a part for good: resume it; 130 = "
+    "stopped by Ctrl-C."
+)
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # its module differs between versions
+TRAIN, LOOK, JUDGE, PUZZLES, MACHINES = (
+    "Train",
+    "Look at runs and agents",
+    "Evaluate and compare",
+    "Games, puzzles and models",
+    "Machines",
+)
+
 app = typer.Typer(
     name="cast-ray",
     help="Train language models on long games, with an exact solver's credit for every turn.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # joins the lines of a paragraph in --help
 )
-app.add_typer(data_app, name="data")
-app.add_typer(model_app, name="model")
-app.add_typer(new_app, name="new")
-app.add_typer(value_net_app, name="value-net")
-app.command("eval")(evaluate)
-app.command()(transfer)
-app.command("config")(config_command)
-app.command()(submit)
-app.command()(sweep)
-app.command()(compare)
-app.command()(repeat)
-app.command()(doctor)
-app.command()(serve)
-app.command()(view)
-app.command(help=BENCH_HELP)(bench)
 
 
-@app.command()
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"cast-ray {metadata.version('cast-ray')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    pass
+
+
 def train(
     overrides: Overrides = None,
     config: Annotated[
@@ -72,8 +87,8 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume run_dir=PATH from its newest checkpoint.")
     ] = False,
-    unsupervised: Annotated[
-        bool, typer.Option("--unsupervised", help="Do not restart the run's driver if it dies.")
+    no_restart: Annotated[
+        bool, typer.Option("--no-restart", help="Do not restart the run's driver if it dies.")
     ] = False,
 ) -> None:
     """Train a policy on Ray: engines play the game, a solver scores every turn, a learner updates.
@@ -90,20 +105,22 @@ def train(
         stored = stored_config(path_or_uri(resolved.run_dir))
         # A resumed run keeps the values that it was started with.
         resolved = load_config(stored, given) if stored else resolved
-    if not unsupervised and is_ray_job():
+    if not no_restart and is_ray_job():
         for line in greeting():
             typer.echo(line)
         require_run_dir(resolved.run_dir)
-    if not unsupervised and resolved.driver_restarts:
+    if resume and not resolved.run_dir:
+        raise ConfigError(f"--resume needs run_dir=PATH, the directory to resume{newest_run()}")
+    if not resolved.run_dir:
+        run_dir = f"runs/{resolved.title}-{timestamp()}"
+        resolved = replace(resolved, run_dir=run_dir)
+        given.append(f"run_dir={run_dir}")
+    if not no_restart and resolved.driver_restarts:
         from cast_ray.training.supervisor import supervise, train_command
 
-        if not resolved.run_dir:
-            run_dir = f"runs/{resolved.title}-{timestamp()}"
-            resolved = replace(resolved, run_dir=run_dir)
-            given.append(f"run_dir={run_dir}")
         options = [] if config is None else ["--config", str(config)]
         code = supervise(
-            train_command(["--unsupervised", *options, *given]),
+            train_command(["--no-restart", *options, *given]),
             run_dir=working_copy(path_or_uri(resolved.run_dir)),
             resume=resume,
             max_restarts=resolved.driver_restarts,
@@ -122,14 +139,14 @@ def _drive(config: TrainConfig, *, resume: bool) -> None:
     from cast_ray.training.train import train as run_training
 
     try:
-        with resumable("--resume and the same run_dir"), TrainProgress() as progress:
+        again = f"cast-ray train --resume {shlex.quote(f'run_dir={config.run_dir}')}"
+        with resumable(again), TrainProgress() as progress:
             run_training(config, resume=resume, progress=progress, lost_at=driver_lost_at())
     except RunInterrupted as error:
         typer.echo(f"cast-ray: {error}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
-@app.command()
 def solve(
     input_path: Annotated[
         Path,
@@ -168,7 +185,6 @@ def solve(
         raise typer.Exit(1)
 
 
-@app.command()
 def replay(
     run: Annotated[str, typer.Argument(help="Run directory, or its URI.")],
     updates: Annotated[
@@ -198,7 +214,6 @@ def replay(
         raise typer.Exit(1)
 
 
-@app.command()
 def report(run: Annotated[str, typer.Argument(help="Run directory, or its URI.")]) -> None:
     """Regenerate report.html from the files of a run."""
     from cast_ray.runs.report import write_report
@@ -215,13 +230,40 @@ def report(run: Annotated[str, typer.Argument(help="Run directory, or its URI.")
     typer.echo(page)
 
 
+for panel, commands in {
+    TRAIN: {"train": train, "sweep": sweep, "submit": submit, "config": config_command},
+    LOOK: {"view": view, "serve": serve, "report": report, "replay": replay},
+    JUDGE: {"eval": evaluate, "transfer": transfer, "compare": compare, "repeat": repeat},
+    PUZZLES: {"solve": solve},
+    MACHINES: {"doctor": doctor},
+}.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel)(command)
+for name, panel, group in (
+    ("value-net", TRAIN, value_net_app),
+    ("data", PUZZLES, data_app),
+    ("model", PUZZLES, model_app),
+    ("new", PUZZLES, new_app),
+    ("bench", MACHINES, bench_app),
+):
+    app.add_typer(group, name=name, rich_help_panel=panel)
+
+
 def main() -> None:
     """Run the command line; a user's mistake gives one line and exit code 2."""
     _speak_utf_8()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         _prepare_environment()
-        return app()
+        code = app(prog_name="cast-ray", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except _UsageError as error:
+        usage = cast("typer.BadParameter", error)
+        command = usage.ctx.command_path if usage.ctx else "cast-ray"
+        message = usage.format_message().rstrip(".")
+        if not message:  # it was given no words, and said its help
+            sys.exit(2)
+        refusal = f"{message}; see {command} --help"
     except CastRayError as error:
         refusal = str(error)
     except ModuleNotFoundError as error:
@@ -229,7 +271,10 @@ def main() -> None:
 
         if is_for_training(installed_versions()):
             raise
-        refusal = f"this needs {error.name}, which comes with an extra: {TRAINING_INSTALL}"
+        install = TRAINING_INSTALL
+        if error.name in ("fastapi", "fastapi_offline", "uvicorn"):
+            install = "python -m pip install 'cast-ray[view]'"
+        refusal = f"this needs {error.name}, which comes with an extra: {install}"
     except RuntimeError as error:
         # pathlib's for a user without a home, and numba's where it can keep no compiled kernels.
         if not str(error).startswith(("Could not determine home", "cannot cache function")):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +36,22 @@ def timestamp() -> str:
     return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
+def newest_run() -> str:
+    """Return words about the newest run in ``runs/``; empty if there is none."""
+    found = [path.parent for path in Path("runs").glob("*/config.yaml")]
+    if not found:
+        return ""
+    newest = max(found, key=lambda run: run.stat().st_mtime)
+    return (
+        f"; the newest here: {shlex.join(['cast-ray', 'train', '--resume', f'run_dir={newest}'])}"
+    )
+
+
+def this_command(*more: str) -> str:
+    """Return the command that was typed, with more arguments."""
+    return shlex.join(["cast-ray", *sys.argv[1:], *more])
+
+
 def table_console() -> Console:
     """Return a console whose tables are as wide as the terminal, or 132 columns without one."""
     from rich.console import Console
@@ -45,10 +64,10 @@ def table_console() -> Console:
 
 
 @contextmanager
-def resumable(how: str) -> Iterator[None]:
-    """On Ctrl-C say how to resume what the block does, and exit with code 130."""
+def resumable(command: str) -> Iterator[None]:
+    """On Ctrl-C say the command that resumes what the block does, and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"cast-ray: stopped; resume with {how}", err=True)
+        typer.echo(f"cast-ray: stopped; resume with {command}", err=True)
         raise typer.Exit(130) from None

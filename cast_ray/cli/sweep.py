@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cast_ray.cli.options import resumable, timestamp
+from cast_ray.cli.options import resumable, this_command, timestamp
 
 
 def sweep(
@@ -50,7 +49,7 @@ def sweep(
     from cast_ray.evaluation.experiments.sweep import run_sweep
 
     place = (out or Path("sweeps") / timestamp()).absolute()
-    again = f"the same command and --out {shlex.quote(str(place))}"
+    again = this_command(*([] if out else ["--out", str(place)]))
     with resumable(again):
         failures = run_sweep(plan, file=config, out=place, at_once=at_once)
     typer.echo(f"{place / 'results.parquet'} and {place / 'results.svg'}")
@@ -139,7 +138,7 @@ def repeat(
 
     seed = next_seed(evidence, arm=arm) if seed is None else seed
     place = (out or Path("sweeps") / timestamp()).absolute()
-    with resumable(f"the same command and --out {shlex.quote(str(place))}"):
+    with resumable(this_command(*([] if out else ["--out", str(place)]))):
         found = repeat_arm(evidence, arm=arm, seed=seed, out=place)
     seeds = ", ".join(map(str, found.seeds))
     typer.echo(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -50,7 +51,8 @@ def train(
     from solver_actors.value_net.scale import LossTest, has_loss_test
 
     is_dead = LossTest(resolved.game).is_dead if has_loss_test(resolved.game) else None
-    with resumable("--resume and the same run_dir"), ValueNetProgress() as progress:
+    again = f"cast-ray value-net train --resume {shlex.quote(f'run_dir={resolved.run_dir}')}"
+    with resumable(again), ValueNetProgress() as progress:
         train_value_net(resolved, resume=resume, progress=progress, is_dead=is_dead)
 
 

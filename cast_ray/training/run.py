@@ -162,14 +162,15 @@ def _create(
 ) -> tuple[RunDirectory, RunAtUri | None]:
     """Check all input, then create the run directory: wrong input leaves no directory."""
     tier_of(config.game, config.tier)  # or its error
-    if note := pretrained_note(config):
-        progress.note(note)
-    if note := precision_note(config):
-        progress.note(note)
     if config.policy.path:
         model_dir = localized(config.policy.path, with_weights=False)
         read_chat_pieces(model_dir, config.policy.chat_template)
     check_oracle(config)
+    if note := pretrained_note(config):
+        progress.note(note)
+    if note := precision_note(config):
+        progress.note(note)
+    progress.phase("choosing puzzles")
     boards = make_boards(config.game, config.tier, config.puzzles)
     if not config.puzzles.file and len(boards.train) < config.puzzles.num_train:
         progress.note(

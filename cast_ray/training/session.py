@@ -76,7 +76,6 @@ class TrainingSession:
             RunInterrupted: a part was lost that may come back; resume the run.
             CastRayError: the input or the machine is not fit; nothing is overwritten.
         """
-        progress.phase("choosing puzzles")
         self.run = open_run(config, resume=resume, progress=progress, lost_at=lost_at)
         with ExitStack() as parts:
             parts.enter_context(self.run.on_exit)

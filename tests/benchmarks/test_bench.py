@@ -62,7 +62,7 @@ def test_unknown_benchmark_is_one_line_and_exit_code_2(
 ) -> None:
     assert run_cli(monkeypatch, "bench", "gymm") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "'gymm'" in line and ", ".join(BENCHMARKS) in line
+    assert line.startswith("cast-ray: ") and "'gymm'" in line and "bench --help" in line
 
 
 def test_help_has_every_benchmark() -> None:

@@ -19,7 +19,7 @@ STATE = '{"game": "sokoban", "board": ["#####", "#PXO#", "#####"]}'
 NUMBA_WITHOUT_FOLDER = """
 from cast_ray.cli import main
 
-def kernel():
+def kernel(**options):
     exec("import numba\\n@numba.njit(cache=True)\\ndef f(): pass")
 
 main.app = kernel
@@ -37,7 +37,7 @@ from urllib.request import proxy_bypass
 from cast_ray.cli import main
 
 hosts = ["127.0.0.1", "localhost", "corp.example", "openai.com"]
-main.app = lambda: print(*filter(proxy_bypass, hosts))
+main.app = lambda **options: print(*filter(proxy_bypass, hosts))
 main.main()
 """
 

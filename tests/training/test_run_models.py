@@ -148,7 +148,7 @@ def test_command_ends_with_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("version https://git-lfs.github.com/spec/v1\n")
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "cast_ray.cli", "train", "--unsupervised"),
+            *(sys.executable, "-m", "cast_ray.cli", "train", "--no-restart"),
             *(f"policy.path={tmp_path}", f"run_dir={tmp_path / 'run'}"),
         ],
         capture_output=True,
