@@ -24,16 +24,20 @@ from solver_actors.kernels import compile_kernels
 _ANALYST_BYTES = 1 << 30
 
 
+RUNS = Path("runs")
+"""Where runs are made unless a path says otherwise; it need not exist yet."""
+
+
 def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -> None:
     """Show a directory of runs, or one run, until Ctrl-C.
 
     Raises:
-        RunDirectoryError: there is no such directory.
+        RunDirectoryError: there is no such directory, and it is not ``RUNS``.
         ConfigError: the address is public and there is no API key, or the port is taken.
     """
     guard = guard_settings(host, api_keys())
     check_port(host, port)
-    if not runs.is_dir():
+    if not runs.is_dir() and runs != RUNS:
         raise RunDirectoryError(f"{runs} is not a directory: name a run or a directory of runs")
     say("loading the solvers")
     compile_kernels(game_names())  # or the first board waits for them, and blocks the page
@@ -42,7 +46,11 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
     @asynccontextmanager
     async def players() -> AsyncIterator[Players]:
         analyst = LocalAnalyst(max_bytes=_ANALYST_BYTES)
-        say(f"{runs} is shown at {base_url(host, port)}/#/runs (Ctrl-C ends it)")
+        place = base_url(host, port)
+        shown = f"{runs} is shown at {place}/#/runs"
+        if not runs.is_dir():
+            shown = f"no runs here yet (cast-ray train makes one); the games are at {place}"
+        say(f"{shown} (Ctrl-C ends it)")
         try:
             yield Players(analyst=analyst)
         finally:

@@ -27,13 +27,7 @@ class RunRoot:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a root.
-
-        Raises:
-            RunDirectoryError: there is no such directory.
-        """
-        if not path.is_dir():
-            raise RunDirectoryError(f"{path} is no directory: give one with runs in it")
+        """Open a root; one that does not exist yet has no runs."""
         self.path = _resolved(path)
 
     def names(self) -> list[str]:
