@@ -29,6 +29,7 @@ from cast_ray.games import get_game
 from cast_ray.games.turn_quality import max_regret, turn_regrets
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, costs_of
 from cast_ray.runs.run_directory import RunDirectory, write_table
+from serve.service.view import view_runs
 from serve.site.runs.browser import RunBrowser
 from serve.site.runs.root import ReadCache
 from serve.site.runs.steps import StepFilter, TrajectoryRow
@@ -36,6 +37,7 @@ from solver_actors.oracle import Oracle
 from tests.support.browsed_run import DETOUR, PLAYED, ROOM, trajectories, write_run
 from tests.support.made_up_run import new_run, play, scored, scripted, write_evaluation, write_step
 from tests.support.odd_names import ODD_NAME
+from tests.support.ports import free_port
 
 TRAFFIC = "BB...C" + "...D.C" + "AA.D.C" + "...D.." + "E....." + "E....."
 MINES = "001+.\n112..\n.+...\n.+...\n+...."
@@ -80,13 +82,14 @@ def test_a_root_that_is_a_run_is_named_by_a_dot(run: RunDirectory) -> None:
     assert browser.step(".", 1, StepFilter()).total == 4
 
 
-def test_a_root_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="directory"):
-        RunBrowser(tmp_path / "nowhere")
+def test_a_folder_that_is_named_and_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="nowhere is not a directory"):
+        view_runs(tmp_path / "nowhere", host="127.0.0.1", port=free_port(), say=print)
 
 
-def test_a_root_without_runs_is_an_empty_list(tmp_path: Path) -> None:
-    assert RunBrowser(tmp_path).runs() == ()
+@pytest.mark.parametrize("name", ["", "runs"])
+def test_a_root_without_runs_or_not_there_yet_is_an_empty_list(tmp_path: Path, name: str) -> None:
+    assert RunBrowser(tmp_path / name).runs() == ()
 
 
 @pytest.mark.parametrize(
