@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @contextmanager
@@ -47,6 +52,13 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
     """
     with written_aside(path, durable=durable) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def write_frame(frame: pl.DataFrame, path: Path) -> None:
+    """Write Parquet; ``write_parquet`` of a path raises errors that do not say what is full."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    path.write_bytes(buffer.getbuffer())
 
 
 @contextmanager

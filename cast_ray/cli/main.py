@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -23,7 +22,7 @@ from cast_ray.cli.doctor import doctor
 from cast_ray.cli.evaluate import evaluate, transfer
 from cast_ray.cli.model import model_app
 from cast_ray.cli.new import new_app
-from cast_ray.cli.options import Overrides, newest_run, resumable, timestamp
+from cast_ray.cli.options import Overrides, newest_run, resumable, resume_command, timestamp
 from cast_ray.cli.serve import serve, view
 from cast_ray.cli.submit import submit
 from cast_ray.cli.sweep import compare, repeat, sweep
@@ -139,7 +138,7 @@ def _drive(config: TrainConfig, *, resume: bool) -> None:
     from cast_ray.training.train import train as run_training
 
     try:
-        again = f"cast-ray train --resume {shlex.quote(f'run_dir={config.run_dir}')}"
+        again = resume_command("train", config.run_dir)
         with resumable(again), TrainProgress() as progress:
             run_training(config, resume=resume, progress=progress, lost_at=driver_lost_at())
     except RunInterrupted as error:

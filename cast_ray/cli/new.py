@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from cast_ray.envs.registry import all_names
 from cast_ray.errors import ConfigError
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -90,6 +89,9 @@ def _check_name(name: str) -> None:
             f"{name!r} cannot name a package: use lower-case letters, digits and _, beginning with "
             "a letter"
         )
+    # Imported late: --help and every other command need not wait for it.
+    from cast_ray.envs.registry import all_names
+
     if name in all_names():
         raise ConfigError(f"there is a game or environment {name!r}: give another name")
     if keyword.iskeyword(name) or ((found := importlib.util.find_spec(name)) and found.origin):

@@ -42,9 +42,12 @@ def newest_run() -> str:
     if not found:
         return ""
     newest = max(found, key=lambda run: run.stat().st_mtime)
-    return (
-        f"; the newest here: {shlex.join(['cast-ray', 'train', '--resume', f'run_dir={newest}'])}"
-    )
+    return f"; the newest here: {resume_command('train', newest)}"
+
+
+def resume_command(command: str, run_dir: object) -> str:
+    """Return what resumes a run of ``train`` or ``value-net train``."""
+    return f"cast-ray {command} --resume {shlex.quote(f'run_dir={run_dir}')}"
 
 
 def this_command(*more: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cast_ray.cli.options import resumable, timestamp
+from cast_ray.cli.options import resumable, resume_command, timestamp
 from cast_ray.config.load import load_value_net_config
 
 value_net_app = typer.Typer(
@@ -51,7 +50,7 @@ def train(
     from solver_actors.value_net.scale import LossTest, has_loss_test
 
     is_dead = LossTest(resolved.game).is_dead if has_loss_test(resolved.game) else None
-    again = f"cast-ray value-net train --resume {shlex.quote(f'run_dir={resolved.run_dir}')}"
+    again = resume_command("value-net train", resolved.run_dir)
     with resumable(again), ValueNetProgress() as progress:
         train_value_net(resolved, resume=resume, progress=progress, is_dead=is_dead)
 

@@ -177,7 +177,7 @@ def _played(
         tasks: of the environment.
         task: its number.
         answers: to give; None = those of ``_answers``.
-        beside: an episode that is started and stepped once in between.
+        beside: another episode, started and stepped once before the first answer.
     """
     environment = _episode(tasks, task)
     found: list[tuple[str, EnvironmentTurn | None]] = [(environment.start(), None)]

@@ -20,7 +20,7 @@ import pyarrow as pa
 from cast_ray.config.reference import field_descriptions
 from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import refusals_named, written_aside
+from cast_ray.files import refusals_named, write_frame, written_aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def shown_name(column: str) -> str:
 def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:
     """Write all rows as Parquet; a reader never sees half a file."""
     with written_aside(path, durable=True) as aside:
-        pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA).write_parquet(aside)
+        write_frame(pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA), aside)
 
 
 def read_metrics(path: Path) -> list[StepMetrics]:
@@ -292,4 +292,4 @@ def keep_validation(path: Path, step: int, table: pa.Table) -> None:
     others = read_validation(path).filter(pl.col("step") != step)
     rows = pl.concat([others, found.select(VALIDATION_SCHEMA.names()).cast(VALIDATION_SCHEMA)])
     with refusals_named(path), written_aside(path) as aside:
-        rows.sort("step", "puzzle_id").write_parquet(aside)
+        write_frame(rows.sort("step", "puzzle_id"), aside)

@@ -63,6 +63,9 @@ def test_unknown_benchmark_is_one_line_and_exit_code_2(
     assert run_cli(monkeypatch, "bench", "gymm") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("cast-ray: ") and "'gymm'" in line and "bench --help" in line
+    with pytest.raises(ConfigError) as refused:
+        bench("gymm")
+    assert "'gymm'" in str(refused.value) and ", ".join(BENCHMARKS) in str(refused.value)
 
 
 def test_help_has_every_benchmark() -> None:

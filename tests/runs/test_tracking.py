@@ -6,14 +6,17 @@ import json
 import socket
 import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from cast_ray.config.load import load_config
-from cast_ray.errors import ConfigError
+from cast_ray.errors import ConfigError, EnvironmentSetupError
 from cast_ray.runs.metrics_log import MetricsLog
 from cast_ray.runs.tracking import TrackedRun, Tracking, check_trackers, tracking
 from tests.runs.test_metrics import row_of
@@ -130,6 +133,29 @@ def test_full_disk_stops_tensorboard_and_not_the_run(tmp_path: Path) -> None:
     assert len(opened.warnings) == 1
     assert "tracking=tensorboard failed and is off for the rest" in opened.warnings[0]
     assert pl.read_parquet(tmp_path / "metrics.parquet").height == 100
+
+
+def test_full_disk_still_ends_the_log_itself_in_one_sentence(tmp_path: Path) -> None:
+    opened = Opened(tmp_path)
+    with (
+        pytest.raises(EnvironmentSetupError, match=r"metrics\.parquet.*free some space"),
+        full_disk(),
+    ):
+        opened.log.append(row_of(1))
+
+
+def test_trackers_that_ask_at_once_get_one_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(num_bytes: int) -> str:
+        time.sleep(0.05)
+        return uuid.uuid4().hex[: 2 * num_bytes]
+
+    monkeypatch.setattr("cast_ray.runs.tracking.tracker.secrets.token_hex", slow)
+    run = TrackedRun(directory=tmp_path, config=CONFIG)
+    with ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(run.identity) for _ in range(4)]
+    assert {one.result() for one in found} == {run.identity()}
 
 
 @pytest.fixture

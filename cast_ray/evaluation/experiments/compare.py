@@ -20,7 +20,7 @@ from cast_ray.evaluation.experiments.arms import (
 )
 from cast_ray.evaluation.experiments.collect import run_values, swept_runs
 from cast_ray.evaluation.experiments.plots import comparison_tables, draw_comparison
-from cast_ray.files import write_text, written_aside
+from cast_ray.files import write_frame, write_text, written_aside
 from cast_ray.runs.run_directory import RunDirectory
 
 CURVES_FILE, RUNS = "curves.parquet", "runs.parquet"
@@ -220,7 +220,7 @@ def compare(
     for name, table in tables.items():
         if not table.is_empty():
             with written_aside(out / name) as aside:
-                table.write_parquet(aside)
+                write_frame(table, aside)
     draw_comparison(arms, runs, out / "comparison.svg", baseline=baseline, ceiling=reached)
     write_text(out / "comparison.md", text)
     return text

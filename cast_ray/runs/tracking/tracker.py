@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ PROJECT = "cast_ray"
 IDENTITY = "tracking.json"
 """File of the run directory; a copy of the run is another run and has none."""
 
+_identifying = threading.Lock()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
@@ -26,11 +29,12 @@ class TrackedRun:
     config: TrainConfig
 
     def identity(self) -> str:
-        """Return the id that a resumed run goes on with."""
+        """Return the run's id in trackers, the same for all of them and after a resume."""
         path = self.directory / IDENTITY
-        if not path.is_file():
-            write_text(path, json.dumps({"id": secrets.token_hex(4)}))
-        return json.loads(path.read_text())["id"]
+        with _identifying:  # each tracker asks in a thread of its own
+            if not path.is_file():
+                write_text(path, json.dumps({"id": secrets.token_hex(4)}))
+            return json.loads(path.read_text())["id"]
 
 
 class Tracker(Protocol):

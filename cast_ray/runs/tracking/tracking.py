@@ -96,7 +96,7 @@ class _TrackerThread:
             tracker = _made(self._name, self._run)
             while (call := self.calls.get()) != "end":
                 call(tracker)
-        except Exception as error:  # of a package or server that is not ours; the run goes on
+        except Exception as error:  # raised by third-party code, which must not end the run
             self._warn(
                 f"tracking={self._name} failed and is off for the rest of this run, which goes on: "
                 f"{told(error)}"
