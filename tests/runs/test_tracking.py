@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -61,8 +62,18 @@ def test_tensorboard_shows_columns_lists_and_games(tmp_path: Path) -> None:
     assert (2, "train/engine_busy_fractions/1", 0.75) in numbers
     validated = [row for row in numbers if row[1] == "train/validation_success"]
     assert validated == [(1, "train/validation_success", 0.75)]
-    (text,) = [value.tensor.string_val[0].decode() for _, value in found if value.tensor.dtype]
-    assert "    won <game>" in text and "    lost game" in text
+    texts = [
+        (step, value.tag.partition("/")[0], value.tensor.string_val[0].decode())
+        for step, value in found
+        if value.tensor.dtype
+    ]
+    named = {name: (step, text) for step, name, text in texts}
+    assert len(texts) == len(named) == 3
+    step, text = named["games"]
+    assert step == 2 and "    won <game>" in text and "    lost game" in text
+    step, text = named["configuration"]
+    assert step == 0 and "    learner.lr: 0.25\n" in text and "    seed: 7\n" in text
+    assert named["summary"] == (2, textwrap.indent(json.dumps(SUMMARY, indent=2), "    "))
     assert not opened.warnings
 
 
