@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cast_ray.envs.tasks import Step, TaskSet, TextEnvironment
 from cast_ray.envs.text_env import LOST, SOLVED, TURN_BUDGET
 from cast_ray.errors import CallbackError, ConfigError
 from cast_ray.functions import pinned_name
+from cast_ray.rollout.episode import run_blocking
 from tests.support.refusals import refused
 
 GUESS = f"{Path(__file__).parents[1] / 'extensions' / 'guess_number.py'}:GuessNumber"
@@ -119,6 +121,16 @@ def test_step_that_breaks_its_promise_is_told(tmp_path: Path, step: str, message
     environment.start()
     with pytest.raises(CallbackError, match=message):
         environment.step("x")
+
+
+def test_call_that_does_not_return_ends_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cast_ray.rollout.episode._SLOWEST_S", 0.1)
+    environment = episode(mine(tmp_path, '__import__("time").sleep(1)'))
+    environment.start()
+    with pytest.raises(CallbackError, match=r"step of an environment did not return within 0\.1 s"):
+        asyncio.run(run_blocking(environment, environment.step, "x"))
 
 
 def test_start_that_is_no_text_is_told(tmp_path: Path) -> None:
