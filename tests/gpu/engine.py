@@ -106,11 +106,20 @@ def reference_scores(folder: Path, tokens: tuple[int, ...]) -> torch.Tensor:
     return logits.log_softmax(-1).gather(1, chosen)[:, 0].cpu()
 
 
+class Told(dict[str, tuple[float, str]]):
+    """Figures that are printed as they are found: a check that ends later has not lost them."""
+
+    def __setitem__(self, what: str, figure: tuple[float, str]) -> None:
+        super().__setitem__(what, figure)
+        print(f"# {what}: {figure[0]:.4g} {figure[1]}", flush=True)
+
+
 def play(folder: Path, vllm: dict[str, Any]) -> Figures:
     """Measure an engine of its own: answers, scores, updates, also with requests in flight."""
     started = time.perf_counter()
     here = EngineHere(folder, **vllm)
-    found: Figures = {"start": (time.perf_counter() - started, "s")}
+    found: Figures = Told()
+    found["start"] = (time.perf_counter() - started, "s")
     for count in (size(32, 4), size(128, 16)):
         requests = [a_request(seed) for seed in range(count)]
         here.answers(*requests)
@@ -122,7 +131,7 @@ def play(folder: Path, vllm: dict[str, Any]) -> Figures:
     scores = torch.tensor(here.run(here.engine.score(TOKENS)))
     found["scores against transformers"] = ((scores - expected).abs().mean().item(), "nats")
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(DEVICE)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(
