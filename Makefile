@@ -27,7 +27,7 @@ SLOW := $(addprefix tests/,ray web cli docs benchmarks solver_actors lights_out 
   training/test_value_net_analysis.py training/test_collector.py serve/test_openapi_fuzz.py \
   serve/test_orphans.py games/test_fuzz.py)
 
-.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test gpu-test gpu-env-test links docs golden lock versions-test clean
+.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test gpu-test gpu-env-test links docs demo golden lock versions-test clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,6 +85,9 @@ links: $(READY)  ## Ask whether every address that the pages link to still answe
 docs: $(READY)  ## Write the generated pages anew and build the documentation into site/
 	$(BIN)/python docs/make_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+
+demo: $(READY)  ## Record the runs of `cast-ray view --demo` anew (ten minutes)
+	bash docs/make_demo.sh
 
 golden: $(READY)  ## Write the golden transcripts anew; read the difference before you commit it
 	$(BIN)/python -m tests.golden.make

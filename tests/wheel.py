@@ -106,7 +106,12 @@ def build(folder: Path) -> tuple[Path, Path]:
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     subprocess.run(command, cwd=PROJECT, check=True, capture_output=True, timeout=120)
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
-    names = zipfile.ZipFile(wheel).namelist()
+    contents = zipfile.ZipFile(wheel)
+    names = contents.namelist()
+    [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
+    page = contents.read(metadata).decode()
+    assert "## Start" in page, "the package's page is not the README"
+    assert not (lost := re.findall(r"\]\((?!https?:)[^)]*\)", page)), f"links to nowhere: {lost}"
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=PROJECT, text=True, timeout=60)
     in_git = set(listed.split("\0")) - {""}
     packaged = {name for name in in_git if name.partition("/")[0] in PACKAGES}
@@ -187,9 +192,12 @@ def check_page(environment: Environment, wheel: Path) -> None:
     environment.install(f"{wheel}[view]")
     port = free_port()
     page = f"http://127.0.0.1:{port}/"
-    with environment.running("cast-ray", "view", "data", "--port", str(port)) as process:
+    with environment.running("cast-ray", "view", "--demo", "--port", str(port)) as process:
         wait_for_listener(port, process)
         html = answer_of(page)
+        demo = {run["game"]: run for run in json.loads(answer_of(f"{page}api/runs"))["runs"]}
+        assert set(demo) == {"sokoban", "minesweeper", "rush_hour"}, demo
+        assert all(run["finished"] and run["problem"] is None for run in demo.values()), demo
         scripts = re.findall(r'src="([^"]+\.js)"', html)
         assert scripts, f"the page loads no script:\n{html}"
         for file in scripts:

@@ -20,17 +20,17 @@ MEASURES = {
     "learner": "tokens per second of complete updates, of bare PyTorch loops and of TRL",
     "rollout": "turns per second of rollouts and of vLLM alone on the same tokens",
     "scaling": "turns per second of 1, 2, 4 and 8 simulated nodes, and what their processes use",
-    "service": "overhead per turn over HTTP, 64 games at once, simulated and real engine",
+    "service": "HTTP overhead per turn, 64 games at once, with a simulated and a real engine",
     "simulated": "4,096 episodes on a simulated engine: busy slots, CPU and memory",
-    "solve": "seconds for 10,000 states of all games, from 1,000 puzzles, with --q",
+    "solve": "seconds of cast-ray solve --q for 10,000 states of 1,000 puzzles",
     "solvers": "microseconds per scored state, and the same in plain Python",
-    "startup": "seconds until the command line, Ray, an engine and vLLM alone respond",
-    "sync": "seconds from the learner's weights to an engine's, 1 GB, and to copy the bytes",
+    "startup": "seconds to start the command line, Ray, an engine, and bare vLLM",
+    "sync": "seconds to send 1 GB of weights from a learner to an engine, and to copy 1 GB",
     "value-net": "environment steps per CPU second of the value network's DQN and of RLlib's",
 }
 """What each benchmark measures; ``benchmarks.main`` has the functions."""
 bench_app = typer.Typer(
-    help="Speeds on this machine; the last line of output is one JSON object.",
+    help="Measure speed on this machine; the last line of output is one JSON object.",
     no_args_is_help=True,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,9 @@ from cast_ray.errors import ConfigError
 
 if TYPE_CHECKING:
     from cast_ray.config.reference import ConfigKey
+
+_LATEX = re.compile(r" \(eq:\w+\)")
+"""The paper's label, which the documentation turns into a link."""
 
 
 def config(
@@ -39,11 +43,16 @@ def config(
     found = [one for one in keys if one.key.startswith(of)]
     if not found:
         sections = sorted({one.key.partition(".")[0] for one in keys if "." in one.key})
-        raise ConfigError(f"no key begins with {of!r}; sections: {', '.join(sections)}")
+        inside = [one.key for one in keys if of in one.key]
+        hint = (
+            f"keys with it: {', '.join(inside)}" if inside else f"sections: {', '.join(sections)}"
+        )
+        raise ConfigError(f"no key begins with {of!r}; {hint}")
     console = Console(highlight=False, markup=False)
     for one in found:
         console.print(f"{one.key}={one.default}  ({one.allowed})", style="bold")
-        console.print(Padding(one.meaning, (0, 0, 0, 4)))
+        meaning = _LATEX.sub("", one.meaning).replace("``", "")
+        console.print(Padding(meaning, (0, 0, 0, 4)))
 
 
 def described_keys(kind: type) -> list[ConfigKey]:

@@ -14,16 +14,19 @@ from cast_ray.errors import ConfigError
 from cast_ray.games.game import Tier
 
 data_app = typer.Typer(
-    help="Puzzle files: build them from a seed, import existing boards, inspect them.",
+    help="Build puzzle files from a seed, import existing boards, inspect them.",
     no_args_is_help=True,
 )
 
 
 @data_app.command()
 def build(
-    game: Annotated[str | None, typer.Option(help="Game to build. Default: all.")] = None,
+    game: Annotated[
+        str | None, typer.Option(help="sokoban, minesweeper or rush_hour. Default: all.")
+    ] = None,
     tier: Annotated[
-        str | None, typer.Option(help="Tier to build. Default: all of the game.")
+        str | None,
+        typer.Option(help="A tier of --game, e.g. id, unseen, mini, or a YAML file. Default: all."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Files are written to OUT/GAME/TIER/.")] = Path("data"),
     num_train: Annotated[int, typer.Option(help="Training puzzles per tier.", min=1)] = 8000,
@@ -103,19 +106,20 @@ def import_(
     keep_repeats: Annotated[
         bool,
         typer.Option(
-            "--keep-repeats", help="Keep repeated boards and all costs, as a test set has them."
+            "--keep-repeats",
+            help="Keep repeated boards and any cost, to import an existing test set.",
         ),
     ] = False,
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out faulty boards and keep the others.")
     ] = False,
 ) -> None:
-    """Import existing boards as a puzzle file, solved again by our own solver.
+    """Import existing boards as a puzzle file, re-solved by the built-in solver.
 
-    Sokoban: collections in XSB or SOK form, Boxoban files. Rush Hour: 36 symbols a line, with or
-    without moves before and states behind, or blocks of rows. Minesweeper: rows in our symbols.
-    All: Parquet with a column board, board_config or, for Minesweeper, mines and first_click, also
-    inside extra_info (docs/puzzle_sets.md).
+    Sokoban: collections in XSB or SOK form, Boxoban files. Rush Hour: 36 symbols per line,
+    optionally after a move count and before a state count, or blocks of rows. Minesweeper: rows in
+    our symbols. All: Parquet with a column board, board_config or, for Minesweeper, mines and
+    first_click, also inside extra_info (docs/puzzle_sets.md in the repository).
 
     Boards that are broken, of another size, repeated up to symmetry, excluded, over at the start,
     or of a cost that the tier does not have are listed, and nothing is written unless --skip-broken
@@ -152,7 +156,7 @@ def stats(
         Path | None, typer.Option(help="File for a plot of the costs: .png, .svg or .pdf.")
     ] = None,
 ) -> None:
-    """Show what is in puzzle files, and check that no test puzzle is trained on.
+    """Show what is in puzzle files, and check that training and test files share no puzzle.
 
     Each training file is compared with each test file of the same game, up to symmetry. Exit code 1
     if two share a puzzle; the output names the rows.

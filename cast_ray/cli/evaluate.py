@@ -18,14 +18,16 @@ _Attempts = Annotated[int, typer.Option(help="Attempts at each puzzle (Avg@k).",
 _Limit = Annotated[
     int | None,
     typer.Option(
-        help="Puzzles per game or benchmark. Default: 200 of a game, all of a benchmark.", min=1
+        help="Puzzles per game (default: 200) or tasks per benchmark (default: all).", min=1
     ),
 ]
 _Out = Annotated[
     Path | None,
     typer.Option(help="Directory of the results. Default: evaluations/MODEL-TIME."),
 ]
-_Concurrency = Annotated[int, typer.Option(help="Most concurrent requests to an endpoint.", min=1)]
+_Concurrency = Annotated[
+    int, typer.Option(help="Maximum concurrent requests to an endpoint.", min=1)
+]
 _PromptPrice = Annotated[
     float | None, typer.Option(help="US dollars per million prompt tokens.", min=0)
 ]
@@ -48,13 +50,15 @@ def evaluate(
     ],
     games: Annotated[
         str,
-        typer.Option(help="GAME[:TIER],… e.g. sokoban:id,sokoban:unseen,alfworld,webshop"),
+        typer.Option(
+            help="GAME[:TIER],… e.g. sokoban:id,rush_hour:unseen,minesweeper:mini,alfworld"
+        ),
     ],
     puzzles: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Play exactly the boards of this file or directory, all of them, in their order, "
-            "with the turns of --games; in any form that data import reads; repeatable."
+            help="Play the boards of this file or directory, in order, with the turn limit of "
+            "--games; any form that data import reads; repeatable."
         ),
     ] = None,
     overrides: Overrides = None,
@@ -70,15 +74,18 @@ def evaluate(
     answer_price: _AnswerPrice = None,
     extra_body: _ExtraBody = "{}",
 ) -> None:
-    """Evaluate models on held-out puzzles: share solved (Avg@k) with 95% intervals, and more.
+    """Evaluate models on held-out puzzles: success rate (Avg@k) with 95% intervals, and regret.
 
-    Sampling and budgets are those of the run, or the paper's. The same command with the same --out
+    A run is played with its own sampling and budgets, another model with the paper's; key=value
+    changes either. The same command with the same --out
     resumes an interrupted evaluation; no answer of an endpoint is paid for twice.
 
     openai:NAME asks the endpoint at OPENAI_BASE_URL with the key OPENAI_API_KEY.
 
     Results: attempts.parquet (one row per attempt), results.json, results.md, and with two or more
     models case_study.html, the first two side by side on the same puzzles.
+
+    Example: cast-ray eval --model runs/mine --model random --games sokoban:mini,sokoban:mini-unseen
     """
     from cast_ray.evaluation.evaluate import evaluate as play
     from cast_ray.evaluation.models import parse_models
@@ -103,7 +110,8 @@ def transfer(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="METHOD=MODEL or METHOD/GAME=MODEL, where GAME is the game it was trained on."
+            help="METHOD=MODEL or METHOD/GAME=MODEL: METHOD is any label, GAME the game that MODEL "
+            "was trained on."
         ),
     ],
     override: Annotated[

@@ -39,9 +39,9 @@ from cast_ray.runs.uris import Uri, path_or_uri
 _THIS_MACHINE = "127.0.0.1,localhost"
 
 EXIT_CODES = (
-    "Exit codes: 0 = done; 1 = done, and something is not as it should be (a check failed, a line "
-    "was bad); 2 = refused, with a sentence; 75 = a run lost a part for good: resume it; 130 = "
-    "stopped by Ctrl-C."
+    "Exit codes: 0 = done; 1 = done, with problems found (a check failed, a line was bad); 2 = "
+    "refused, and why; 75 = a run lost a part for good: resume it; 130 = stopped by Ctrl-C. submit "
+    'has its own. "The paper" is Game Solvers as Turn-Level Teachers for LLM Agents (CAST).'
 )
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # its module differs between versions
 TRAIN, LOOK, JUDGE, PUZZLES, MACHINES = (
@@ -72,7 +72,9 @@ def _say_version(asked: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -81,7 +83,8 @@ def _options(
 def train(
     overrides: Overrides = None,
     config: Annotated[
-        Path | None, typer.Option(help="YAML file of the run. Default: the quickstart.")
+        Path | None,
+        typer.Option(help="YAML file of the run. Default: a small policy on Sokoban, on CPUs."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume run_dir=PATH from its newest checkpoint.")
@@ -92,9 +95,9 @@ def train(
 ) -> None:
     """Train a policy on Ray: engines play the game, a solver scores every turn, a learner updates.
 
-    The run directory (run_dir=PATH) gets config.yaml, metrics.parquet, trajectories, checkpoints,
-    model/ and report.html. Actors, engines, learner ranks and nodes that die are replaced; the
-    driver is restarted up to driver_restarts times.
+    The run directory (run_dir=PATH, default runs/GAME-TIER-TIME) gets config.yaml, metrics.parquet,
+    trajectories, checkpoints, model/ and report.html. Actors, engines, learner ranks and nodes that
+    die are replaced; the driver is restarted up to driver_restarts times.
 
     Example: cast-ray train run_dir=runs/mine steps=20 advantage.alpha=0.1
     """
@@ -162,15 +165,15 @@ def solve(
         bool, typer.Option("--lines", help="Add the solver's actions to the goal.")
     ] = False,
 ) -> None:
-    """Compute how many moves states are from the goal, and one best action for each.
+    """Compute each state's distance to the goal in moves, and one best action.
 
     A cost is a number of moves, "dead" or "unknown". Dead is proven for Sokoban and Rush Hour; for
     Minesweeper it means that the solver loses. A line that cannot be read gets an error in the
     output, and the exit code is 1.
 
-    With --game the input is a file or directory of boards, in any form that data import reads. What
-    a Minesweeper player sees (a line mines: N, then rows with . # ? or blanks for hidden cells)
-    gets the chance of a mine in each cell and the safest one.
+    With --game the input is a file or directory of boards, in any form that data import reads. A
+    Minesweeper board as its player sees it (a line mines: N, then rows; . # ? or blank = hidden)
+    gets the probability of a mine in each cell, and the safest cell.
 
     Example: cast-ray solve --game sokoban --input levels.xsb --lines
 
@@ -194,8 +197,10 @@ def replay(
     """Replay and rescore every stored trajectory of a run, and report every difference.
 
     With --updates also repeat every optimizer update, from the start model and the stored
-    trajectories; the weights must equal those of each checkpoint byte for byte. Exit code 1 if
-    anything differs.
+    trajectories; the weights must equal those of each checkpoint byte for byte. The result is
+    printed; nothing is written. Exit code 1 if anything differs.
+
+    Example: cast-ray replay runs/mine --updates
     """
     from cast_ray.training.replay.replay import format_replay, replay_run
 
@@ -214,7 +219,10 @@ def replay(
 
 
 def report(run: Annotated[str, typer.Argument(help="Run directory, or its URI.")]) -> None:
-    """Regenerate report.html from the files of a run."""
+    """Regenerate RUN/report.html from the files of a run.
+
+    Example: cast-ray report runs/mine
+    """
     from cast_ray.runs.report import write_report
     from cast_ray.runs.run_directory import RunDirectory
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 model_app = typer.Typer(
-    help="Model directories: a small pretrained one, and what a model of yours needs.",
+    help="Get a small pretrained model, or check your own.",
     no_args_is_help=True,
 )
 
@@ -39,7 +39,7 @@ def check(
     directory: Annotated[str, typer.Argument(help="Model directory, its URI, or a hub's name.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what will happen to a model: its chat template, its memory, whether it can be trained.
+    """Check a model: its chat template, the memory it needs, whether it can be trained.
 
     Exit code 1: it cannot be used; 2: it is no model directory, or is damaged.
 

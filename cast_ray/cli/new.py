@@ -17,11 +17,13 @@ from cast_ray.errors import ConfigError
 _TEMPLATES = Path(__file__).with_name("templates")
 
 new_app = typer.Typer(
-    help="A game or an environment of your own: a small package that trains at once.",
+    help="Start your own game or environment: a small package that trains at once.",
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(help="Of the package, e.g. treasure_hunt.")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the package, in lower-case letters, digits and _.")
+]
 Folder = Annotated[
     Path | None, typer.Option(help="Folder to write, new or empty. Default: NAME.", metavar="PATH")
 ]
@@ -29,10 +31,10 @@ Folder = Annotated[
 
 @new_app.command()
 def game(name: Name, folder: Folder = None) -> None:
-    """Write a package with a game, an exact solver, and tests: the way through a maze to a flag.
+    """Write a package with a sample game (a maze), its exact solver, and tests.
 
     A game has states that a program can solve; its costs give the credit of turns. What each member
-    must do is in docs/add_a_game.md.
+    must do is in docs/add_a_game.md of the repository.
 
     Example: cast-ray new game treasure_hunt
     """
@@ -41,10 +43,10 @@ def game(name: Name, folder: Folder = None) -> None:
 
 @new_app.command()
 def environment(name: Name, folder: Folder = None) -> None:
-    """Write a package with a text environment and tests: count up to a number.
+    """Write a package with a sample text environment (count up to a number), and tests.
 
     An environment needs no solver; its rewards, or none, give the credit of turns. What each member
-    must do is in docs/add_an_environment.md.
+    must do is in docs/add_an_environment.md of the repository.
 
     Example: cast-ray new environment trivia
     """

@@ -24,9 +24,7 @@ Overrides = Annotated[
 ]
 Host = Annotated[
     str,
-    typer.Option(
-        help="Address to listen on. One that other machines reach needs CAST_RAY_API_KEYS."
-    ),
+    typer.Option(help="Address to listen on. Any but this machine's own needs CAST_RAY_API_KEYS."),
 ]
 Port = Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)]
 

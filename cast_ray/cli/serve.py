@@ -11,7 +11,7 @@ import typer
 
 from cast_ray.cli.options import Host, Overrides, Port
 from cast_ray.config.load import load_config
-from cast_ray.errors import ModelError
+from cast_ray.errors import ConfigError, ModelError
 from cast_ray.runs.hub import pinned
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import path_or_uri
@@ -24,7 +24,7 @@ def serve(
     model: Annotated[
         str,
         typer.Argument(
-            help="Model directory, run directory, the URI of one, or a hub's model (OWNER/NAME). "
+            help="Model directory, run directory, URI of one, or a name at the hub (OWNER/NAME). "
             "Default: the newest run in runs/ that has a model."
         ),
     ] = "",
@@ -35,7 +35,8 @@ def serve(
         str, typer.Option(help="Name of the model for clients. Default: that of its directory.")
     ] = "",
     max_replicas: Annotated[
-        int, typer.Option(help="Most model servers to run; demand decides how many do.", min=1)
+        int,
+        typer.Option(help="Maximum number of model servers; demand decides how many run.", min=1),
     ] = 1,
     runs: Annotated[
         Path | None, typer.Option(help="Directory of training runs to show on the page as well.")
@@ -44,7 +45,7 @@ def serve(
     """Serve the agent, the solver and the web page on Ray Serve, until Ctrl-C.
 
     OpenAI clients find the model under /v1. The rest of the API is documented under /docs: moves,
-    complete games with the value of every turn, exact costs, mine probabilities.
+    complete games with the value of every turn, exact costs, probabilities of mines.
 
     Set the API keys in the environment: CAST_RAY_API_KEYS=KEY or KEY,KEY. With RAY_ADDRESS the
     service runs on that cluster; the same command with another model replaces the model servers
@@ -88,17 +89,26 @@ def view(
     runs: Annotated[
         Path, typer.Argument(help="Directory of training runs, or a run directory.")
     ] = Path("runs"),
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="Show the recorded runs that come with the package."),
+    ] = False,
     host: Host = "127.0.0.1",
     port: Port = 8000,
 ) -> None:
     """Show training runs on a web page, without an engine, until Ctrl-C.
 
     The page has curves, groups, every turn of every trajectory with its exact value, and two runs
-    side by side. It also lets you play every game with the solver's advice.
+    side by side. It also lets you play every game with the solver's advice. --demo shows a small
+    run of each game, before you have trained anything.
     """
-    from serve.service.view import view_runs
+    from serve.service.view import DEMO, RUNS, view_runs
 
-    view_runs(runs, host=host, port=port, say=lambda text: typer.echo(text, err=True))
+    if demo and runs != RUNS:
+        raise ConfigError(f"--demo shows runs of its own: leave out {runs}, or --demo")
+    view_runs(
+        DEMO if demo else runs, host=host, port=port, say=lambda text: typer.echo(text, err=True)
+    )
 
 
 def newest_trained(runs: Path) -> Path:

@@ -16,7 +16,7 @@ def sweep(
         typer.Argument(help="key=a,b,… is swept; key=value is the same in all trials."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="YAML file of all trials. Default: the quickstart.")
+        Path | None, typer.Option(help="YAML file of all trials. Default: as for cast-ray train.")
     ] = None,
     arms: Annotated[
         Path | None,
@@ -30,12 +30,11 @@ def sweep(
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the trials and exit.")] = False,
 ) -> None:
-    """Train one run for every combination of values, all from the same start model.
+    """Train one run (a trial) for every combination of values, all from the same start model.
 
     results.parquet gets one row per trial, results.svg their curves and held-out results. The same
     command with the same --out resumes an interrupted sweep; with more values it adds their trials.
-    Settings that differ in more than one key go into a file of --arms, such as
-    configs/arms/rush_hour_oracles.yaml.
+    A file of --arms names settings that differ in more than one key: CAST: [advantage.alpha=1].
 
     Example, six runs: cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10
     """
@@ -87,7 +86,7 @@ def compare(
     ceiling: Annotated[
         Path | None,
         typer.Option(
-            help="A run with steps=0 whose start model was taught well, as an upper bound."
+            help="A run with steps=0 whose start model was taught well, drawn as an upper bound."
         ),
     ] = None,
 ) -> None:
@@ -96,6 +95,8 @@ def compare(
     Writes a few small tables (curves.parquet, runs.parquet, …) and from them comparison.svg and
     comparison.md; `cast-ray compare` on a folder with such tables regenerates the same bytes.
     Several folders, also of earlier comparisons, become one comparison.
+
+    Example: cast-ray compare sweeps/first --baseline DAPO
     """
     from cast_ray.errors import ConfigError
     from cast_ray.evaluation.experiments.compare import compare as compare_runs
@@ -132,6 +133,8 @@ def repeat(
 
     Values and start model are the recorded ones, the seed is new. Exit code 1 if the held-out
     result lies outside the 99% prediction interval of the recorded seeds.
+
+    Example: cast-ray repeat docs/evidence/rush_hour --arm CAST
     """
     from cast_ray.evaluation.experiments.repeat import LEVEL, next_seed
     from cast_ray.evaluation.experiments.repeat import repeat as repeat_arm

@@ -12,7 +12,7 @@ from cast_ray.cli.options import resumable, resume_command, timestamp
 from cast_ray.config.load import load_value_net_config
 
 value_net_app = typer.Typer(
-    help="Value networks: trained without a solver, they replace the exact one.",
+    help="Train and analyse value networks, which replace the exact solver.",
     no_args_is_help=True,
 )
 
@@ -30,7 +30,7 @@ def train(
 ) -> None:
     """Train a value network: masked Double DQN in RLlib, then two stages of distillation.
 
-    Train a policy with the result by oracle=value_net value_net.path=RUN/value_net. RUN/base,
+    A policy learns from the result with oracle=value_net value_net.path=RUN/value_net. RUN/base,
     RUN/stage1 and RUN/stage2 hold the network after each stage, RUN/metrics.jsonl the curves.
 
     Example: cast-ray value-net train --config configs/value_net/mini.yaml run_dir=runs/my-net
@@ -61,7 +61,7 @@ def analyse(
     tier: Annotated[
         str, typer.Option(help="Tier of the boards. Default: that of the network's run.")
     ] = "",
-    boards: Annotated[int, typer.Option(min=2, help="Most boards to use.")] = 200,
+    boards: Annotated[int, typer.Option(min=2, help="Maximum number of boards.")] = 200,
     file: Annotated[
         Path | None,
         typer.Option(help="Puzzle file. Default: the boards that the run held out."),
@@ -71,7 +71,7 @@ def analyse(
         typer.Option(help="Directory of the results. Default: analysis-TIER next to the network."),
     ] = None,
 ) -> None:
-    """Compare a value network with exact costs: figures, a table and a page.
+    """Compare a value network with exact costs: analysis.json, .parquet and .html.
 
     Example: cast-ray value-net analyse runs/my-net/value_net --tier mini-unseen
     """

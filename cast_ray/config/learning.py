@@ -42,9 +42,9 @@ class LearnerConfig:
     lr: float = 2e-4
     """Constant learning rate of the policy updates (the paper: 1e-6 for a 4 B model)."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW's (the paper: 0.9, 0.999; a short run needs the shorter memory)."""
+    """AdamW's betas (the paper: 0.9, 0.999; a short run needs the shorter memory)."""
     weight_decay: float = 0.01
-    """AdamW's."""
+    """AdamW's weight decay."""
     max_grad_norm: float = 1.0
     """A longer gradient is scaled down to this norm."""
     mini_batches: int = 2
@@ -100,9 +100,9 @@ class AdvantageConfig:
     std: Literal["population", "sample"] = "population"
     """Deviation of the group's rewards: over n (the paper), or over n - 1."""
     delta: float = 1e-6
-    """Added to that deviation."""
+    """Added to the group's standard deviation."""
     epsilon: float = 1e-8
-    """Added to the RMS."""
+    """Added to the RMS of the turns' credit."""
     step_weight: float = 0.0
     """Weight of GiGPO's step advantage, which compares turns of a group on the same board."""
     step_discount: float = 0.95
@@ -150,7 +150,7 @@ class ObjectiveConfig:
     ratio, at most the cap; leave out tokens whose ratio is beyond the cap or its inverse; or do
     nothing (the paper)."""
     rollout_correction_cap: float = 2.0
-    """Largest such weight."""
+    """Largest weight of ``rollout_correction``."""
 
     def __post_init__(self) -> None:
         low, dual = self.clip_low, self.dual_clip
@@ -210,7 +210,7 @@ class SyncConfig:
     warn_ratio: float = 3.0
     """Warn if the logprob difference is this many times its healthy level."""
     stop_ratio: float = 10.0
-    """Stop the run at this many times."""
+    """Stop the run if the logprob difference is this many times its healthy level."""
 
     def __post_init__(self) -> None:
         warn, rule = self.warn_ratio, f"between 1 and sync.stop_ratio ({self.stop_ratio})"

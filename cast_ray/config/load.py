@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -233,8 +234,14 @@ def _merge(
         below = [name[len(section) :] for name in config_keys(kind) if name.startswith(section)]
         # A name with more below it is a section: listed once.
         allowed = list(dict.fromkeys(section + name.partition(".")[0] for name in below))
-        hint = "" if key in allowed else f" (keys there: {', '.join(allowed)})"
-        raise ConfigError(f"{origin}: key {key}: {_one_line(error)}{hint}") from None
+        if key in allowed:
+            raise ConfigError(f"{origin}: key {key}: {_one_line(error)}") from None
+        known = [*allowed, *config_keys(kind)]
+        close = [name for name in known if name.endswith(f".{key}")]
+        close = close or difflib.get_close_matches(key, known, n=1, cutoff=0.85)
+        meant = f"did you mean {' or '.join(close)}?"
+        hint = meant if close else f"keys there: {', '.join(allowed)}"
+        raise ConfigError(f"{origin}: there is no key {key}: {hint}") from None
     assert isinstance(merged, DictConfig)
     return merged
 

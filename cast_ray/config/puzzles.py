@@ -18,7 +18,8 @@ class PuzzleConfig:
     validation_file: str = ""
     """Boards for validation, all of them, in any of these forms; empty = as ``file`` says."""
     held_out_file: str = ""
-    """Boards for the success rates before and after training, likewise."""
+    """Boards for the success rates before and after training; forms and default as for
+    ``validation_file``."""
     num_train: int = 8000
     """Training puzzles to generate, distinct up to symmetry; fewer where fewer exist."""
     num_validation: int = 64

@@ -42,7 +42,7 @@ class ResourcesConfig:
     """Processes that share each update. On CPU two of one thread beat one of two: small layers
     leave a second thread idle (an update of the warm start: 0.56 s against 0.73 s)."""
     cpus_per_learner_rank: float = 1.0
-    """For one learner rank."""
+    """CPUs that Ray reserves for each learner rank."""
     gpus_per_learner_rank: float = 0.0
     """1, or with ``share_gpu`` a part of one; 0 trains on the CPU."""
     env_runners: int = 1
@@ -50,14 +50,14 @@ class ResourcesConfig:
     min_env_runners: int = 0
     """The run begins with this many; 0 = with all."""
     cpus_per_env_runner: float = 0.5
-    """For one env runner."""
+    """CPUs that Ray reserves for each env runner."""
     groups_per_env_runner: int = 64
     """Most groups that one plays at a time; the others wait for the next that is free or joins.
     64 groups of 8 keep two engines of 256 requests busy."""
     oracle_actors: int = 1
     """Processes that solve puzzles and remember the solutions; 0 where no oracle is asked."""
     cpus_per_oracle_actor: float = 0.5
-    """For one oracle actor."""
+    """CPUs that Ray reserves for each oracle actor."""
     gpus_per_oracle_actor: float = 0.0
     """1 or a part of one, on which a value network computes (``oracle: value_net``); 0 = on CPU."""
     share_gpu: bool = False

@@ -53,13 +53,13 @@ class PolicyConfig:
     hidden_size: int = 128
     """Width of its residual stream."""
     intermediate_size: int = 384
-    """Width of its MLPs."""
+    """Width of the small policy's MLPs."""
     num_layers: int = 4
-    """Its layers."""
+    """Transformer layers of the small policy."""
     num_heads: int = 2
-    """Its query heads."""
+    """Query heads of the small policy."""
     num_kv_heads: int = 2
-    """Its key and value heads."""
+    """Key and value heads of the small policy."""
     head_dim: int = 32
     """Width of a head; vLLM's CPU kernels need a multiple of 32."""
     sliding_window: int = 128
@@ -92,7 +92,7 @@ class WarmStartConfig:
     often plays others, which a short run can correct. Moves that it never saw are learned slowly.
     """
     careless_mistake_probability: float = 0.8
-    """Its chance of a random move."""
+    """Chance of a random move in the careless steps."""
     thoughts: bool = False
     """Write a sentence about the board before each demonstrated action (Sokoban), so that a
     pretrained model keeps reasoning before it acts."""
@@ -194,9 +194,9 @@ class EvaluationConfig:
     held_out_attempts: int = 4
     """Attempts at each held-out board: Avg@k."""
     temperature: float = 0.6
-    """Of validation and the held-out boards; training samples at 1."""
+    """Sampling temperature of validation and the held-out boards; training samples at 1."""
     top_p: float = 0.95
-    """Of the same."""
+    """Nucleus sampling (top-p) of validation and the held-out boards; training samples at 1."""
     tokens_per_turn: bool = False
     """Whether ``rollout.response_tokens`` bounds each turn in ``cast-ray eval`` (the paper's
     appendix on ALFWorld and WebShop) instead of the episode, which then may be as long as the

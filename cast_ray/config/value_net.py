@@ -19,9 +19,9 @@ class ValueNetShapeConfig:
     d_model: int = 128
     """Width of the encoder."""
     num_heads: int = 8
-    """Its attention heads."""
+    """Attention heads of the encoder."""
     num_layers: int = 3
-    """Its layers."""
+    """Layers of the encoder."""
     output_size: int = 512
     """Numbers that all cells together are read out to, before the Q-values."""
 
@@ -59,7 +59,8 @@ class DqnConfig:
     epsilon_start: float = 1.0
     """Probability of a random legal action at the beginning."""
     epsilon_end: float = 0.1
-    """The same at the end; it stays high, because teachers also judge bad play."""
+    """Probability of a random legal action at the end; it stays high, because teachers also judge
+    bad play."""
     epsilon_steps: int = 1_000_000
     """Steps over which the one falls linearly to the other."""
     target_update_every: int = 10_000
@@ -90,7 +91,7 @@ class PotentialConfig:
     """
 
     epochs: int = 150
-    """Of each stage."""
+    """Epochs of each stage of distillation."""
     first_lr: float = 1e-3
     """Peak learning rate of the first stage; cosine decay to zero."""
     second_lr: float = 5e-4

@@ -26,7 +26,7 @@ def model_fault(directory: Path, *, with_weights: bool = True, is_trained: bool 
         is_trained: whether a learner loads it, which cannot take quantised weights.
     """
     if not directory.is_dir():
-        return "is not a directory"
+        return "is not there"
     if not any(directory.iterdir()):
         return "is empty (no config.json)"
     try:

@@ -22,10 +22,10 @@ from solver_actors.analyst.local import LocalAnalyst
 from solver_actors.kernels import compile_kernels
 
 _ANALYST_BYTES = 1 << 30
-
-
 RUNS = Path("runs")
 """Where runs are made unless a path says otherwise; it need not exist yet."""
+DEMO = Path(__file__).parents[1] / "demo"
+"""A small run of each game, recorded by ``docs/make_demo.sh``."""
 
 
 def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -> None:

@@ -46,8 +46,8 @@ def test_the_papers_file_changes_nothing_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("dqn.stepz=3", r"dqn\.stepz.*dqn\.steps, dqn\.step_penalty"),
-        ("puzzle.num_train=3", "puzzle.*run_dir, seed, game"),
+        ("dqn.stepz=3", r"dqn\.stepz.*mean dqn\.steps\?"),
+        ("puzzle.num_train=3", "puzzle.*mean puzzles"),
         ("dqn.steps=0", r"dqn\.steps .*1.*0"),
         ("dqn.gamma=1.01", r"dqn\.gamma .*\(0, 1\].*1\.01"),
         ("dqn.step_penalty=1", r"dqn\.step_penalty .*\[0, 1\)"),

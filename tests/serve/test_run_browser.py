@@ -29,7 +29,7 @@ from cast_ray.games import get_game
 from cast_ray.games.turn_quality import max_regret, turn_regrets
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, costs_of
 from cast_ray.runs.run_directory import RunDirectory, write_table
-from serve.service.view import view_runs
+from serve.service.view import DEMO, view_runs
 from serve.site.runs.browser import RunBrowser
 from serve.site.runs.root import ReadCache
 from serve.site.runs.steps import StepFilter, TrajectoryRow
@@ -85,6 +85,21 @@ def test_a_root_that_is_a_run_is_named_by_a_dot(run: RunDirectory) -> None:
 def test_a_folder_that_is_named_and_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="nowhere is not a directory"):
         view_runs(tmp_path / "nowhere", host="127.0.0.1", port=free_port(), say=print)
+
+
+def test_the_demo_has_a_readable_run_of_each_game_and_names_no_machine() -> None:
+    browser = RunBrowser(DEMO)
+    runs = {run.name: run for run in browser.runs()}
+    assert set(runs) == {"sokoban", "minesweeper", "rush_hour"}
+    for name, run in runs.items():
+        assert run.finished and run.problem is None
+        found = browser.run(name)
+        assert found.config["run_dir"] == name
+        assert found.trajectory_steps == (1, 6, 12)
+        page = browser.step(name, 12, StepFilter())
+        shown = page.trajectories[0]
+        assert browser.trajectory(name, 12, group=shown.group, episode=shown.episode).states
+    assert sum(file.stat().st_size for file in DEMO.rglob("*")) < 500_000
 
 
 @pytest.mark.parametrize("name", ["", "runs"])
