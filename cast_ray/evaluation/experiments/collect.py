@@ -80,7 +80,9 @@ def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
     """Return arm, seed and directory of every finished run of a sweep."""
     note = folder / "sweep.json"
     if not note.is_file():
-        raise RunDirectoryError(f"{folder} is neither a sweep ({note.name}) nor a comparison (runs.parquet)")
+        raise RunDirectoryError(
+            f"{folder} is neither a sweep ({note.name}) nor a comparison (runs.parquet)"
+        )
     grid = json.loads(note.read_text())["grid"]
     found = []
     for values in itertools.product(*grid.values()):
