@@ -26,7 +26,7 @@ def model_fault(directory: Path, *, with_weights: bool = True, is_trained: bool 
         is_trained: whether a learner loads it, which cannot take quantised weights.
     """
     if not directory.is_dir():
-        return "is not there"
+        return "is not a directory"
     if not any(directory.iterdir()):
         return "is empty (no config.json)"
     try:
