@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the environment: pinned packages, then what the first run would otherwise stop to compile.
-# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu or gpu, else as the machine is)
+# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu or gpu, else as the machine is;
+# UNTIL=packages stops before cast_ray itself: a layer of an image that new code leaves as it is)
 set -euo pipefail
 venv=$1
 python=${PYTHON:-python3.11}
@@ -40,6 +41,7 @@ if [ "$engine" = cpu ]; then
     install --index-url https://download.pytorch.org/whl/cpu "$torch" || failed
   fi
 fi
+[ "${UNTIL:-}" != packages ] || exit 0
 install --no-build-isolation -e . || failed
 export PATH="$PWD/$venv/bin:$PATH"
 echo "setup: compiling what the first run would wait for"
