@@ -21,6 +21,8 @@ case $engine:$gpus in
   gpu:*) echo "setup: the build for your $gpus NVIDIA GPUs" ;;
   *) echo "setup: EXTRA is cpu or gpu, got $engine" >&2; exit 1 ;;
 esac
+# vLLM's build for CPUs is linked to it, and says so only when an engine starts.
+[ "$engine" != cpu ] || "$python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null || { echo "setup: libnuma is missing; install it (Debian: apt-get install libnuma1)" >&2; exit 1; }
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 

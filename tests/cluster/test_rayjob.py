@@ -61,7 +61,9 @@ def is_of(value: object, wanted: str | list[str]) -> bool:
         return value in wanted
     if wanted == "texts":
         return isinstance(value, dict) and all(type(text) is str for text in value.values())
-    return isinstance(value, dict) if wanted in KINDS_OF_KUBERNETES else type(value) is TYPES[wanted]
+    return (
+        isinstance(value, dict) if wanted in KINDS_OF_KUBERNETES else type(value) is TYPES[wanted]
+    )
 
 
 def field_faults(job: Object) -> list[str]:
@@ -241,9 +243,7 @@ def test_the_run_fits_on_the_groups() -> None:
 
 def test_the_entrypoint_is_what_submit_would_send() -> None:
     config = config_of_the_run()
-    job = train_job(
-        config, name=JOB["spec"]["jobId"], overrides=[], config_file=None, resume=False
-    )
+    job = train_job(config, name=JOB["spec"]["jobId"], overrides=[], config_file=None, resume=False)
     sent = yaml.safe_load(JOB["spec"]["runtimeEnvYAML"])["env_vars"]
     assert sent == {"RAY_JOB_STOP_WAIT_TIME_S": str(stop_wait_s(config))}
     assert sent.items() <= job.env_vars.items()
