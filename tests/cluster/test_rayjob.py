@@ -215,6 +215,7 @@ def test_pods_run_without_root_and_get_what_they_request(name: str) -> None:
 @pytest.mark.parametrize("name", ["head", "gpu", "cpu"])
 def test_shared_memory_holds_weights_and_objects(name: str) -> None:
     group = groups(JOB)[name]
+    assert CLAIM["spec"]["accessModes"] == ["ReadWriteMany"]
     volumes = {one["name"]: one for one in group["template"]["spec"]["volumes"]}
     [container] = group["template"]["spec"]["containers"]
     place = {one["mountPath"]: volumes[one["name"]] for one in container["volumeMounts"]}
@@ -256,7 +257,7 @@ def test_the_entrypoint_is_what_submit_would_send() -> None:
 
 
 def test_the_entrypoint_runs_until_it_lacks_a_model(tmp_path: Path) -> None:
-    """As a process, as its user's, with a model that is nowhere in place of the 8 GB one."""
+    """As a process, with a model that is nowhere in place of the 8 GB one."""
     words = [f"run_dir={tmp_path}" if w.startswith("run_dir=") else w for w in entrypoint()]
     words[0] = str(Path(sys.executable).parent / words[0])
     done = subprocess.run(
@@ -279,6 +280,7 @@ def test_ray_is_the_image_s_and_its_options_exist() -> None:
 
 def test_ray_does_not_start_with_the_file_s_token(tmp_path: Path) -> None:
     token = SECRET["stringData"]["auth_token"]
+    assert token == ""
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "HOME": str(tmp_path)}
     done = subprocess.run(
         [str(Path(sys.executable).parent / "ray"), "start", "--head", "--port=0"],
