@@ -27,7 +27,7 @@ SLOW := $(addprefix tests/,ray web cli docs benchmarks solver_actors lights_out 
   training/test_value_net_analysis.py training/test_collector.py serve/test_openapi_fuzz.py \
   serve/test_orphans.py games/test_fuzz.py)
 
-.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test gpu-test gpu-env-test links docs demo golden lock versions-test clean
+.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test wheel-test container-test gpu-test gpu-env-test links docs demo golden lock versions-test clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ cluster-test: $(READY)  ## `ray up` over SSH and a run on it, in namespaces of t
 
 wheel-test: $(READY)  ## Build wheel and sdist, install each alone and use it (4 minutes; ARGS="--extra cpu" trains, too)
 	$(BIN)/python -m tests.wheel $(ARGS)
+
+container-test: $(READY)  ## Build the image for CPUs over a Debian made here, and train in it (needs root, debootstrap, buildah; 15 minutes)
+	$(BIN)/python -m tests.container
 
 lock: $(READY)  ## Write requirements/*.lock anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash requirements/make.sh

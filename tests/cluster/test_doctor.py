@@ -264,6 +264,14 @@ def test_missing_program_is_named_with_what_to_install() -> None:
     assert doctor.check_tool("sh").ok
 
 
+def test_missing_library_is_named_with_its_package() -> None:
+    finding = doctor.check_library("libnowhere.so.7")
+    assert not finding.ok
+    assert "libnowhere.so.7" in finding.detail
+    assert "libnowhere7" in finding.remedy
+    assert doctor.check_library("libc.so.6").ok
+
+
 def test_program_beside_the_interpreter_is_pointed_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     finding = doctor.check_tool("python")
