@@ -12,6 +12,7 @@ from cast_ray.cli.options import resumable, table_console, this_command
 from cast_ray.config.tiers import described_tier
 from cast_ray.errors import ConfigError
 from cast_ray.games.game import Tier
+from cast_ray.games.registry import GAMES
 
 data_app = typer.Typer(
     help="Build puzzle files from a seed, import existing boards, inspect them.",
@@ -22,7 +23,7 @@ data_app = typer.Typer(
 @data_app.command()
 def build(
     game: Annotated[
-        str | None, typer.Option(help="sokoban, minesweeper or rush_hour. Default: all.")
+        str | None, typer.Option(help=f"{', '.join(GAMES)}, or an installed one. Default: all.")
     ] = None,
     tier: Annotated[
         str | None,

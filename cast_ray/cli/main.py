@@ -84,7 +84,7 @@ def train(
     overrides: Overrides = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML file of the run. Default: a small policy on Sokoban, on CPUs."),
+        typer.Option(help="YAML file of the run. Default: the small policy on CPUs."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume run_dir=PATH from its newest checkpoint.")

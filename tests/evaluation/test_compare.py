@@ -265,7 +265,7 @@ def test_what_cannot_be_compared_is_said(sweep: Path, tmp_path: Path) -> None:
         compare([sweep], baseline="DAPO", out=tmp_path)
     with pytest.raises(ConfigError, match=r"CAST, seed 0 "):
         compare([sweep, sweep], baseline="CAST", out=tmp_path)
-    with pytest.raises(RunDirectoryError, match=r"no sweep\.json"):
+    with pytest.raises(RunDirectoryError, match=r"neither a sweep .*sweep\.json"):
         compare([tmp_path], baseline="CAST", out=tmp_path)
 
 
