@@ -28,6 +28,7 @@ _SCRIPT = "examples/slurm/train.sbatch"
 _STEPS = 7
 _OPTIONS = [f"--gpus-per-node={GPUS}", "--nodes=2", f"--output={_LOG}"]
 _VALUES = [word for word in TRAINING if not word.startswith(("run_dir=", "steps="))]
+_JOB = [*_OPTIONS, _SCRIPT, f"run_dir={_RUN}", f"steps={_STEPS}", *_VALUES, *PLACEMENT]
 
 
 def main() -> int:
@@ -53,10 +54,9 @@ def _from_start_to_end(machines: Sequence[Machine]) -> None:
         for machine in machines:
             machine.start()
         slurm.start()
-    job = slurm.submit(
-        *_OPTIONS, _SCRIPT, f"run_dir={_RUN}", f"steps={_STEPS}", *_VALUES, *PLACEMENT
-    )
-    _wait_for_step(slurm, job, 1, "sbatch: a step is played and learned")
+    _cancel(slurm, slurm.submit(*_JOB))
+    job = slurm.submit(*_JOB)
+    _wait_for_step(slurm, job, 1, "sbatch, the same once more: a step is played and learned")
     _check_token(machines)
     head = next(machine for machine in machines if machine.name == slurm.job(job)["BatchHost"])
     [worker] = [machine for machine in machines if machine is not head]
@@ -73,6 +73,16 @@ def _from_start_to_end(machines: Sequence[Machine]) -> None:
         _audit(slurm)
     with phase("nothing is left"):
         _check_nothing_is_left(machines)
+
+
+def _cancel(slurm: Slurm, job: str) -> None:
+    with phase("sbatch: the run begins"):
+        began = (_RUN / "config.yaml").is_file
+        wait_until(began, timeout_s=300, what="a run directory")
+    with phase("scancel: the job ends, and is not queued again"):
+        run("scancel", job, timeout_s=30)
+        slurm.wait_for_state(job, "CANCELLED", timeout_s=120)
+        assert slurm.job(job)["Restarts"] == "0", slurm.job(job)
 
 
 def _wait_for_step(slurm: Slurm, job: str, step: int, what: str) -> None:
