@@ -12,8 +12,11 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+
+import psutil
 
 from cast_ray.runs.metrics import read_metrics
 from tests.cluster.cluster import run
@@ -28,7 +31,15 @@ _SCRIPT = "examples/slurm/train.sbatch"
 _STEPS = 7
 _OPTIONS = [f"--gpus-per-node={GPUS}", "--nodes=2", f"--output={_LOG}"]
 _VALUES = [word for word in TRAINING if not word.startswith(("run_dir=", "steps="))]
-_JOB = [*_OPTIONS, _SCRIPT, f"run_dir={_RUN}", f"steps={_STEPS}", *_VALUES, *PLACEMENT]
+_JOB = [
+    *_OPTIONS,
+    _SCRIPT,
+    f"run_dir={_RUN}",
+    f"steps={_STEPS}",
+    *_VALUES,
+    *PLACEMENT,
+    "warm_start.steps=20",
+]
 
 
 def main() -> int:
@@ -142,14 +153,40 @@ def _reach_time_limit(slurm: Slurm, job: str) -> None:
     """Let Slurm warn the script: the step must be finished and stored, and the job queued again."""
     before, learned = _stored(), _steps_learned()
     with phase(f"the time limit comes near after step {learned}: the job is queued again"):
-        slurm.end_job_in(job, minutes=8)
+        with _frozen("-environment-"):  # so that the warning comes within a step
+            slurm.end_job_in(job, minutes=8)
+            wait_until(_is_warned, timeout_s=120, what="a warning of the time limit")
         _wait_for_restart(slurm, job, 3)
     _check_stored(before)
     stopped = _steps_learned()
     assert learned <= stopped < _STEPS, f"the run went on to step {stopped}"
     assert set(_stored()) == {f"step-{n:05d}.parquet" for n in range(1, stopped + 1)}, _stored()
     assert list((_RUN / "checkpoints").glob(f"*{stopped}")), f"no checkpoint of step {stopped}"
-    assert "cast-ray: stopped; resume with" in _LOG.read_text(), "the run did not stop by itself"
+    assert "cast-ray: stopped; resume with" in _since_restart(), "the run did not stop by itself"
+
+
+def _is_warned() -> bool:
+    return "stopping after this step" in _since_restart()
+
+
+def _since_restart() -> str:
+    """Return what the log says since the last time that the run began or was resumed."""
+    return _LOG.read_text().rpartition("looking at the cluster's nodes")[2]
+
+
+@contextmanager
+def _frozen(name: str) -> Iterator[None]:
+    """Stop the actors of a name on all machines while the block runs."""
+    titles = [(one, " ".join(one.cmdline())) for one in psutil.process_iter()]
+    actors = [one for one, title in titles if title.startswith("ray::") and name in title]
+    assert actors, f"no actor is called {name}"
+    for actor in actors:
+        actor.suspend()
+    try:
+        yield
+    finally:
+        for actor in actors:
+            actor.resume()
 
 
 def _audit(slurm: Slurm) -> None:
