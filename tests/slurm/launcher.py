@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 _RUN = SHARED / "runs" / "slurm"
 _LOG = SHARED / "train.log"
 _SCRIPT = "examples/slurm/train.sbatch"
-_STEPS = 7
+_STEPS = 8
 _OPTIONS = [f"--gpus-per-node={GPUS}", "--nodes=2", f"--output={_LOG}"]
 _VALUES = [word for word in TRAINING if not word.startswith(("run_dir=", "steps="))]
 _JOB = [
@@ -65,7 +65,10 @@ def _from_start_to_end(machines: Sequence[Machine]) -> None:
         for machine in machines:
             machine.start()
         slurm.start()
-    _cancel(slurm, slurm.submit(*_JOB))
+    said = _end_early(slurm, machines, ["scancel"], "CANCELLED")
+    assert said["Restarts"] == "0", f"the cancelled job queued itself again: {said}"
+    said = _end_early(slurm, machines, ["scancel", "--batch", "--signal=INT"], "FAILED")
+    assert said["ExitCode"] == "130:0", said
     job = slurm.submit(*_JOB)
     _wait_for_step(slurm, job, 1, "sbatch, the same once more: a step is played and learned")
     _check_token(machines)
@@ -74,7 +77,7 @@ def _from_start_to_end(machines: Sequence[Machine]) -> None:
     _lose(slurm, job, head, "head and driver", restarts=1)
     _wait_for_step(slurm, job, 3, "the run is back, with two more steps")
     _lose(slurm, job, worker, "what the run has there", restarts=2)
-    _wait_for_step(slurm, job, 5, "the run is back, with two more steps")
+    _wait_for_step(slurm, job, 4, "the run is back, with one more step")
     _reach_time_limit(slurm, job)
     with phase("the job is started again; the run ends"):
         states = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
@@ -86,14 +89,21 @@ def _from_start_to_end(machines: Sequence[Machine]) -> None:
         _check_nothing_is_left(machines)
 
 
-def _cancel(slurm: Slurm, job: str) -> None:
-    with phase("sbatch: the run begins"):
-        began = (_RUN / "config.yaml").is_file
-        wait_until(began, timeout_s=300, what="a run directory")
-    with phase("scancel: the job ends, and is not queued again"):
-        run("scancel", job, timeout_s=30)
-        slurm.wait_for_state(job, "CANCELLED", timeout_s=120)
-        assert slurm.job(job)["Restarts"] == "0", slurm.job(job)
+def _end_early(
+    slurm: Slurm, machines: Sequence[Machine], command: Sequence[str], state: str
+) -> dict[str, str]:
+    """Submit the job, end it as soon as its driver has begun, and return what Slurm says of it."""
+
+    def has_driver() -> bool:
+        return any("cast_ray.cli train" in line for one in machines for line in one.processes())
+
+    with phase(f"sbatch, and {' '.join(command)} when the run begins: the job is {state}"):
+        job = slurm.submit(*_JOB)
+        wait_until(has_driver, timeout_s=300, what="a driver")
+        wait_until((_RUN / "config.yaml").is_file, timeout_s=120, what="a run directory")
+        run(*command, job, timeout_s=30)
+        slurm.wait_for_state(job, state, timeout_s=180)
+    return slurm.job(job)
 
 
 def _wait_for_step(slurm: Slurm, job: str, step: int, what: str) -> None:
@@ -153,7 +163,7 @@ def _reach_time_limit(slurm: Slurm, job: str) -> None:
     """Let Slurm warn the script: the step must be finished and stored, and the job queued again."""
     before, learned = _stored(), _steps_learned()
     with phase(f"the time limit comes near after step {learned}: the job is queued again"):
-        with _frozen("-environment-"):  # so that the warning comes within a step
+        with _frozen("EnvRunner"):  # so that the warning comes within a step
             slurm.end_job_in(job, minutes=8)
             wait_until(_is_warned, timeout_s=120, what="a warning of the time limit")
         _wait_for_restart(slurm, job, 3)
@@ -176,10 +186,10 @@ def _since_restart() -> str:
 
 @contextmanager
 def _frozen(name: str) -> Iterator[None]:
-    """Stop the actors of a name on all machines while the block runs."""
+    """Stop the actors of a class on all machines while the block runs."""
     titles = [(one, " ".join(one.cmdline())) for one in psutil.process_iter()]
     actors = [one for one, title in titles if title.startswith("ray::") and name in title]
-    assert actors, f"no actor is called {name}"
+    assert actors, f"no actor is a {name}"
     for actor in actors:
         actor.suspend()
     try:
