@@ -164,9 +164,10 @@ def _reach_time_limit(slurm: Slurm, job: str) -> None:
     before, learned = _stored(), _steps_learned()
     with phase(f"the time limit comes near after step {learned}: the job is queued again"):
         with _frozen("EnvRunner"):  # so that the warning comes within a step
-            slurm.end_job_in(job, minutes=8)
+            slurm.set_time_limit(job, minutes=8)
             wait_until(_is_warned, timeout_s=120, what="a warning of the time limit")
         _wait_for_restart(slurm, job, 3)
+    slurm.set_time_limit(job, minutes=60)  # or the next start is warned, too
     _check_stored(before)
     stopped = _steps_learned()
     assert learned <= stopped < _STEPS, f"the run went on to step {stopped}"

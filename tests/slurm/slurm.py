@@ -105,8 +105,8 @@ class Slurm:
 
         return wait_until(state, timeout_s=timeout_s, what=f"job {job_id} {' or '.join(states)}")
 
-    def end_job_in(self, job_id: str, *, minutes: int) -> None:
-        """Bring the time limit of a running job near, as an administrator may."""
+    def set_time_limit(self, job_id: str, *, minutes: int) -> None:
+        """Change a job's time limit to so many minutes from now, or from its start if it waits."""
         hours, minute, _ = self.job(job_id)["RunTime"].split(":")
         limit = 60 * int(hours) + int(minute) + minutes
         run("scontrol", "update", f"JobId={job_id}", f"TimeLimit={limit}", timeout_s=30)
