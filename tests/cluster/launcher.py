@@ -208,9 +208,9 @@ def _check_run(exit_code: int, machines: Sequence[Machine]) -> None:
 def _check_nothing_is_left(machines: Sequence[Machine]) -> None:
     # ssh keeps its connections open for ten seconds, as Ray asks it to. Raylets would end after a
     # minute by themselves: so long nobody waits for them here.
-    _check_is_idle("the launcher", lambda: launcher_processes(machines), timeout_s=30)
+    check_is_idle("the launcher", lambda: launcher_processes(machines), timeout_s=30)
     for machine in machines:
-        _check_is_idle(machine.name, machine.processes, timeout_s=5)
+        check_is_idle(machine.name, machine.processes, timeout_s=5)
         left = machine.run("find /dev/shm -mindepth 1").split()
         assert not left, f"{machine.name} still has {left}"
     key, token = HOME / ".ssh" / "id_ed25519", HOME / ".ray" / "auth_token"
@@ -220,7 +220,8 @@ def _check_nothing_is_left(machines: Sequence[Machine]) -> None:
     assert not found, f"the token is in {found}"
 
 
-def _check_is_idle(name: str, processes: Callable[[], list[str]], *, timeout_s: float) -> None:
+def check_is_idle(name: str, processes: Callable[[], list[str]], *, timeout_s: float) -> None:
+    """Raise if processes are still there after so long."""
     try:
         wait_until(lambda: not processes(), timeout_s=timeout_s, what=f"{name} runs nothing")
     except TimeoutError:

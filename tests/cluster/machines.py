@@ -46,11 +46,16 @@ _PACKAGES = {
 }
 
 
-def missing() -> list[str]:
-    """Return what this computer lacks to hold such machines, one sentence each."""
+def missing(**more: str) -> list[str]:
+    """Return what this computer lacks to hold such machines, one sentence each.
+
+    Args:
+        more: Debian's package by the program that is needed, too.
+    """
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     found = [] if os.geteuid() == 0 else ["namespaces, mounts and addresses need root: use sudo"]
-    packages = {deb for name, deb in _PACKAGES.items() if shutil.which(name, path=path) is None}
+    wanted = {**_PACKAGES, **more}
+    packages = {deb for name, deb in wanted.items() if shutil.which(name, path=path) is None}
     if packages:
         names = " ".join(sorted(packages))
         found.append(f"{names} missing: on Debian, apt-get install {names}")

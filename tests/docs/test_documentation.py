@@ -27,7 +27,7 @@ _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _ROW = re.compile(r"\| `((?:eq|thm|app|tab):\w+)` \|[^|]*\| `([\w.]+)` \| (.*) \|")
 _KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*=")
-_OTHERS = {"make", "export", "echo", "curl", ".", "python", "podman"}
+_OTHERS = {"make", "export", "echo", "curl", ".", "python", "podman", "sbatch", "squeue", "srun"}
 """Programs on the pages that neither we nor what we need installs."""
 
 
