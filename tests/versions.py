@@ -54,8 +54,8 @@ def lacks_training(python: str, folders: list[str]) -> list[str]:
     return files
 
 
-def try_versions(resolution: str, python_version: str, folder: Path) -> None:
-    """Make the environment and run the tests there."""
+def try_versions(resolution: str, python_version: str, folder: Path) -> bool:
+    """Make the environment, run the tests there, and return whether all passed."""
     begun = time.monotonic()
     wanted, python = str(folder / "wanted.txt"), str(folder / "venv" / "bin" / "python")
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -75,19 +75,24 @@ def try_versions(resolution: str, python_version: str, folder: Path) -> None:
     ignored = [f"--ignore={name}" for name in (*lacks_training(python, folders), *NEED_RAY)]
     said = run(
         python, "-m", "pytest", *folders, *ignored, "-n", "auto", "--maxprocesses", "8",
-        "--dist", "loadfile",
+        "--dist", "loadfile", check=False,
     )  # fmt: skip
-    (result,) = re.findall(r"\d+ passed[^\n=]*", said)[-1:]
+    (result,) = re.findall(r"(?:\d+ failed, )?\d+ passed[^\n=]*", said)[-1:]
     versions = re.findall(rf"^({'|'.join(SHOWN)})==(\S+)", Path(wanted).read_text(), re.MULTILINE)
     seconds = f"{time.monotonic() - begun:.0f} s in all"
     print(f"{resolution} on Python {python_version}: {result}, {seconds}")
     print("  " + ", ".join(" ".join(pair) for pair in versions), flush=True)
+    failures = re.findall(r"^(?:FAILED|ERROR|E  ) .*", said, re.MULTILINE)
+    print("\n".join(failures), flush=True)
+    return not failures
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default="3.11")
     chosen = parser.parse_args()
+    are_well = []
     for one in RESOLUTIONS:
         with tempfile.TemporaryDirectory() as place:
-            try_versions(one, chosen.python, Path(place))
+            are_well.append(try_versions(one, chosen.python, Path(place)))
+    sys.exit(not all(are_well))

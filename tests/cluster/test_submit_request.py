@@ -66,7 +66,8 @@ def test_code_that_travels_is_this_code_and_nothing_else(tmp_path: Path) -> None
     package = pack_job(tmp_path, config_file=None, with_code=True)
     assert {path.name for path in tmp_path.iterdir()} == {"cast_ray", "serve", "solver_actors"}
     kinds = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
-    assert kinds <= {".py", ".html", ".css", ".js", ".svg", ".tmpl", ".typed"}
+    of_the_demo = {".parquet", ".yaml", ".json"}
+    assert kinds <= {".py", ".html", ".css", ".js", ".svg", ".tmpl", ".typed"} | of_the_demo
     assert not list(tmp_path.rglob("__pycache__"))
     assert 300_000 < package.num_bytes < 5 * 2**20
     say = "from cast_ray.cluster import code_version as c; print(c.code_version(), c.__file__)"
