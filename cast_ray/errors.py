@@ -17,6 +17,7 @@ all problems of input or environment, and no bug of ours.
     ├── StorageError           a store at a URI that is unreachable, refuses, or lacks the object
     ├── EnvironmentSetupError  the machine: versions, memory, ports, disk
     ├── RunInterrupted         a part of a run was lost; the same command with --resume continues
+    ├── DamagedFileError       a stored table that is no longer as it was written
     ├── TrajectoryError        a stored trajectory or batch that contradicts itself
     ├── RemoteTimeout          a remote process did not answer in time
     ├── ActorLostError         a Ray actor died, or was lost with its node, too often
@@ -96,6 +97,10 @@ class CallbackError(CastRayError):
 
 class RunInterrupted(CastRayError):
     """A part of an active run is lost for good; resuming restarts all parts and continues."""
+
+
+class DamagedFileError(CastRayError):
+    """A stored table cannot be read, or has changed since it was written."""
 
 
 class TrajectoryError(CastRayError):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
 
-if TYPE_CHECKING:
-    import polars as pl
+MAX_JSON_BYTES = 64 * 2**20
 
 
 @contextmanager
@@ -54,11 +53,19 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
-def write_frame(frame: pl.DataFrame, path: Path) -> None:
-    """Write Parquet; ``write_parquet`` of a path raises errors that do not say what is full."""
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer)
-    path.write_bytes(buffer.getbuffer())
+def read_json(path: Path) -> Any:  # Any: what the file says
+    """Return the content of a JSON file, of any that the caller does not trust.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, too large, or nested too deeply.
+    """
+    if (size := path.stat().st_size) > MAX_JSON_BYTES:
+        raise ValueError(f"it has {size} bytes, more than {MAX_JSON_BYTES}")
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 @contextmanager

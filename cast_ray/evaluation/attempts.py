@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cast_ray.errors import TrajectoryError
-from cast_ray.files import written_aside
 from cast_ray.games.costs import status_of, stored_cost
+from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import check_schema, costs_of
 
 _Int32: TypeAlias = Annotated[int, pa.int32()]
@@ -119,18 +117,14 @@ def attempts_of(table: pa.Table) -> list[Attempt]:
 
 def write_attempts(path: Path, attempts: Iterable[Attempt]) -> None:
     """Write a file of attempts atomically."""
-    with written_aside(path, durable=True) as aside:
-        pq.write_table(to_attempt_table(attempts), aside)
+    write_table(path, to_attempt_table(attempts))
 
 
 def read_attempts(path: Path) -> list[Attempt]:
     """Read the attempts of a file.
 
     Raises:
-        TrajectoryError: it is missing, damaged, or has other columns.
+        DamagedFileError: it is missing or damaged.
+        TrajectoryError: it has other columns.
     """
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise TrajectoryError(f"{path} holds no attempts: {str(error).splitlines()[0]}") from None
-    return attempts_of(table)
+    return attempts_of(read_table(path))

@@ -21,7 +21,7 @@ from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.rollout.specs import evaluation_sampling
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
 from cast_ray.runs.report.terminal import TrainProgress
-from cast_ray.runs.run_directory import read_table
+from cast_ray.runs.run_directory import read_batch
 from cast_ray.runs.uris import PathOrUri
 from cast_ray.training.workers import Workers
 
@@ -45,7 +45,7 @@ class Play:
 
     def stored(self) -> pa.Table:
         """Return the trajectories of a played tier, by group and episode."""
-        tables = [read_table(self.file(group), SCORED_SCHEMA) for group in self.groups]
+        tables = [read_batch(self.file(group), SCORED_SCHEMA) for group in self.groups]
         return pa.concat_tables(tables)
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.files import written_aside
+from cast_ray.errors import ConfigError, DamagedFileError, PuzzleError
 from cast_ray.games import find_tier, get_game
 from cast_ray.games.costs import EXACT, INFINITE, UNKNOWN, cost_as_float, status_of, stored_cost
 from cast_ray.games.game import Game
+from cast_ray.parquet import opened, read_table, write_table
 
 PUZZLE_SCHEMA = pa.schema(
     [
@@ -111,8 +110,7 @@ def write_puzzles(
         for puzzle in puzzles
     ]
     table = pa.Table.from_pylist(rows, schema=PUZZLE_SCHEMA.with_metadata(dict(metadata or {})))
-    with written_aside(path) as aside:
-        pq.write_table(table, aside)
+    write_table(path, table)
 
 
 def read_puzzle_metadata(path: Path) -> dict[str, str]:
@@ -128,8 +126,9 @@ def read_puzzle_metadata(path: Path) -> dict[str, str]:
 def is_puzzle_file(path: Path) -> bool:
     """Return whether a file is a table of puzzles of ours, with any content."""
     try:
-        return {"puzzle_id", "board", "cost_status"} <= {*pq.read_schema(path).names}
-    except (pa.ArrowException, OSError):
+        with opened(path) as file:
+            return {"puzzle_id", "board", "cost_status"} <= {*file.schema_arrow.names}
+    except DamagedFileError:
         return False
 
 
@@ -164,12 +163,12 @@ def read_puzzles(
 
 def _read_table(path: Path, columns: list[str] | None) -> pa.Table:
     """Return some columns of a Parquet file, or all of them."""
+    if not path.is_file():
+        raise PuzzleError(f"{path}: there is no such puzzle file, build it first")
     try:
-        return pq.read_table(path, columns=columns)
-    except FileNotFoundError as error:
-        raise PuzzleError(f"{path}: there is no such puzzle file, build it first") from error
-    except (pa.ArrowException, OSError) as error:
-        raise PuzzleError(f"{path}: not a readable Parquet file ({error})") from error
+        return read_table(path, columns)
+    except DamagedFileError as error:
+        raise PuzzleError(str(error)) from error
 
 
 def _checked_puzzle(row: Mapping[str, Any], is_task: Callable[[str], bool]) -> Puzzle:

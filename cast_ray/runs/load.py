@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
+from cast_ray.parquet import read_table
 from cast_ray.runs.metrics import read_metrics_frame, read_validation
 from cast_ray.runs.remote_run import readable_copy
 from cast_ray.runs.run_directory import RunDirectory
@@ -50,7 +50,7 @@ class StoredRun:
 
         Raises:
             RunDirectoryError: the run has no such step.
-            TrajectoryError: the file cannot be read.
+            DamagedFileError: the file cannot be read.
         """
         if not self.directory.trajectory_file(step).is_file():
             raise RunDirectoryError(
@@ -69,7 +69,7 @@ class StoredRun:
         if not path.is_file():
             found = ", ".join(sorted(file.stem for file in path.parent.glob("*.parquet")))
             raise RunDirectoryError(f"{path} does not exist; there are: {found or 'none'}")
-        return pq.read_table(path)
+        return read_table(path)
 
 
 def load_run(run: str | Path) -> StoredRun:

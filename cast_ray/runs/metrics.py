@@ -7,7 +7,6 @@ Prometheus, the report and docs/metrics.md follow.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -20,7 +19,7 @@ import pyarrow as pa
 from cast_ray.config.reference import field_descriptions
 from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import refusals_named, write_frame, written_aside
+from cast_ray.parquet import read_frame, write_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +227,7 @@ def shown_name(column: str) -> str:
 
 def write_metrics(path: Path, rows: Sequence[StepMetrics]) -> None:
     """Write all rows as Parquet; a reader never sees half a file."""
-    with written_aside(path, durable=True) as aside:
-        write_frame(pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA), aside)
+    write_frame(path, pl.DataFrame([asdict(row) for row in rows], schema=_SCHEMA))
 
 
 def read_metrics(path: Path) -> list[StepMetrics]:
@@ -256,8 +254,7 @@ def read_metrics_frame(path: Path) -> pl.DataFrame:
     """Return a ``metrics.parquet`` as it is; without rows if the file does not exist yet."""
     if not path.is_file():
         return pl.DataFrame(schema=_SCHEMA)
-    # Read once: Polars opens a path again and again, and the next step replaces the file.
-    return pl.read_parquet(io.BytesIO(path.read_bytes()))
+    return read_frame(path)
 
 
 VALIDATION_SCHEMA = pl.Schema(
@@ -268,7 +265,7 @@ VALIDATION_SCHEMA = pl.Schema(
 
 def read_validation(path: Path) -> pl.DataFrame:
     """Return the rows of ``validation.parquet``; none where the file does not exist yet."""
-    return pl.read_parquet(path, glob=False) if path.is_file() else VALIDATION_SCHEMA.to_frame()
+    return read_frame(path) if path.is_file() else VALIDATION_SCHEMA.to_frame()
 
 
 def keep_validation(path: Path, step: int, table: pa.Table) -> None:
@@ -291,5 +288,4 @@ def keep_validation(path: Path, step: int, table: pa.Table) -> None:
     )
     others = read_validation(path).filter(pl.col("step") != step)
     rows = pl.concat([others, found.select(VALIDATION_SCHEMA.names()).cast(VALIDATION_SCHEMA)])
-    with refusals_named(path), written_aside(path) as aside:
-        write_frame(rows.sort("step", "puzzle_id"), aside)
+    write_frame(path, rows.sort("step", "puzzle_id"))

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cast_ray.config.load import load_config, save_config
 from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
-from cast_ray.errors import RunDirectoryError, TrajectoryError
-from cast_ray.files import locked, refusals_named, write_text, written_aside
+from cast_ray.errors import RunDirectoryError
+from cast_ray.files import locked, read_json, refusals_named, write_text
+from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
 from cast_ray.runs.uris import PathOrUri
@@ -231,9 +231,9 @@ class RunDirectory:
         """Return the trajectories that a step trained on.
 
         Raises:
-            TrajectoryError: the file cannot be read, or has other columns.
+            DamagedFileError, TrajectoryError: as for ``read_batch``.
         """
-        return read_table(self.trajectory_file(step), BATCH_SCHEMA)
+        return read_batch(self.trajectory_file(step), BATCH_SCHEMA)
 
     @property
     def last_logged_step(self) -> int:
@@ -359,8 +359,8 @@ class RunDirectory:
         if not self.summary.is_file():
             return {}
         try:
-            return json.loads(self.summary.read_text())
-        except json.JSONDecodeError as error:
+            return read_json(self.summary)
+        except ValueError as error:
             raise RunDirectoryError(
                 f"{self.summary} is not valid JSON ({error}); move it away to go on without it"
             ) from None
@@ -375,21 +375,13 @@ def _is_kept(path: Path) -> bool:
     return path.name != ".lock" and not path.name.endswith(".partial")
 
 
-def write_table(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file that is complete or absent, and synced before it gets its name."""
-    with written_aside(path, durable=True) as aside:
-        pq.write_table(table, aside, compression="zstd")
-
-
-def read_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """Return the table in a Parquet file that ``write_table`` wrote.
+def read_batch(path: Path, schema: pa.Schema) -> pa.Table:
+    """Return the trajectories in a file.
 
     Raises:
-        TrajectoryError: it cannot be read, or its columns are not those of ``schema``.
+        DamagedFileError: it cannot be read, or has changed since it was written.
+        TrajectoryError: its columns are not those of ``schema``.
     """
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise TrajectoryError(f"{path} cannot be read ({error}): restore it") from error
+    table = read_table(path)
     check_schema(table, schema)
-    return table.combine_chunks()
+    return table

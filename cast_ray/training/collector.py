@@ -15,9 +15,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from cast_ray.errors import RemoteTimeout
+from cast_ray.parquet import write_table
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
-from cast_ray.runs.run_directory import read_table, write_table
+from cast_ray.runs.run_directory import read_batch
 
 _POLL_S = 0.2
 """Longest time until the thread notices that it should end."""
@@ -84,7 +85,7 @@ class RolloutCollector:
         for group in groups:
             path = log_to(group)
             if path is not None and path.is_file():
-                stored = read_table(path, SCORED_SCHEMA).to_batches()
+                stored = read_batch(path, SCORED_SCHEMA).to_batches()
                 with self._changed:
                     ticket.batches += stored
                 continue

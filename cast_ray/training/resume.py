@@ -6,11 +6,9 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from cast_ray.errors import RunDirectoryError
+from cast_ray.errors import DamagedFileError, RunDirectoryError
 from cast_ray.learner.group import LearnerGroup
+from cast_ray.parquet import read_table
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.run import Run
 
@@ -134,10 +132,10 @@ def _trajectory_log(directory: RunDirectory, last_step: int) -> TrajectoryLog:
     for step in range(1, last_step + 1):
         path = directory.trajectory_file(step)
         try:
-            num_rows += pq.read_metadata(path).num_rows
-        except (OSError, pa.ArrowInvalid) as error:
+            num_rows += len(read_table(path, []))
+        except DamagedFileError as error:
             raise RunDirectoryError(
-                f"{path} cannot be read, and the checkpoint after step {last_step} depends on it: "
-                f"restore it, or start a new run with another run_dir=PATH ({error})"
+                f"{error}, or start a new run with another run_dir=PATH: the checkpoint after step "
+                f"{last_step} depends on it"
             ) from error
     return TrajectoryLog(last_step=last_step, num_rows=num_rows)

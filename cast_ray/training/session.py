@@ -25,12 +25,12 @@ from cast_ray.errors import (
     RunInterrupted,
 )
 from cast_ray.learner.group import LearnerGroup
+from cast_ray.parquet import write_table
 from cast_ray.rollout import specs
 from cast_ray.runs.metrics import StepMetrics
 from cast_ray.runs.recoveries import RecoveryLog
 from cast_ray.runs.report import write_report
 from cast_ray.runs.report.terminal import TrainProgress
-from cast_ray.runs.run_directory import write_table
 from cast_ray.runs.tracking import TrackedRun, Tracking
 from cast_ray.statistics import Success
 from cast_ray.training.loop import TrainingLoop

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from cast_ray.cluster.code_version import code_version
 from cast_ray.config.train import TrainConfig
 from cast_ray.functions import short_name
+from cast_ray.parquet import read_table
 from cast_ray.rollout import specs
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory
@@ -79,7 +78,7 @@ def _summarise(directory: RunDirectory, config: TrainConfig, *, seconds: float) 
     found: dict[str, Any] = {"before": None, "after": None}
     for name in found:  # a run that Python began may lack the first
         if (path := directory.evaluations / f"{name}.parquet").is_file():
-            found[name] = asdict(specs.success_of(pq.read_table(path), seed=config.seed))
+            found[name] = asdict(specs.success_of(read_table(path), seed=config.seed))
     summary = {
         **found,
         "seconds": seconds,

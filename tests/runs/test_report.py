@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from cast_ray.errors import RunDirectoryError, TrajectoryError
+from cast_ray.parquet import write_table
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, Trajectory, to_rollout_batch, with_costs
 from cast_ray.runs.metrics import write_metrics
 from cast_ray.runs.report import write_report
 from cast_ray.runs.report.wording import END_REASONS
-from cast_ray.runs.run_directory import RunDirectory, write_table
+from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.statistics import Success
 from solver_actors.oracle import Oracle
 from tests.support.figures import figures_in

@@ -8,9 +8,10 @@ import pytest
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import EnvironmentSetupError, RunDirectoryError
+from cast_ray.parquet import write_table
 from cast_ray.rollout.trajectory import ROLLOUT_SCHEMA
 from cast_ray.runs.directories import make_partial, partial_path, publish
-from cast_ray.runs.run_directory import ResumePoint, RunDirectory, write_table
+from cast_ray.runs.run_directory import ResumePoint, RunDirectory
 
 
 def test_a_directory_with_content_is_not_overwritten(tmp_path: Path) -> None:

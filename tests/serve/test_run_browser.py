@@ -27,8 +27,9 @@ from cast_ray.errors import (
 )
 from cast_ray.games import get_game
 from cast_ray.games.turn_quality import max_regret, turn_regrets
+from cast_ray.parquet import write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, costs_of
-from cast_ray.runs.run_directory import RunDirectory, write_table
+from cast_ray.runs.run_directory import RunDirectory
 from serve.service.view import DEMO, view_runs
 from serve.site.runs.browser import RunBrowser
 from serve.site.runs.root import ReadCache

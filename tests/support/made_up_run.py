@@ -13,9 +13,10 @@ from cast_ray.config.train import AdvantageConfig, TrainConfig
 from cast_ray.envs.text_env import TextEnv
 from cast_ray.games import get_game
 from cast_ray.games.puzzles import puzzle_id_of
+from cast_ray.parquet import write_table
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, Trajectory, to_rollout_batch
 from cast_ray.runs.metrics import METRIC_TYPES, StepMetrics
-from cast_ray.runs.run_directory import RunDirectory, write_table
+from cast_ray.runs.run_directory import RunDirectory
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
 

@@ -18,6 +18,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import Boards, PuzzleSampler, make_boards, write_boards
 from cast_ray.errors import ConfigError
 from cast_ray.games.plugins import forget_plugins
+from cast_ray.parquet import write_table
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import read_chat_pieces
 from cast_ray.rollout.episode import EpisodeSpec, play_episode
@@ -25,7 +26,7 @@ from cast_ray.rollout.generate import GenerateRequest
 from cast_ray.rollout.specs import conversation_limit, episode_groups, training_sampling
 from cast_ray.rollout.trajectory import to_rollout_batch
 from cast_ray.runs.report import write_report
-from cast_ray.runs.run_directory import RunDirectory, write_table
+from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.replay import replay_run
 from cast_ray.training.warm_start import build_initial_model, check_answers_fit, demonstrations
 from lights_out.solver import LIGHTS_OUT

@@ -22,9 +22,10 @@ from cast_ray.datasets.splits import Boards, PuzzleSampler, write_boards
 from cast_ray.errors import RunDirectoryError, TrajectoryError
 from cast_ray.games.generators import build_puzzles
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.parquet import write_table
 from cast_ray.rollout.chat_template import read_chat_pieces, store_chat_pieces
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA
-from cast_ray.runs.run_directory import RunDirectory, write_table
+from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.replay import Difference, ReplayReport, format_replay, replay_run
 from solver_actors.sokoban.table import solve_sokoban
 from tests.support.played import scored_table

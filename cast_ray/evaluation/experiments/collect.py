@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 
 from cast_ray.config.load import PRESET_KEYS, load_config
 from cast_ray.config.reference import config_values
@@ -20,6 +19,7 @@ from cast_ray.errors import RunDirectoryError
 from cast_ray.evaluation.experiments.arms import CURVES, TRAINING
 from cast_ray.evaluation.experiments.sweep_plan import ARM, trial_name
 from cast_ray.games.turn_quality import turn_regrets
+from cast_ray.parquet import read_frame, read_table
 from cast_ray.rollout.trajectory import costs_of
 from cast_ray.runs.metrics import read_metrics, read_validation
 from cast_ray.runs.run_directory import RunDirectory
@@ -120,10 +120,7 @@ def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, A
     solver = math.fsum(one.seconds_solver for one in timed)
     files = [run.trajectory_file(one.step) for one in timed]
     played = pl.concat(
-        [
-            pl.DataFrame(pq.read_table(file, columns=["seconds_environment", "seconds_generation"]))
-            for file in files
-        ]
+        [read_frame(file, ["seconds_environment", "seconds_generation"]) for file in files]
     ).sum()
     rules, model = (float(played[name].item()) for name in played.columns)
     total = math.fsum(one.seconds_total for one in timed)
@@ -171,7 +168,7 @@ def run_values(run: RunDirectory, start: RunDirectory) -> str:
 
 def _regret(run: RunDirectory) -> float | None:
     columns = ["game", "cost_to_go", "cost_status", "effects", "states", "actions"]
-    rows = pq.read_table(run.evaluations / "after.parquet", columns=columns).to_pylist()
+    rows = read_table(run.evaluations / "after.parquet", columns).to_pylist()
     scorer = Scorer(Oracle(max_bytes=_ORACLE_BYTES))
     regrets = [
         regret

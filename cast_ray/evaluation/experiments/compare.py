@@ -20,7 +20,8 @@ from cast_ray.evaluation.experiments.arms import (
 )
 from cast_ray.evaluation.experiments.collect import run_values, swept_runs
 from cast_ray.evaluation.experiments.plots import comparison_tables, draw_comparison
-from cast_ray.files import write_frame, write_text, written_aside
+from cast_ray.files import write_text
+from cast_ray.parquet import read_frame, write_frame
 from cast_ray.runs.run_directory import RunDirectory
 
 CURVES_FILE, RUNS = "curves.parquet", "runs.parquet"
@@ -120,11 +121,7 @@ def _recorded(folder: Path) -> Tables:
     if not (folder / RUNS).is_file():
         raise RunDirectoryError(f"{folder} holds {CURVES_FILE} but no {RUNS}")
     names = (CURVES_FILE, RUNS, TRAINING_FILE, TIERS_FILE, CEILING_FILE)
-    return {
-        name: pl.read_parquet(folder / name, glob=False)
-        for name in names
-        if (folder / name).is_file()
-    }
+    return {name: read_frame(folder / name) for name in names if (folder / name).is_file()}
 
 
 def _swept(folder: Path) -> Tables:
@@ -157,7 +154,7 @@ def _tiers(evaluation: Path) -> pl.DataFrame:
     file = evaluation / "attempts.parquet"
     if not file.is_file():
         raise RunDirectoryError(f"{evaluation} is not a finished evaluation: it has no {file.name}")
-    attempts = pl.read_parquet(file, glob=False).with_columns(
+    attempts = read_frame(file).with_columns(
         board=pl.col("puzzle_id").rank("dense").over("game", "tier") - 1
     )
     return (
@@ -219,8 +216,7 @@ def compare(
     )
     for name, table in tables.items():
         if not table.is_empty():
-            with written_aside(out / name) as aside:
-                write_frame(table, aside)
+            write_frame(out / name, table)
     draw_comparison(arms, runs, out / "comparison.svg", baseline=baseline, ceiling=reached)
     write_text(out / "comparison.md", text)
     return text

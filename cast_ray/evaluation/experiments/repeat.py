@@ -14,6 +14,7 @@ from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.evaluation.experiments.compare import RUNS, require_arm
 from cast_ray.evaluation.experiments.sweep import run_sweep
 from cast_ray.evaluation.experiments.sweep_plan import SHARED, SweepPlan, plan_sweep
+from cast_ray.parquet import read_frame
 from cast_ray.runs.run_directory import RunDirectory
 
 LEVEL = 0.99
@@ -125,7 +126,7 @@ def _recorded(evidence: Path, arm: str) -> pl.DataFrame:
         raise RunDirectoryError(
             f"{evidence} holds no {RUNS}: give a folder that cast-ray compare wrote"
         )
-    runs = pl.read_parquet(file, glob=False)
+    runs = read_frame(file)
     own = runs.filter(pl.col("arm") == arm)
     require_arm(arm, runs["arm"].unique(maintain_order=True))
     return own.sort("seed")

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from cast_ray.evaluation.experiments.plots import COLOURS, plain, save_svg
 from cast_ray.evaluation.experiments.sweep_plan import ARM, Trial
-from cast_ray.files import write_frame, written_aside
+from cast_ray.parquet import write_frame
 from cast_ray.runs.metrics import read_metrics
 from cast_ray.runs.run_directory import RunDirectory
 
@@ -64,8 +64,7 @@ def _row(trial: Trial, run: RunDirectory, failures: Mapping[str, str]) -> dict[s
 
 def write_results(trials: Sequence[Trial], table: pl.DataFrame, folder: Path) -> None:
     """Write ``results.parquet`` and ``results.svg`` into a folder."""
-    with written_aside(folder / "results.parquet") as aside:
-        write_frame(table, aside)
+    write_frame(folder / "results.parquet", table)
     save_svg(comparison(trials, table), folder / "results.svg")
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cast_ray.errors import PuzzleError
+from cast_ray.errors import DamagedFileError, PuzzleError
 from cast_ray.games.costs import cost_as_float
 from cast_ray.games.game import Game, Tier
 from cast_ray.games.text import BoardText
+from cast_ray.parquet import read_table
 
 _OTHER_NAMES = {
     "board_config": "board",
@@ -60,8 +60,8 @@ def _boards_of(path: Path, game: Game[Any], tier: Tier | None) -> list[BoardText
     try:
         content = path.read_bytes()
         if content.startswith(b"PAR1"):
-            return _parquet_boards(path, pq.read_table(path), game, tier)
-    except (OSError, pa.ArrowException) as error:
+            return _parquet_boards(path, read_table(path), game, tier)
+    except (OSError, DamagedFileError) as error:
         raise PuzzleError(
             f"{path} cannot be read ({error}): give a Parquet file or a text file of boards"
         ) from error

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cast_ray.algorithms.advantages import estimated_advantage
 from cast_ray.algorithms.credit import shifted_advantages
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.envs.text_env import SOLVED
-from cast_ray.errors import RunDirectoryError
+from cast_ray.parquet import opened, read_frame, read_rows
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
 from cast_ray.runs.metrics import StepMetrics, read_metrics
 from cast_ray.runs.recoveries import Recovery, read_recoveries
@@ -83,19 +81,15 @@ def read_episodes(path: Path, config: TrainConfig) -> tuple[Episode, ...]:
         config: of the run: what earned its turns their credit.
 
     Raises:
-        RunDirectoryError: the file is no Parquet.
+        DamagedFileError: the file cannot be read.
         TrajectoryError: it is a table of another stage.
     """
     if not path.is_file():
         return ()
-    try:
-        check_schema(pq.read_schema(path).empty_table(), SCORED_SCHEMA)
-        table = pq.read_table(path, columns=_COLUMNS)
-    except (pa.ArrowException, OSError) as error:
-        raise RunDirectoryError(
-            f"{path} cannot be read ({error}); move it away to write the report without it"
-        ) from None
-    return tuple(_episode(row, config) for row in table.to_pylist())
+    with opened(path) as file:
+        check_schema(file.schema_arrow.empty_table(), SCORED_SCHEMA)
+        rows = read_rows(file, _COLUMNS).to_pylist()
+    return tuple(_episode(row, config) for row in rows)
 
 
 def share_solved(episodes: Sequence[Episode]) -> float:
@@ -227,7 +221,7 @@ def _evaluation(
 def _group_counts(path: Path) -> GroupCounts:
     """Return how many groups of a step solved their puzzle never, sometimes and always."""
     shares = (
-        pl.read_parquet(path, columns=["group", "end_reason"], glob=False)
+        read_frame(path, ["group", "end_reason"])
         .group_by("group")
         .agg((pl.col("end_reason") == SOLVED).mean())["end_reason"]
     )

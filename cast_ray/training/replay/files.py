@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cast_ray.config.train import TrainConfig
-from cast_ray.errors import TrajectoryError
+from cast_ray.errors import DamagedFileError, TrajectoryError
+from cast_ray.parquet import read_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.row import Mismatch
@@ -82,14 +82,12 @@ def read_trajectories(file: TrajectoryFile) -> pa.Table:
     """Return the table of a file.
 
     Raises:
-        TrajectoryError: it is missing, unreadable, or has other columns.
+        DamagedFileError: it cannot be read, or has changed since it was written.
+        TrajectoryError: it is missing, or has other columns.
     """
-    try:
-        table = pq.read_table(file.path)
-    except FileNotFoundError:
-        raise TrajectoryError("missing") from None
-    except (pa.ArrowException, OSError) as error:
-        raise TrajectoryError(f"not readable ({str(error).splitlines()[0]})") from None
+    if not file.path.is_file():
+        raise TrajectoryError("missing")
+    table = read_table(file.path)
     check_schema(table, SCORED_SCHEMA if file.step is None else BATCH_SCHEMA)
     return table
 
@@ -145,9 +143,8 @@ def _metrics_steps(run: RunDirectory) -> set[int]:
     if not run.metrics.is_file():
         return set()
     try:
-        return set(pq.read_table(run.metrics, columns=["step"])["step"].to_pylist())
-    except (pa.ArrowException, OSError, KeyError) as error:
+        return set(read_table(run.metrics, ["step"])["step"].to_pylist())
+    except DamagedFileError as error:
         raise TrajectoryError(
-            f"{run.metrics} cannot be read ({str(error).splitlines()[0]}), so missing steps would "
-            "go unnoticed: restore it, or remove it to check only the stored files"
+            f"{error}, or remove it to check only the stored files; missing steps then go unnoticed"
         ) from None

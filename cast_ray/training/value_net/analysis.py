@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cast_ray.config.load import load_value_net_config
 from cast_ray.config.train import PuzzleConfig
 from cast_ray.datasets.splits import make_boards, read_boards
 from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.files import write_text, written_aside
+from cast_ray.files import write_text
 from cast_ray.games import find_tier, get_game
 from cast_ray.games.game import Status
 from cast_ray.games.puzzles import Puzzle, read_puzzles
+from cast_ray.parquet import write_table
 from cast_ray.seeds import derive_seed
 from cast_ray.statistics import Success, success_rate
 from cast_ray.training.value_net.directory import STAGES, ValueNetDirectory
@@ -172,8 +172,8 @@ def write_analysis(
     figures = {"game": game, "tier": tier, "boards": num_boards, **asdict(analysis.quality)}
     figures["solved"] = {way: asdict(rate) for way, rate in analysis.play.items()}
     write_text(out / "analysis.json", json.dumps(figures, indent=1) + "\n")
-    with written_aside(out / "analysis.parquet") as aside:
-        pq.write_table(pa.Table.from_pylist([asdict(one) for one in analysis.states]), aside)
+    states = pa.Table.from_pylist([asdict(one) for one in analysis.states])
+    write_table(out / "analysis.parquet", states)
     write_value_net_page(
         out / "analysis.html",
         game=game,

@@ -22,7 +22,7 @@ from serve.site.runs.details import (
     read_summary,
 )
 from serve.site.runs.episode import StoredEpisode, read_episode
-from serve.site.runs.root import ReadCache, RunRoot
+from serve.site.runs.root import ReadCache, RunRoot, damage_named
 from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
 
 T = TypeVar("T")
@@ -107,7 +107,8 @@ class RunBrowser:
             RunUnknown, StepUnknown, TrajectoryUnknown: there is no such run, step or trajectory.
         """
         path = self._step_file(name, step)
-        found = read_episode(path, group=group, episode=episode, attempt=attempt)
+        with damage_named(path):
+            found = read_episode(path, group=group, episode=episode, attempt=attempt)
         if found is None:
             which = "" if attempt is None else f", attempt {attempt}"
             raise TrajectoryUnknown(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ import polars as pl
 
 from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import ColumnUnknown, RunDirectoryError
+from cast_ray.files import read_json
+from cast_ray.parquet import read_frame
 from cast_ray.runs.metrics import read_metrics_frame
 from cast_ray.statistics import Success, success_rate
 
@@ -61,11 +62,11 @@ def read_summary(path: Path) -> dict[str, Any]:
         RunDirectoryError: it is no JSON object, or not a run's summary.
     """
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
         for name in ("before", "after"):
             if found.get(name) is not None:
                 Success(**found[name])
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise RunDirectoryError(
             f"{path.name} is no summary of a run ({error}): move it away to see the other files"
         ) from None
@@ -76,12 +77,9 @@ def read_success(path: Path) -> Success | None:
     """Return the success rate of an evaluation from its games; None if it has none.
 
     Raises:
-        RunDirectoryError: it is no table of games.
+        DamagedFileError: it is no table of games.
     """
-    try:
-        games = pl.read_parquet(path, columns=["puzzle_id", "end_reason"], glob=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _broken(path, error) from None
+    games = read_frame(path, ["puzzle_id", "end_reason"])
     if games.is_empty():
         return None
     solved = (games["end_reason"] == SOLVED).cast(pl.Float64)
@@ -92,12 +90,9 @@ def read_figures(path: Path) -> pl.DataFrame:
     """Return the numeric columns of ``metrics.parquet``.
 
     Raises:
-        RunDirectoryError: it is no table of metrics.
+        DamagedFileError, RunDirectoryError: it is no table of metrics.
     """
-    try:
-        frame = read_metrics_frame(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _broken(path, error) from None
+    frame = read_metrics_frame(path)
     if "step" not in frame.columns:
         raise RunDirectoryError(f"{path.name} is no table of metrics: it has no column step")
     return frame.select(pl.selectors.numeric())
@@ -135,8 +130,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
-
-
-def _broken(path: Path, error: Exception) -> RunDirectoryError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return RunDirectoryError(f"{path.name} cannot be read ({reason}): restore or remove it")

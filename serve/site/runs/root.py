@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
 
-from cast_ray.errors import RunDirectoryError, RunUnknown
+from cast_ray.errors import DamagedFileError, RunDirectoryError, RunUnknown
 from cast_ray.runs.run_directory import RunDirectory
 
 MAX_DEPTH = 4
@@ -122,6 +123,23 @@ class ReadCache(Generic[T]):
 
         Raises:
             OSError: there is no such file.
+            RunDirectoryError: it is damaged.
         """
         stat = path.stat()  # before reading: a file that changes meanwhile is read again
-        return self._read(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        with damage_named(path):
+            return self._read(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Name a damaged file without its folders, which are not for everyone.
+
+    Raises:
+        OSError: it was removed meanwhile.
+        RunDirectoryError: it is damaged.
+    """
+    try:
+        yield
+    except DamagedFileError as error:
+        path.stat()
+        raise RunDirectoryError(str(error).replace(str(path), path.name)) from None

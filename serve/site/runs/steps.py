@@ -5,7 +5,8 @@ Only the needed columns and rows of a step's file are read: most of its bytes ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fastapi import Query
 
+from cast_ray import parquet
 from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import TrajectoryError
 from cast_ray.games.costs import JsonCost, json_cost
@@ -40,7 +42,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
         TrajectoryError: the file is broken, has other columns, or contradicts itself.
     """
     with _opened(path, columns) as file:
-        return _checked(path, _read(path, file, None, columns))
+        return _checked(path, parquet.read_rows(file, columns))
 
 
 def read_row(
@@ -63,7 +65,7 @@ def read_row(
     with _opened(path, [*columns, *_KEY]) as file:
         found: tuple[int, int, int] | None = None  # attempt, row group, row in it
         for part in range(file.num_row_groups):
-            keys = _read(path, file, part, _KEY).to_pylist()
+            keys = parquet.read_rows(file, _KEY, part=part).to_pylist()
             for row, key in enumerate(keys):
                 if (key["group"], key["episode"]) != (group, episode):
                     continue
@@ -73,31 +75,21 @@ def read_row(
         if found is None:
             return None
         _, part, row = found
-        return _checked(path, _read(path, file, part, columns).slice(row, 1))[0]
+        return _checked(path, parquet.read_rows(file, columns, part=part).slice(row, 1))[0]
 
 
-def _opened(path: Path, columns: Sequence[str]) -> pq.ParquetFile:
-    """Return the file; raise TrajectoryError unless it has these columns."""
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(path, error) from None
-    for name in columns:
-        index = file.schema_arrow.get_field_index(name)
-        if index < 0 or file.schema_arrow.field(index).type != BATCH_SCHEMA.field(name).type:
-            raise TrajectoryError(
-                f"{path.name} has no column {name} of type {BATCH_SCHEMA.field(name).type}: another"
-                " version of cast_ray wrote it"
-            )
-    return file
-
-
-def _read(path: Path, file: pq.ParquetFile, part: int | None, columns: Sequence[str]) -> pa.Table:
-    names = list(columns)
-    try:
-        return file.read(columns=names) if part is None else file.read_row_group(part, names)
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(path, error) from None
+@contextmanager
+def _opened(path: Path, columns: Sequence[str]) -> Iterator[pq.ParquetFile]:
+    """Yield the file; raise TrajectoryError unless it has these columns."""
+    with parquet.opened(path) as file:
+        for name in columns:
+            index = file.schema_arrow.get_field_index(name)
+            if index < 0 or file.schema_arrow.field(index).type != BATCH_SCHEMA.field(name).type:
+                raise TrajectoryError(
+                    f"{path.name} has no column {name} of type {BATCH_SCHEMA.field(name).type}: "
+                    "another version of cast_ray wrote it"
+                )
+        yield file
 
 
 def _checked(path: Path, table: pa.Table) -> list[dict[str, Any]]:
@@ -115,11 +107,6 @@ def _checked(path: Path, table: pa.Table) -> list[dict[str, Any]]:
                     f"{row.get('episode')} does not fit its turns: see `cast-ray replay`"
                 )
     return rows
-
-
-def _broken(path: Path, error: Exception) -> TrajectoryError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return TrajectoryError(f"{path.name} cannot be read ({reason}): restore it")
 
 
 _COLUMNS = (
