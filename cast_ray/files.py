@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -17,14 +18,11 @@ MAX_JSON_BYTES = 64 * 2**20
 
 
 @contextmanager
-def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
+def written_aside(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to ``path``; it is renamed to ``path`` if the block succeeds.
 
-    A reader sees the old file or the complete new one; after an error the old one is still there.
-
-    Args:
-        path: the final name; its folder is made.
-        durable: sync the file to disk before it gets its name, so that it survives a power loss.
+    A reader sees the old file or the complete new one, also after a power loss; after an error the
+    old one is still there. The folder is made.
 
     Raises:
         EnvironmentSetupError: the file system refused something.
@@ -34,23 +32,44 @@ def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield aside
-            if durable:
-                fsync(aside)
+            fsync(aside)
             os.replace(aside, path)
-            if durable:
-                fsync(path.parent)
+            fsync(path.parent)
         finally:
             aside.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file as ``written_aside`` does.
 
     Raises:
         EnvironmentSetupError: the file system refused something.
     """
-    with written_aside(path, durable=durable) as aside:
+    with written_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file; all of it is on disk when this returns, or none of it.
+
+    What a killed process left of a last line is cut off first.
+
+    Raises:
+        EnvironmentSetupError: the file system refused something.
+    """
+    data = f"{line}\n".encode()
+    with refusals_named(path), open(path, "ab+", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+            end = path.read_bytes().rfind(b"\n") + 1
+            file.truncate(end)
+        try:
+            if file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
 
 
 def read_json(path: Path) -> Any:  # Any: what the file says

@@ -47,7 +47,7 @@ def write_table(path: Path, table: pa.Table) -> None:
     length, digest = _places(data)
     data[length] = f"{len(data):0{_LENGTH}}".encode()
     data[digest] = blake3(data).hexdigest().encode()
-    with written_aside(path, durable=True) as aside:
+    with written_aside(path) as aside:
         aside.write_bytes(data)
 
 

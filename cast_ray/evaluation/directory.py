@@ -52,7 +52,7 @@ class EvaluationDirectory:
         with locked(path / ".lock", refusal):
             if not directory.description.is_file():
                 text = json.dumps(wanted, indent=2) + "\n"
-                write_text(directory.description, text, durable=True)
+                write_text(directory.description, text)
             yield directory
 
     def groups(self, model: int, run: int, tier: str) -> Path:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from cast_ray.files import refusals_named
+from cast_ray.files import append_line
 
 Kind = Literal["environment", "oracle", "engine", "learner", "node", "driver"]
 KINDS: tuple[Kind, ...] = ("environment", "oracle", "engine", "learner", "node", "driver")
@@ -55,7 +55,7 @@ class RecoveryLog:
         """Record that a part is working again."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         recovery = Recovery(utc=now, kind=kind, what=what, seconds=seconds)
-        with self._lock, refusals_named(self._path), open(self._path, "a") as file:
-            file.write(json.dumps(asdict(recovery)) + "\n")
+        with self._lock:
+            append_line(self._path, json.dumps(asdict(recovery)))
             self.counts[kind] += 1
         self._on_recovery(f"{kind}: {what}", seconds)

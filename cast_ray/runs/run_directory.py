@@ -18,7 +18,7 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import locked, read_json, refusals_named, write_text
+from cast_ray.files import append_line, locked, read_json, refusals_named, write_text
 from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
@@ -192,8 +192,7 @@ class RunDirectory:
     def note_start(self, run_id: str) -> list[str]:
         """Record the id of a driver that starts here; return earlier ones, oldest first."""
         earlier = self.starts.read_text().split() if self.starts.is_file() else []
-        with refusals_named(self.starts), open(self.starts, "a") as file:
-            file.write(run_id + "\n")
+        append_line(self.starts, run_id)
         return earlier
 
     def write_trajectories(self, step: int, table: pa.Table) -> None:

@@ -6,6 +6,7 @@ finished, so what is played while the learner works survives the driver.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cast_ray.errors import RemoteTimeout
+from cast_ray.errors import DamagedFileError, RemoteTimeout
 from cast_ray.parquet import write_table
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
 from cast_ray.runs.run_directory import read_batch
+
+logger = logging.getLogger(__name__)
 
 _POLL_S = 0.2
 """Longest time until the thread notices that it should end."""
@@ -79,15 +82,14 @@ class RolloutCollector:
             sampling: how answers are drawn.
             log_to: returns the Parquet file that a group is written to before it counts as
                 finished; None = it is not logged. A group whose file already exists is read
-                instead of being played.
+                instead of being played, unless the file is damaged.
         """
         ticket = Ticket(len(groups))
         for group in groups:
             path = log_to(group)
-            if path is not None and path.is_file():
-                stored = read_batch(path, SCORED_SCHEMA).to_batches()
+            if path is not None and path.is_file() and (stored := _undamaged(path)) is not None:
                 with self._changed:
-                    ticket.batches += stored
+                    ticket.batches += stored.to_batches()
                 continue
             with self._changed:
                 self._tickets[id(group)] = (ticket, path)
@@ -170,3 +172,12 @@ class RolloutCollector:
             del self._tickets[id(group)]
             ticket.batches.append(batch)
             self._changed.notify_all()
+
+
+def _undamaged(path: Path) -> pa.Table | None:
+    """Return the trajectories of a finished group; None if its file is damaged."""
+    try:
+        return read_batch(path, SCORED_SCHEMA)
+    except DamagedFileError as error:
+        logger.warning("%s; the group is played again", error)
+        return None

@@ -62,15 +62,15 @@ def talk(
     async def run() -> list[ChatAnswer]:
         messages = list(first)
         said: list[ChatAnswer] = []
-        with AnswerJournal(path) as journal:
-            player = JournaledPlayer(talker, journal)
-            for turn in range(turns):
-                latest = await player.answer(messages, max_tokens=max_tokens, seed=seed + turn)
-                said.append(latest)
-                messages += [
-                    Message(role="assistant", content=latest.text),
-                    Message(role="user", content="next"),
-                ]
+        journal = AnswerJournal(path)
+        player = JournaledPlayer(talker, journal)
+        for turn in range(turns):
+            latest = await player.answer(messages, max_tokens=max_tokens, seed=seed + turn)
+            said.append(latest)
+            messages += [
+                Message(role="assistant", content=latest.text),
+                Message(role="user", content="next"),
+            ]
         return said
 
     return asyncio.run(run()), talker
@@ -178,15 +178,15 @@ def test_file_of_something_else_is_refused_and_kept(path: Path, line: bytes) -> 
 
 def test_answers_behind_the_end_of_an_episode_are_refused(path: Path) -> None:
     talk(path, 2)
-    with AnswerJournal(path) as journal:
-        with pytest.raises(RunDirectoryError, match=r"\b2 answers"):
-            journal.check_finished()
-        for turn in range(2):
-            messages = [*OPENING, *turn * (Message(role="assistant", content="2 100 3"),)]
-            messages += turn * [Message(role="user", content="next")]
-            request = request_digest(messages, max_tokens=100, seed=3 + turn, settings=SETTINGS)
-            assert journal.take(request) is not None
+    journal = AnswerJournal(path)
+    with pytest.raises(RunDirectoryError, match=r"\b2 answers"):
         journal.check_finished()
+    for turn in range(2):
+        messages = [*OPENING, *turn * (Message(role="assistant", content="2 100 3"),)]
+        messages += turn * [Message(role="user", content="next")]
+        request = request_digest(messages, max_tokens=100, seed=3 + turn, settings=SETTINGS)
+        assert journal.take(request) is not None
+    journal.check_finished()
 
 
 @FIXED
@@ -196,10 +196,10 @@ def test_any_text_comes_back_as_it_was(
 ) -> None:
     given_answer = answer(text, answer_tokens=answer_tokens)
     place = tmp_path_factory.mktemp("journal") / "a.jsonl"
-    with AnswerJournal(place) as journal:
-        journal.append("request", given_answer)
-    with AnswerJournal(place) as journal:
-        assert journal.take("request") == replace(given_answer, is_from_journal=True)
+    journal = AnswerJournal(place)
+    journal.append("request", given_answer)
+    journal = AnswerJournal(place)
+    assert journal.take("request") == replace(given_answer, is_from_journal=True)
 
 
 TALKS = st.lists(

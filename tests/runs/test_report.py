@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cast_ray.errors import RunDirectoryError, TrajectoryError
+from cast_ray.errors import DamagedFileError, RunDirectoryError, TrajectoryError
 from cast_ray.parquet import write_table
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, Trajectory, to_rollout_batch, with_costs
 from cast_ray.runs.metrics import write_metrics
@@ -283,7 +283,7 @@ def test_report_leaves_no_half_written_file(finished: RunDirectory) -> None:
 def test_broken_evaluation_is_named(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     (run.evaluations / "before.parquet").write_bytes(b"no parquet")
-    with refused(RunDirectoryError, "before.parquet"):
+    with refused(DamagedFileError, "before.parquet"):
         write_report(run)
 
 

@@ -490,7 +490,7 @@ def test_of_other_row_groups_only_the_keys_are_read(run: RunDirectory, browser: 
     for group, episode in ((0, 1), (1, 0), (1, 1)):
         found = browser.trajectory("one", 1, group=group, episode=episode)
         assert [turn.answer for turn in found.episode.turns] == PLAYED[group][episode]
-    with pytest.raises(TrajectoryError, match=r"step-00001\.parquet"):
+    with pytest.raises(RunDirectoryError, match=r"step-00001\.parquet"):
         browser.trajectory("one", 1, group=0, episode=0)
 
 
@@ -500,7 +500,7 @@ def test_a_broken_file_is_a_sentence(run: RunDirectory, browser: RunBrowser, cut
     data = path.read_bytes()
     path.write_bytes(data[: int(cut * len(data)) if cut < 1 else int(cut)])
     for ask in _every_question(browser)[2:]:
-        with pytest.raises(TrajectoryError, match=r"step-00001\.parquet"):
+        with pytest.raises(RunDirectoryError, match=r"step-00001\.parquet"):
             ask("one")
 
 

@@ -93,15 +93,15 @@ async def _play(
     sampling: Sampling,
     journals: Path,
 ) -> ChatEpisode:
-    with AnswerJournal(journals / f"{spec.group:05d}-{spec.episode:03d}.jsonl") as journal:
-        episode = await play_messages(
-            environment,
-            JournaledPlayer(player, journal),
-            puzzle_id=spec.puzzle.puzzle_id,
-            sampling=sampling,
-            seed=spec.seed,
-        )
-        journal.check_finished()
+    journal = AnswerJournal(journals / f"{spec.group:05d}-{spec.episode:03d}.jsonl")
+    episode = await play_messages(
+        environment,
+        JournaledPlayer(player, journal),
+        puzzle_id=spec.puzzle.puzzle_id,
+        sampling=sampling,
+        seed=spec.seed,
+    )
+    journal.check_finished()
     return episode
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import fsync, refusals_named
+from cast_ray.files import append_line, fsync, refusals_named
 from cast_ray.rollout.chat_episode import FINISH_REASONS, ChatAnswer, ChatPlayer, Message
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ _Entry = tuple[str, ChatAnswer]
 
 
 class AnswerJournal:
-    """The answers of one episode; a context manager."""
+    """The answers of one episode."""
 
     def __init__(self, path: Path) -> None:
         """Open or create a journal.
@@ -68,23 +68,18 @@ class AnswerJournal:
             EnvironmentSetupError: the file cannot be read or written.
         """
         self.path = path
-        is_new = not path.exists()
         with refusals_named(path):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            with refusals_named(path):
-                if is_new:
-                    fsync(path.parent)
-                entries, end = self._read()
-                if end < os.fstat(self._file).st_size:
-                    _log.warning("%s: dropped its last line, which is incomplete", path)
-                    os.ftruncate(self._file, end)
-                    os.fsync(self._file)
-        except BaseException:
-            os.close(self._file)
-            raise
-        self._entries = entries
+            if not path.exists():
+                path.touch()
+                fsync(path.parent)
+            content = path.read_bytes()
+        self._entries, end = self._read(content)
         self._next = 0
+        if end < len(content):
+            _log.warning("%s: dropped its last line, which is incomplete", path)
+            with refusals_named(path):
+                os.truncate(path, end)
+                fsync(path)
 
     @property
     def num_unread(self) -> int:
@@ -117,12 +112,7 @@ class AnswerJournal:
         assert not self.num_unread, "stored answers come first"
         line = {"request": request} | asdict(answer)
         del line["is_from_journal"]
-        data = (json.dumps(line) + "\n").encode()
-        with refusals_named(self.path):
-            # In one call, so that a kill leaves the complete line or nothing.
-            if os.write(self._file, data) < len(data):
-                raise OSError("incomplete write")
-            os.fsync(self._file)
+        append_line(self.path, json.dumps(line))
 
     def check_finished(self) -> None:
         """Raise RunDirectoryError if there are answers after the episode's end."""
@@ -132,20 +122,9 @@ class AnswerJournal:
                 "settings that it was written with, or another directory"
             )
 
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
-    def __enter__(self) -> AnswerJournal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _read(self) -> tuple[list[_Entry], int]:
+    def _read(self, content: bytes) -> tuple[list[_Entry], int]:
         """Return the entries, and the end of the last complete line in bytes."""
-        with open(self._file, "rb", closefd=False) as file:
-            lines = file.read().splitlines(keepends=True)
+        lines = content.splitlines(keepends=True)
         entries: list[_Entry] = []
         end = 0
         for number, line in enumerate(lines):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.envs.registry import tier_of
-from cast_ray.errors import PuzzleError, TrajectoryError
+from cast_ray.errors import DamagedFileError, PuzzleError, TrajectoryError
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import read_chat_pieces, stored_chat_pieces
 from cast_ray.rollout.specs import training_sampling, with_model_limit
@@ -108,7 +108,7 @@ def replay_run(run_dir: Path) -> ReplayReport:
     for file in trajectory_files(run, config):
         try:
             table = read_trajectories(file)
-        except TrajectoryError as error:
+        except (DamagedFileError, TrajectoryError) as error:
             found = Mismatch.of(None, "file", error, "a table of trajectories")
             differences.append(_difference(file, file.place, found))
             continue

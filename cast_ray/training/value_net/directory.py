@@ -14,7 +14,7 @@ from cast_ray.config.load import load_value_net_config, save_config
 from cast_ray.config.reference import differing_values
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import locked, refusals_named, write_text
+from cast_ray.files import append_line, locked, refusals_named, write_text
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 from solver_actors.value_net.network import SHAPE_FILE
 
@@ -70,8 +70,7 @@ class ValueNetDirectory:
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Add a line to ``metrics.jsonl``. Any: numbers, texts, None."""
-        with refusals_named(self.metrics), open(self.metrics, "a") as file:
-            file.write(json.dumps(row) + "\n")
+        append_line(self.metrics, json.dumps(row))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the lines of ``metrics.jsonl``. Any: as they were logged."""
