@@ -49,6 +49,12 @@ def write_text(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
+def is_below(name: str) -> bool:
+    """Return whether a relative name with slashes leads nowhere but below the folder it is for."""
+    parts = name.split("/")
+    return not {"", ".", ".."} & {*parts} and "\0" not in name and "\\" not in name
+
+
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file; all of it is on disk when this returns, or none of it.
 

@@ -106,7 +106,7 @@ def train(
     if resume and config is None and resolved.run_dir:
         stored = stored_config(path_or_uri(resolved.run_dir))
         # A resumed run keeps the values that it was started with.
-        resolved = load_config(stored, given) if stored else resolved
+        resolved = load_config(stored, given, is_stored=True) if stored else resolved
     if not no_restart and is_ray_job():
         for line in greeting():
             typer.echo(line)

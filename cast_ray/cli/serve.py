@@ -64,7 +64,7 @@ def serve(
     stored = stored_config(location)
     if stored is None and not any(item.startswith("rollout.max_answer_tokens=") for item in given):
         given.insert(0, _ANSWER_TOKENS)
-    config = load_config(stored, given)
+    config = load_config(stored, given, is_stored=True)
     until = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: until.set())

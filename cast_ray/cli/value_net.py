@@ -40,7 +40,9 @@ def train(
     if resume and config is None and resolved.run_dir:
         stored = Path(resolved.run_dir) / "config.yaml"
         # A resumed run keeps the values that it was started with.
-        resolved = load_value_net_config(stored, given) if stored.is_file() else resolved
+        resolved = (
+            load_value_net_config(stored, given, is_stored=True) if stored.is_file() else resolved
+        )
     if not resolved.run_dir:
         name = f"runs/value-net-{resolved.game}-{resolved.tier}-{timestamp()}"
         resolved = replace(resolved, run_dir=name)

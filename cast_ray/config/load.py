@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,6 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -35,6 +37,8 @@ _VALUES_OF: Mapping[str, Callable[[Any, bool], Mapping[str, Any]]] = {
 """From a key whose value stands for other values to the function that returns these, of that value
 and of whether adapters are trained."""
 PRESET_KEYS = tuple(_VALUES_OF)
+_STORED_BYTES = 1 << 20
+_INTERPOLATION = re.compile(r"(\\*)\$\{")
 Layer: TypeAlias = tuple[DictConfig, str]
 """Values that win over earlier ones, and where they come from, for messages."""
 
@@ -48,8 +52,13 @@ def _game_values(name: str) -> Mapping[str, Any]:  # Any: values of the configur
     return {"tier": TASKS_TIER, "warm_start": {"steps": 0}} if is_own else {}
 
 
-def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
+def load_config(
+    file: Path | None, overrides: Sequence[str], *, is_stored: bool = False
+) -> TrainConfig:
     """Return defaults, then the YAML file, then ``key=value`` overrides, checked.
+
+    A stored file came with a run, perhaps a stranger's: OmegaConf's interpolations in it, such as
+    ``${oc.env:HOME}``, are text.
 
     The values that an algorithm (``learning.ALGORITHMS``) or a preset (``resources.PRESETS``)
     stands for are merged right below what names it, and so is what a model stands for
@@ -59,7 +68,8 @@ def load_config(file: Path | None, overrides: Sequence[str]) -> TrainConfig:
         ConfigError: an unreadable file, an unknown key or a bad value; the message names the key,
             the value and what is allowed.
     """
-    return resolve(_layers(file, overrides, kind=TrainConfig), has_file=file is not None)
+    layers = _layers(file, overrides, kind=TrainConfig, is_stored=is_stored)
+    return resolve(layers, has_file=file is not None)
 
 
 def resolve(layers: Sequence[Layer], *, has_file: bool) -> TrainConfig:
@@ -100,14 +110,16 @@ def yaml_layer(file: Path) -> Layer:
     return _read(file), str(file)
 
 
-def load_value_net_config(file: Path | None, overrides: Sequence[str]) -> ValueNetConfig:
+def load_value_net_config(
+    file: Path | None, overrides: Sequence[str], *, is_stored: bool = False
+) -> ValueNetConfig:
     """Return the same for a value network's training.
 
     Raises:
         ConfigError: as for ``load_config``.
     """
     base = _defaults(ValueNetConfig)
-    layers = _layers(file, overrides, kind=ValueNetConfig)
+    layers = _layers(file, overrides, kind=ValueNetConfig, is_stored=is_stored)
     for layer, origin in layers:
         base = _merge(base, layer, origin=origin, kind=ValueNetConfig)
     config = _checked(base)
@@ -125,8 +137,11 @@ def _defaults(kind: type) -> DictConfig:
     return copy.deepcopy(_structured(kind))
 
 
-def _layers(file: Path | None, overrides: Sequence[str], *, kind: type) -> list[Layer]:
-    given = [] if file is None else [yaml_layer(file)]
+def _layers(
+    file: Path | None, overrides: Sequence[str], *, kind: type, is_stored: bool
+) -> list[Layer]:
+    read = _read_stored if is_stored else _read
+    given = [] if file is None else [(read(file), str(file))]
     defaults = _structured(kind)
     return given + [(_parse(override, defaults), override) for override in overrides]
 
@@ -159,11 +174,46 @@ def _read(file: Path) -> DictConfig:
         raise ConfigError(f"the configuration file {file} does not exist")
     try:
         layer = OmegaConf.load(file)
-    except (YAMLError, OSError, UnicodeDecodeError) as error:
+    except (YAMLError, OSError, ValueError) as error:
         raise ConfigError(f"{file} is not valid YAML: {_one_line(error)}") from None
+    except RecursionError:
+        raise ConfigError(f"{file} is nested too deeply for a configuration") from None
     if not isinstance(layer, DictConfig):
         raise ConfigError(f"{file} must hold key: value lines, not a list or a single value")
     return layer
+
+
+def _read_stored(file: Path) -> DictConfig:
+    """Return a stored file with its interpolations as text.
+
+    Raises:
+        ConfigError: it is none that ``save_config`` wrote: too large, or with anchors, by which a
+            few lines of YAML are gigabytes, or it names a file that describes its tier.
+    """
+    if file.is_file() and file.stat().st_size > _STORED_BYTES:
+        raise ConfigError(f"{file} is no stored configuration: it is larger than {_STORED_BYTES} B")
+    try:
+        has_anchors = any(
+            token.id == "<anchor>" for token in yaml.scan(file.read_bytes(), yaml.CSafeLoader)
+        )
+    except (YAMLError, OSError, ValueError):
+        has_anchors = False  # what is wrong is said by what reads it
+    if has_anchors:
+        raise ConfigError(f"{file} is no stored configuration: it has anchors")
+    layer = OmegaConf.create(_as_text(OmegaConf.to_container(_read(file), resolve=False)))
+    if str(layer.get("tier", "")).endswith((".yaml", ".yml")):
+        raise ConfigError(f"{file} is no stored configuration: its tier is a file")
+    assert isinstance(layer, DictConfig)
+    return layer
+
+
+def _as_text(value: Any) -> Any:  # Any: what YAML can hold
+    if isinstance(value, dict):
+        return {key: _as_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    # In front of an interpolation a backslash is no text either.
+    return _INTERPOLATION.sub(r"\1\1\\${", value) if isinstance(value, str) else value
 
 
 def _parse(override: str, defaults: DictConfig) -> DictConfig:

@@ -94,7 +94,7 @@ def parse_model(text: str, overrides: Sequence[str], *, label: str = "") -> Eval
         stored = stored_config(path_or_uri(source)) if kind is Kind.ENGINE else None
         if kind is Kind.ENGINE and stored is None:
             base = _limits(_longest_conversation(source))
-        config = load_config(stored, [*(() if stored else base), *overrides])
+        config = load_config(stored, [*(() if stored else base), *overrides], is_stored=True)
         if kind is Kind.ENGINE:
             pieces_of(path_or_uri(source), config)  # raises now if its chat template cannot be used
         check_vllm_options(config.engine.vllm)

@@ -17,7 +17,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import fsync, refusals_named
+from cast_ray.files import fsync, read_json, refusals_named
 
 MARKER = "complete.json"
 """Lists every file with size and checksum. It is written last, so the listed files are there."""
@@ -98,11 +98,16 @@ def check_whole(directory: Path) -> None:
             f"{directory} is not a complete checkpoint ({MARKER} is missing): use an older one"
         )
     try:
-        files = json.loads(marker.read_text())["files"]
+        files = read_json(marker)["files"]
         sizes = {directory / name: int(file["num_bytes"]) for name, file in files.items()}
         checksums = [int(file["crc32"]) for file in files.values()]
     except (ValueError, LookupError, TypeError, AttributeError):
         raise RunDirectoryError(f"{marker} is damaged: use an older checkpoint") from None
+    there = {path for path in directory.rglob("*") if path.is_file() and path != marker}
+    if others := sorted(str(path.relative_to(directory)) for path in there - {*sizes}):
+        raise RunDirectoryError(
+            f"{directory} has files that {MARKER} does not name ({', '.join(others)}): remove them"
+        )
     for path, size in sizes.items():
         found = path.stat().st_size if path.is_file() else None
         if found != size:

@@ -28,7 +28,7 @@ class StoredRun:
     @property
     def config(self) -> TrainConfig:
         """All values of the run."""
-        return load_config(self.directory.config, [])
+        return load_config(self.directory.config, [], is_stored=True)
 
     @property
     def metrics(self) -> pl.DataFrame:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cast_ray.errors import StorageError
-from cast_ray.files import written_aside
+from cast_ray.files import is_below, written_aside
 from cast_ray.runs.store_errors import refusal
 from cast_ray.runs.uris import Uri
 from cast_ray.timeouts import answer_within
@@ -56,6 +56,13 @@ class StoredFile:
     num_bytes: int
     changed_ns: int
     """When it was last written, by the store's clock; 0 if the store does not say."""
+
+    def __post_init__(self) -> None:
+        if not is_below(self.name):  # it becomes a path here
+            raise StorageError(
+                f"the store lists a file {self.name!r}, which leads out of its folder: do not read "
+                "from there"
+            )
 
 
 def opened(uri: Uri) -> tuple[fs.FileSystem, str]:
@@ -153,9 +160,10 @@ def list_files(uri: Uri) -> list[StoredFile]:
         found = filesystem.get_file_info(
             fs.FileSelector(path, recursive=True, allow_not_found=True)
         )
-    start = len(path.strip("/")) + 1
+    top = f"{path.strip('/')}/"
     files = [
-        _stored(info, info.path.strip("/")[start:])
+        # A path that is not below the folder is not a name in it: StoredFile refuses it.
+        _stored(info, info.path.lstrip("/").removeprefix(top))
         for info in found
         if info.type == fs.FileType.File and not info.base_name.startswith(".")
     ]

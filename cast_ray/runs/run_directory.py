@@ -144,7 +144,7 @@ class RunDirectory:
         Raises:
             RunDirectoryError: its configuration differs; the message lists the keys.
         """
-        stored = load_config(self.config, [])
+        stored = load_config(self.config, [], is_stored=True)
         differing = differing_values(stored, config)
         allowed = CHANGEABLE_KEYS | {"run_dir", *moved}
         if config.steps > stored.steps:
@@ -279,7 +279,10 @@ class RunDirectory:
         A run has them if it began from a checkpoint of a run with other values.
         """
         files = sorted(self.path.glob("config-until-step-*.yaml"))
-        return {int(file.stem.rpartition("-")[2]): load_config(file, []) for file in files}
+        return {
+            int(file.stem.rpartition("-")[2]): load_config(file, [], is_stored=True)
+            for file in files
+        }
 
     def resume_point(self) -> ResumePoint:
         """Return the newest undamaged checkpoint; the start of a run that has none yet.

@@ -115,7 +115,7 @@ def open_run(
     for key, name in config.functions.items():
         find_function(key, name, {"objective.loss": 3, "game": 0}.get(key, 1))
     before = stored_config(location) if resume else None
-    stored = load_config(before, []) if before else None
+    stored = load_config(before, [], is_stored=True) if before else None
     config = find_models(config, stored=stored, progress=progress)
     goes_on = None
     with ExitStack() as held:

@@ -203,7 +203,7 @@ def plan_of(args: dict[str, Any]) -> ServicePlan:
     location = path_or_uri(model)
     return ServicePlan.of(
         location,
-        load_config(stored_config(location), given.overrides),
+        load_config(stored_config(location), given.overrides, is_stored=True),
         guard=guard_settings(given.host, api_keys()),
         name=given.name,
         min_replicas=given.min_replicas,

@@ -91,7 +91,7 @@ def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
         if run.summary.is_file():
             words = [v if k == ARM else f"{k}={v}" for k, v in own.items() if k != "seed"]
             arm = ", ".join(words) or "all"
-            found.append((arm, load_config(run.config, []).seed, run))
+            found.append((arm, load_config(run.config, [], is_stored=True).seed, run))
     return found
 
 
@@ -148,9 +148,11 @@ def run_values(run: RunDirectory, start: RunDirectory) -> str:
     If the sweep made a start model, its warm start is in the configuration of ``start``; the
     model's path is then left out.
     """
-    own, usual = (dict(config_values(load_config(file, []))) for file in (run.config, None))
+    own, usual = (
+        dict(config_values(load_config(file, [], is_stored=True))) for file in (run.config, None)
+    )
     if start.config.is_file():
-        taught = dict(config_values(load_config(start.config, [])))
+        taught = dict(config_values(load_config(start.config, [], is_stored=True)))
         own |= {
             k: v for k, v in taught.items() if k.startswith("warm_start.") or k == "policy.path"
         }

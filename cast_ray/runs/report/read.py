@@ -179,7 +179,7 @@ def read_run(run: RunDirectory) -> RunContents:
         RunDirectoryError: there is no run, or one of its files is broken.
         TrajectoryError: a table is of another stage.
     """
-    config = load_config(RunDirectory.existing(run.path).config, [])
+    config = load_config(RunDirectory.existing(run.path).config, [], is_stored=True)
     summary = run.read_summary()
     steps = tuple(read_metrics(run.metrics))
     is_asynchronous = config.max_staleness > 0

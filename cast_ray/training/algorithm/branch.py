@@ -66,7 +66,7 @@ def branch_run(source: RunDirectory, config: TrainConfig) -> TrainConfig:
     Raises:
         RunDirectoryError: something else differs; the message lists the keys.
     """
-    stored = load_config(source.config, [])
+    stored = load_config(source.config, [], is_stored=True)
     config = with_commits(config, stored=stored)
     refused = [
         text

@@ -93,7 +93,7 @@ def replay_run(run_dir: Path) -> ReplayReport:
         PuzzleError: its training puzzles cannot be read.
     """
     run = RunDirectory.existing(run_dir)
-    config = load_config(run.config, [])
+    config = load_config(run.config, [], is_stored=True)
     # What is not installed, or has changed, is named as such and not as a broken puzzle.
     tier_of(config.game, config.tier)
     tokenizer, model_dir = None, _model_dir(run)

@@ -44,7 +44,7 @@ def replay_updates(run_dir: Path) -> UpdatesReplay:
         TrajectoryError: a step's trajectories cannot be read.
     """
     run = RunDirectory.existing(run_dir)
-    config = load_config(run.config, [])
+    config = load_config(run.config, [], is_stored=True)
     if earlier := run.earlier_configs():
         raise RunDirectoryError(
             f"{run_dir} began from a checkpoint with other values after step {max(earlier)}: "

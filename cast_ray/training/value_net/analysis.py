@@ -134,7 +134,7 @@ def puzzles_for(directory: Path, *, tier: str, file: Path | None, limit: int) ->
     game = load_q_network(directory).shape.game
     run = ValueNetDirectory(directory.parent)
     is_run = run.has(run.network(STAGES[0]))  # a CAST run also has a copy of its network
-    trained = load_value_net_config(run.config, []) if is_run else None
+    trained = load_value_net_config(run.config, [], is_stored=True) if is_run else None
     tier = tier or (trained.tier if trained else "")
     if not tier:
         raise ConfigError(

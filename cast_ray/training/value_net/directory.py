@@ -100,7 +100,7 @@ class ValueNetDirectory:
                 f"{self.path} is not the run of a value network: it has no config.yaml. Omit "
                 "--resume to start one there"
             )
-        differing = differing_values(load_value_net_config(self.config, []), config)
+        differing = differing_values(load_value_net_config(self.config, [], is_stored=True), config)
         refused = [text for key, text in differing.items() if key not in _CHANGEABLE]
         if refused:
             raise RunDirectoryError(

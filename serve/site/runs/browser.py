@@ -49,7 +49,9 @@ class RunBrowser:
             RunDirectoryError: there is no such directory.
         """
         self._root = RunRoot(root)
-        self._configs = ReadCache(lambda path: load_config(path, []), max_entries=_SMALL_FILES)
+        self._configs = ReadCache(
+            lambda path: load_config(path, [], is_stored=True), max_entries=_SMALL_FILES
+        )
         self._summaries = ReadCache(read_summary, max_entries=_SMALL_FILES)
         self._successes = ReadCache(read_success, max_entries=_SMALL_FILES)
         self._figures = ReadCache(read_figures, max_entries=_METRICS)
