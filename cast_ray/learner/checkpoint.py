@@ -20,6 +20,7 @@ import torch
 from deepspeed import comm
 
 from cast_ray.errors import LearnerError
+from cast_ray.files import read_json
 from cast_ray.learner.settings import LearnerSettings
 from cast_ray.learner.state import (
     num_updates,
@@ -155,7 +156,7 @@ def load_checkpoint(
 
 
 def _state(directory: Path) -> dict[str, Any]:
-    return json.loads((directory / _STATE).read_text())
+    return read_json(directory / _STATE)
 
 
 def _fingerprint(settings: LearnerSettings) -> dict[str, Any]:

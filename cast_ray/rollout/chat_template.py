@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from cast_ray.errors import ModelError
-from cast_ray.files import write_text
+from cast_ray.files import read_json, write_text
 
 STORED_PIECES = "chat_pieces.json"
 """In a run directory and in the models that a run writes. A template may print today's date."""
@@ -209,7 +209,7 @@ def stored_chat_pieces(directory: Path) -> ChatPieces | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         return ChatPieces(**{**found, "other_end_ids": tuple(found["other_end_ids"])})
     except (ValueError, LookupError, TypeError):
         raise ModelError(f"{path} is damaged: restore it from a copy of the directory") from None
@@ -270,7 +270,7 @@ def _end_ids(path: Path) -> tuple[int, ...]:
     if not path.is_file():
         return ()
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")  # Any: JSON
+        found: Any = read_json(path).get("eos_token_id")  # Any: JSON
         ids = found if isinstance(found, list) else [] if found is None else [found]
         return tuple(map(int, ids))
     except (ValueError, AttributeError, TypeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.envs.registry import tier_of
 from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import ModelError
+from cast_ray.files import read_json
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.seeds import derive_seed
@@ -82,7 +82,7 @@ def model_limit(model_dir: Path) -> int | None:
     """
     path = model_dir / "config.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         values = values.get("text_config") or values  # of a model that also reads images
         # The first is Command-R's, whose second is far less than it was made for.
         limit = values.get("model_max_length") or values.get("max_position_embeddings")

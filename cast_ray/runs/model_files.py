@@ -5,10 +5,11 @@ Needs nothing of cast_ray: the module is sent to nodes that may lack it or have 
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
+
+from cast_ray.files import read_json
 
 _POINTER = b"version https://git-lfs"
 _MOST_OF_A_POINTER = 1024
@@ -87,7 +88,7 @@ def num_values(directory: Path) -> int:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_bytes())
+        found = read_json(file)
     except ValueError as error:
         raise _damage(file, error) from None
     if not isinstance(found, dict):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from cast_ray.envs.gym import get_numeric_rules, widest_tier
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
+from cast_ray.files import read_json
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 
 SHAPE_FILE, WEIGHTS_FILE = "q_network.json", "q_network.safetensors"
@@ -205,7 +206,7 @@ def check_fits(network: QNetwork, game: str, tier: str) -> None:
 
 def _read_shape(path: Path) -> QNetworkShape:
     try:
-        stored: dict[str, Any] = json.loads(path.read_text())  # Any: JSON
+        stored: dict[str, Any] = read_json(path)  # Any: JSON
         named = {field.name: stored.pop(field.name) for field in fields(QNetworkShape)}
         if stored:
             raise ValueError(f"unknown {', '.join(sorted(stored))}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import shlex
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from cast_ray.config.reference import config_values
 from cast_ray.errors import RunDirectoryError
 from cast_ray.evaluation.experiments.arms import CURVES, TRAINING
 from cast_ray.evaluation.experiments.sweep_plan import ARM, trial_name
+from cast_ray.files import read_json
 from cast_ray.games.turn_quality import turn_regrets
 from cast_ray.parquet import read_frame, read_table
 from cast_ray.rollout.trajectory import costs_of
@@ -83,7 +83,7 @@ def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
         raise RunDirectoryError(
             f"{folder} is neither a sweep ({note.name}) nor a comparison (runs.parquet)"
         )
-    grid = json.loads(note.read_text())["grid"]
+    grid = read_json(note)["grid"]
     found = []
     for values in itertools.product(*grid.values()):
         own = dict(zip(grid, values, strict=True))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cast_ray.config.train import TrainConfig
-from cast_ray.files import write_text
+from cast_ray.files import read_json, write_text
 
 PROJECT = "cast_ray"
 """Of runs in trackers that put them together; their own variables give another."""
@@ -34,7 +34,7 @@ class TrackedRun:
         with _identifying:  # each tracker asks in a thread of its own
             if not path.is_file():
                 write_text(path, json.dumps({"id": secrets.token_hex(4)}))
-            return json.loads(path.read_text())["id"]
+            return read_json(path)["id"]
 
 
 class Tracker(Protocol):
