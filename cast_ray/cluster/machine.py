@@ -23,6 +23,7 @@ from packaging.specifiers import SpecifierSet
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.numba_cache import kernel_cache_dir, user_cache
+from cast_ray.processes import ProcessIdentity
 
 GIB = 2**30
 DISK_MOST_USED = 0.95
@@ -228,12 +229,15 @@ def gib(num_bytes: float) -> str:
 
 
 def dead_folders(parent: Path) -> list[Path]:
-    """Return the folders of cast_ray below ``parent`` whose ``pid`` file names an ended process."""
+    """Return the folders of cast_ray below ``parent`` whose process is known to have ended.
+
+    Containers may share the folder: a process of another one cannot be seen and may be alive.
+    """
     dead = []
     for folder in sorted(parent.glob("cast-ray-*")):
-        pid = folder / "pid"
-        text = pid.read_text().strip() if pid.is_file() else ""
-        if text.isdigit() and not psutil.pid_exists(int(text)):
+        note = folder / "process"
+        process = ProcessIdentity.from_text(note.read_text()) if note.is_file() else None
+        if process is not None and process.is_alive() is False:
             dead.append(folder)
     return dead
 

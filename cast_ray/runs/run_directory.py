@@ -20,6 +20,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import append_line, locked, read_json, refusals_named, write_text
 from cast_ray.parquet import read_table, write_table
+from cast_ray.processes import ProcessIdentity
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
 from cast_ray.runs.uris import PathOrUri
@@ -112,22 +113,27 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path, config: TrainConfig) -> RunDirectory:
-        """Make a new run directory.
+        """Make a new run directory, which the caller has locked.
 
         Raises:
             RunDirectoryError: the directory is not empty.
             EnvironmentSetupError: it cannot be written.
         """
-        if path.exists() and (not path.is_dir() or any(map(_is_kept, path.iterdir()))):
-            raise RunDirectoryError(
-                f"{path} is not empty; give another run_dir=PATH, or --resume to continue it"
-            )
         run = cls(path)
+        run.check_empty()
         with refusals_named(path):
             path.mkdir(parents=True, exist_ok=True)
         save_config(config, run.config)  # first: a directory that has it can be resumed
         run.make_folders()
         return run
+
+    def check_empty(self) -> None:
+        """Raise RunDirectoryError unless a new run can be made here."""
+        path = self.path
+        if path.exists() and (not path.is_dir() or any(map(_is_kept, path.iterdir()))):
+            raise RunDirectoryError(
+                f"{path} is not empty; give another run_dir=PATH, or --resume to continue it"
+            )
 
     def reopen(self, config: TrainConfig, *, moved: Collection[str] = ()) -> list[str]:
         """Store the configuration with which an interrupted run is resumed.
@@ -190,10 +196,25 @@ class RunDirectory:
         )
 
     def note_start(self, run_id: str) -> list[str]:
-        """Record the id of a driver that starts here; return earlier ones, oldest first."""
-        earlier = self.starts.read_text().split() if self.starts.is_file() else []
-        append_line(self.starts, run_id)
-        return earlier
+        """Record the id of a driver that starts here; return those that have ended, oldest first.
+
+        A copy of the directory has its original's starts, whose driver may be alive. One that
+        cannot be seen from here, of another host, has ended if it started at this address: it would
+        hold the lock.
+        """
+        me, address = ProcessIdentity.of_this_process(), str(self.address)
+        ended = []
+        for line in self.starts.read_text().splitlines() if self.starts.is_file() else []:
+            earlier, _, rest = line.partition("\t")
+            identity, _, place = rest.partition("\t")
+            process = ProcessIdentity.from_text(identity)
+            if process is None:  # of an earlier version: unknown is not ended
+                continue
+            is_alive = process.is_alive() and process != me
+            if place == address if is_alive is None else not is_alive:
+                ended.append(earlier)
+        append_line(self.starts, f"{run_id}\t{me}\t{address}")
+        return ended
 
     def write_trajectories(self, step: int, table: pa.Table) -> None:
         """Store the trajectories that a step trains on, and delete the files of its groups."""

@@ -178,8 +178,9 @@ def _create(
             f"{config.game}:{config.tier} exist besides the held-out ones; training on all of them"
         )
     kind, path, at_uri = _at(location, held, resume=False)
+    kind(path).check_empty()  # or the lock would be left in a folder of something else
+    held.enter_context(kind(path).locked())  # first: who comes second leaves no trace
     directory = kind.create(path, config)
-    held.enter_context(directory.locked())
     write_boards(boards, directory.puzzles)
     moved_models(directory, config)
     return directory, at_uri

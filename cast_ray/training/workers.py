@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
 from cast_ray.functions import sources_of
 from cast_ray.learner.group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
 from cast_ray.learner.settings import LearnerSettings
+from cast_ray.processes import ProcessIdentity
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import ChatPieces
 from cast_ray.rollout.generate import Generate
@@ -346,7 +346,8 @@ def shared_memory_dir(run_id: str) -> Path:
     path = _shared_memory_path(run_id)
     try:
         path.mkdir(mode=0o700)
-        (path / "pid").write_text(str(os.getpid()))  # tells doctor whose files these are
+        # Tells doctor whose files these are.
+        (path / "process").write_text(str(ProcessIdentity.of_this_process()))
     except OSError as error:
         raise EnvironmentSetupError(
             f"{path} cannot be created ({error.strerror}); run cast-ray doctor"
