@@ -12,8 +12,9 @@ from rich.console import Console
 from safetensors.numpy import save_file
 
 from cast_ray.config.load import load_config
-from cast_ray.errors import ConfigError, ModelError
+from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
 from cast_ray.runs.report.terminal import TrainProgress
+from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.run import open_run
 from cast_ray.training.workers import learner_settings
 from tests.support.odd_names import ODD_NAME
@@ -125,3 +126,13 @@ def test_learner_is_told_the_reference_wherever_its_process_runs(
 
     assert settings.reference_dir == str(tmp_path / "models" / "reference")
     assert settings.model_dir == str(tmp_path / "models" / "start")
+
+
+def test_who_comes_second_to_a_new_directory_leaves_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    few = [f"puzzles.num_{each}=2" for each in ("train", "validation", "held_out")]
+    config = load_config(None, [f"run_dir={path}", *few])
+    taken = pytest.raises(RunDirectoryError, match="another process trains")
+    with RunDirectory(path).locked(), taken:
+        open_run(config, resume=False, progress=TrainProgress(Console(file=io.StringIO())))
+    assert [file.name for file in path.iterdir()] == [".lock"]
