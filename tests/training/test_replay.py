@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -769,3 +770,28 @@ def test_metrics_that_cannot_be_read_are_refused(run: RunDirectory) -> None:
     run.metrics.write_text("nothing")
     with pytest.raises(TrajectoryError, match=r"metrics\.parquet"):
         replay_run(run.path)
+
+
+def other(value: Any) -> Any:
+    """Return another value of the same type."""
+    match value:
+        case bool():
+            return not value
+        case str():
+            return f"{value}x"
+        case list():
+            return [other(value[0]), *value[1:]] if value else [1]
+        case None:
+            return 1.0
+        case _:
+            return 1 if math.isnan(value) else value + 1
+
+
+MEASURED = {"attempt", "seconds_generation", "seconds_environment"}
+"""What happened once; only the file's digest holds it."""
+
+
+@pytest.mark.parametrize("name", [name for name in BATCH_SCHEMA.names if name not in MEASURED])
+def test_a_change_of_any_column_is_noticed(run: RunDirectory, name: str) -> None:
+    tamper(step_file(run), lambda rows: rows[0].update({name: other(rows[0][name])}))
+    assert places(run)
