@@ -137,7 +137,11 @@ async def begin_episode(
         )
     )
     response.headers["location"] = f"api/episodes/{session.id}"
-    return await session.episode()
+    try:
+        return await session.episode()
+    except BaseException:  # nobody learns of this game, also where the caller has left
+        await site.sessions.remove(session.id)
+        raise
 
 
 @router.get("/episodes/{episode_id}", tags=["episodes"])

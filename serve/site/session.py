@@ -7,15 +7,17 @@ works while the player thinks.
 from __future__ import annotations
 
 import asyncio
+import copy
+import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cast_ray.envs.text_env import DEADLOCK, TURN_BUDGET, TextEnv
-from cast_ray.errors import CastRayError
+from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
 from cast_ray.games import get_game
 from cast_ray.games.analysis import Analysis, Analyst
 from cast_ray.games.puzzles import Puzzle
@@ -25,7 +27,11 @@ from serve.site.agent import Agent
 from serve.site.problems import ApiProblem, problem_of
 from serve.site.turn_values import scored_turn, shown_analysis, shown_board
 
+logger = logging.getLogger(__name__)
+
 CANCELLED, FAILED, STOPPED = "cancelled", "failed", "stopped"
+_ATTEMPTS = 2
+"""At an analysis that an actor does not give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +112,16 @@ class Session:
                 "not_your_turn",
                 f"this game is played by the {self.options.player}: begin one with player human",
             )
+        # A caller who leaves does not take the turn along: it is played and shown, or it is not.
+        return await asyncio.shield(asyncio.ensure_future(self._act(action)))
+
+    async def _act(self, action: str) -> schemas.Turn:
         async with self._turn_lock:
             if self.is_over:
                 raise ApiProblem(
                     409, "episode_over", f"this game has ended ({self.end_reason}): begin another"
                 )
-            end_reason = await self._watch(self._step(action))
+            end_reason = await self._step(action)
             if end_reason:
                 await self._end(end_reason)
             return self.turns[-1]
@@ -155,7 +165,7 @@ class Session:
             turn_budget=options.turn_budget,
             board=shown_board(self._game, options.puzzle.board, is_over=self.is_over),
             board_now=shown_board(self._game, self._board, is_over=self.is_over),
-            analysis=shown_analysis(await self._analysis),
+            analysis=shown_analysis(await self._analysed()),
             status="over" if self.is_over else "playing",
             end_reason=self.end_reason or None,
             error=None if self.problem is None else schemas.Problem(**self.problem.body["error"]),
@@ -175,10 +185,10 @@ class Session:
     async def _play_solver(self) -> None:
         end_reason = ""
         while not end_reason:
-            best = (await self._analysis).best
+            best = (await self._analysed()).best
             if best is None:
                 raise ApiProblem(409, "solver_gives_up", "the solver knows no move on this board")
-            end_reason = await self._watch(self._step(best))
+            end_reason = await self._step(best)
 
     async def _played_out(self, playing: Awaitable[None]) -> None:
         """Wait for a player, then end the game with its reason or error."""
@@ -192,10 +202,15 @@ class Session:
         else:
             await self._end(self._last_reason)
 
-    def _step(self, action: str) -> PlayedTurn:
-        """Carry out an action that comes without an answer."""
-        turn = self._env.step(f"```{action}```")
-        return PlayedTurn(
+    async def _step(self, action: str) -> str:
+        """Carry out an action that comes without an answer; see ``_watch``.
+
+        Raises:
+            CastRayError: what it leads to cannot be analysed; then nothing has happened.
+        """
+        env = copy.copy(self._env)
+        turn = env.step(f"```{action}```")
+        played = PlayedTurn(
             board=self._board,
             board_after=turn.state,
             answer="",
@@ -207,15 +222,22 @@ class Session:
             reward=turn.reward,
             end_reason=turn.end_reason,
         )
+        end_reason = await self._watch(played)
+        self._env = env
+        return end_reason
 
     async def _watch(self, played: PlayedTurn) -> str:
-        """Score a turn, show it, and return why the game ends with it, if it does."""
-        before = await self._analysis
+        """Score a turn, show it, and return why the game ends with it, if it does.
+
+        Raises:
+            CastRayError: it cannot be scored; then nothing is shown.
+        """
+        before = await self._analysed()
+        analysis = self._analysis
         if played.board_after != played.board:
-            self._board = played.board_after
-            self._analysis = self._analyse(self._board)
+            analysis = self._analyse(played.board_after)
         number = len(self.turns)
-        cost_after = await self._cost_after(played, before)
+        cost_after = await self._cost_after(played, before, analysis)
         turn = scored_turn(
             self._game, number, played, before=before, cost_after=cost_after, is_over=False
         )
@@ -225,6 +247,7 @@ class Session:
             end_reason = DEADLOCK
         if not end_reason and number + 1 == self.options.max_turns:
             end_reason = STOPPED
+        self._board, self._analysis = played.board_after, analysis
         self._played.append(played)
         self._last_reason = end_reason
         async with self._has_changed:
@@ -234,44 +257,69 @@ class Session:
             await asyncio.sleep(self.options.delay_s)
         return end_reason
 
-    async def _cost_after(self, played: PlayedTurn, before: Analysis) -> float | None:
+    async def _cost_after(
+        self, played: PlayedTurn, before: Analysis, after: asyncio.Task[Analysis]
+    ) -> float | None:
         """Return the cost after a turn, without waiting for the solver if it is already known."""
         if played.board_after == played.board:
             return before.cost
         if before.action_costs is not None and played.action in before.action_costs:
             return before.action_costs[played.action]
-        return (await self._analysis).cost
+        return (await asyncio.shield(after)).cost
 
     async def _end(self, reason: str) -> None:
         """Show what was hidden, then end the game."""
         if self._is_hidden and reason not in (STOPPED, FAILED):
-            boards = [*(played.board for played in self._played), self._board]
-            analyses = await self._analyst.analyse(self.options.puzzle.game, boards)
-            self._analysis.cancel()
-            self._analysis = asyncio.ensure_future(_known(analyses[-1]))
-            self.turns[:] = [
-                scored_turn(
-                    self._game,
-                    number,
-                    played,
-                    before=analyses[number],
-                    cost_after=analyses[number + 1].cost,
-                    is_over=True,
-                )
-                for number, played in enumerate(self._played)
-            ]
+            try:
+                await self._reveal()
+            except CastRayError as error:  # the game is over all the same
+                logger.warning("a game ends with its values hidden: %s", error)
         async with self._has_changed:
             self.end_reason = reason
             self._has_changed.notify_all()
 
+    async def _reveal(self) -> None:
+        boards = [*(played.board for played in self._played), self._board]
+        analyses = await self._ask(boards, privileged=True)
+        self._analysis.cancel()
+        self._analysis = asyncio.ensure_future(_known(analyses[-1]))
+        self.turns[:] = [
+            scored_turn(
+                self._game,
+                number,
+                played,
+                before=analyses[number],
+                cost_after=analyses[number + 1].cost,
+                is_over=True,
+            )
+            for number, played in enumerate(self._played)
+        ]
+
+    async def _analysed(self) -> Analysis:
+        """Return the analysis of the present board; one that failed is asked for again."""
+        task = self._analysis
+        if task.done() and (task.cancelled() or task.exception() is not None):
+            self._analysis = self._analyse(self._board)
+        # Many wait for it, and one who leaves must not take it from the others.
+        return await asyncio.shield(self._analysis)
+
     def _analyse(self, board: str) -> asyncio.Task[Analysis]:
         async def ask() -> Analysis:
-            found = await self._analyst.analyse(
-                self.options.puzzle.game, [board], privileged=not self._is_hidden
-            )
-            return found[0]
+            return (await self._ask([board], privileged=not self._is_hidden))[0]
 
-        return asyncio.create_task(ask())
+        task = asyncio.create_task(ask())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen
+        return task
+
+    async def _ask(self, boards: Sequence[str], *, privileged: bool) -> Sequence[Analysis]:
+        game, left = self.options.puzzle.game, _ATTEMPTS
+        while True:
+            left -= 1
+            try:
+                return await self._analyst.analyse(game, boards, privileged=privileged)
+            except (ActorLostError, RemoteTimeout):
+                if not left:
+                    raise
 
 
 async def _known(analysis: Analysis) -> Analysis:
