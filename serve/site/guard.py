@@ -11,7 +11,8 @@ import hashlib
 import hmac
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,6 +25,8 @@ _OPEN = ("/web/", "/docs", "/openapi.json")
 """The pages and their files need no key; the page asks for it."""
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _MAX_CALLERS = 10_000
+CALLER: ContextVar[str] = ContextVar("CALLER", default="")
+"""The key or address whose request is being answered."""
 _HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self'; "
     "script-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
@@ -60,9 +63,15 @@ class GuardSettings:
     burst: int = 120
     """Requests that may come at once."""
     max_requests: int = 512
-    """Most requests that are answered at the same time."""
+    """Most requests that are answered at the same time, streams included."""
+    max_per_caller: int = 128
+    """Of one key, or of one address without keys; also those whose body is still coming."""
+    body_timeout_s: float = 20.0
+    """Until a body is complete."""
     request_timeout_s: float = 120.0
     """Until an answer begins; a stream may then continue."""
+    reader_timeout_s: float = 30.0
+    """How long a caller may take nothing of an answer."""
 
 
 class Guard:
@@ -72,6 +81,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._num_running = 0
+        self._of_caller: Counter[str] = Counter()
         self._rates = _Rates(settings.requests_per_minute / 60, settings.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,44 +89,74 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        answer = _Answer(send, self._settings.reader_timeout_s)
         try:
-            self._admit(scope)
-            self._num_running += 1
+            caller = self._admit(scope)
+            CALLER.set(caller)
+            self._of_caller[caller] += 1
             try:
-                await self._pass_on(scope, receive, answer)
+                await self._read_and_answer(scope, receive, answer)
             finally:
-                self._num_running -= 1
+                self._of_caller[caller] -= 1
+                self._of_caller += Counter()  # forgets those without a request
+        except _CallerLeft:
+            return
         except ApiProblem as problem:
             if not answer.has_begun.is_set():
                 response = JSONResponse(problem.body, problem.status, problem.headers)
                 await response(scope, receive, answer)
 
-    async def _pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        limit_s = self._settings.request_timeout_s
-        work = asyncio.ensure_future(self._read_and_pass_on(scope, receive, answer))
-        begun = asyncio.ensure_future(answer.has_begun.wait())
+    async def _read_and_answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        # The complete body first: the framework would replace our error with its own.
+        body = b""
+        if scope["method"] in _WITH_BODY:
+            limit_s = self._settings.body_timeout_s
+            try:
+                async with asyncio.timeout(limit_s):
+                    body = await _read_body(receive, self._settings.max_body_bytes)
+            except TimeoutError:
+                raise ApiProblem(
+                    408,
+                    "time_out",
+                    f"the body was not complete within {limit_s:g} s; send it again",
+                ) from None
+        if self._num_running >= self._settings.max_requests:
+            raise ApiProblem(
+                429,
+                "too_busy",
+                f"{self._settings.max_requests} requests are being answered; try again in a second",
+                retry_after_s=1,
+            )
+        self._num_running += 1
         try:
-            await asyncio.wait({work, begun}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() and not answer.has_begun.is_set():
+            await self._answer(scope, _Caller(body, receive), answer)
+        finally:
+            self._num_running -= 1
+
+    async def _answer(self, scope: Scope, caller: _Caller, answer: _Answer) -> None:
+        """Have a request answered, as long as its caller is there and takes the answer."""
+        limit_s = self._settings.request_timeout_s
+        work = asyncio.ensure_future(self._app(scope, caller.receive, answer))
+        begun = asyncio.ensure_future(answer.has_begun.wait())
+        left = asyncio.ensure_future(caller.wait_until_gone())
+        try:
+            await asyncio.wait(
+                {work, begun, left}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not work.done() and not left.done() and not answer.has_begun.is_set():
                 raise ApiProblem(
                     504, "time_out", f"there was no answer within {limit_s:g} s; try again"
                 )
+            await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise _CallerLeft
             await work
         finally:
-            begun.cancel()
-            if not work.done():
-                work.cancel()
+            for task in (begun, left, work):
+                task.cancel()
 
-    async def _read_and_pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        # The complete body first: the framework would replace our error with its own.
-        if scope["method"] in _WITH_BODY:
-            body = await _read_body(receive, self._settings.max_body_bytes)
-            receive = _replayed(body, receive)
-        await self._app(scope, receive, answer)
-
-    def _admit(self, scope: Scope) -> None:
-        """Raise ApiProblem unless this request may be answered."""
+    def _admit(self, scope: Scope) -> str:
+        """Return the key or address that asks, unless it may not."""
         headers = Headers(scope=scope)
         settings = self._settings
         host = _without_port(headers.get("host", ""))
@@ -129,31 +169,32 @@ class Guard:
             )
         path: str = scope["path"]
         is_page = path == "/" or path.startswith(_OPEN)
-        caller = "" if is_page else self._caller(scope, headers)
-        if not is_page:
-            wait_s = self._rates.wait_s(caller)
-            if wait_s > 0:
-                raise ApiProblem(
-                    429,
-                    "too_many_requests",
-                    f"more than {settings.requests_per_minute} requests per minute came from here; "
-                    f"wait {math.ceil(wait_s)} s",
-                    retry_after_s=math.ceil(wait_s),
-                )
-        if self._num_running >= settings.max_requests:
+        if is_page and scope["method"] not in ("GET", "HEAD"):
+            raise ApiProblem(405, "method_not_allowed", "this page can only be read: use GET")
+        caller = _address(scope) if is_page else self._caller(scope, headers)
+        wait_s = 0.0 if is_page else self._rates.wait_s(caller)
+        if wait_s > 0:
+            raise ApiProblem(
+                429,
+                "too_many_requests",
+                f"more than {settings.requests_per_minute} requests per minute came from here; "
+                f"wait {math.ceil(wait_s)} s",
+                retry_after_s=math.ceil(wait_s),
+            )
+        if self._of_caller[caller] >= settings.max_per_caller:
             raise ApiProblem(
                 429,
                 "too_busy",
-                f"{settings.max_requests} requests are being answered; try again in a second",
+                f"{settings.max_per_caller} requests from here are open; end one or try again",
                 retry_after_s=1,
             )
         _check_body(scope, headers, settings.max_body_bytes)
+        return caller
 
     def _caller(self, scope: Scope, headers: Headers) -> str:
         """Return the key or address whose rate counts."""
         if not self._settings.key_digests:
-            client = scope.get("client")
-            return client[0] if client else "unknown"
+            return _address(scope)
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise ApiProblem(
@@ -167,6 +208,11 @@ class Guard:
         if not any(matches):
             raise ApiProblem(401, "key_wrong", "this API key is not valid here; use another one")
         return digest
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else "unknown"
 
 
 def _without_port(host: str) -> str:
@@ -210,21 +256,35 @@ async def _read_body(receive: Receive, max_bytes: int) -> bytes:
             return b"".join(parts)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that first returns the body, then what follows."""
-    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+class _CallerLeft(Exception):
+    """Nobody waits for the answer any more."""
 
-    async def replay() -> Message:
-        return left.pop() if left else await receive()
 
-    return replay
+class _Caller:
+    """A ``receive`` that first returns the body, then waits with others until the caller is gone."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        self._receive = receive
+        self._is_gone = asyncio.Event()
+
+    async def receive(self) -> Message:
+        if self._left:
+            return self._left.pop()
+        await self._is_gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def wait_until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._is_gone.set()
 
 
 class _Answer:
-    """A ``send`` that adds headers and knows whether the answer has begun."""
+    """A ``send`` that adds headers, knows whether the answer has begun, and waits for no reader."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, timeout_s: float) -> None:
+        self._send, self._timeout_s = send, timeout_s
         self.has_begun = asyncio.Event()
 
     async def __call__(self, message: Message) -> None:
@@ -234,7 +294,11 @@ class _Answer:
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             message = {**message, "headers": headers.raw}
-        await self._send(message)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._send(message)
+        except TimeoutError:
+            raise _CallerLeft from None
 
 
 class _Rates:
