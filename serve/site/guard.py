@@ -62,9 +62,9 @@ class GuardSettings:
     """Per key, or per address without keys."""
     burst: int = 120
     """Requests that may come at once."""
-    max_requests: int = 512
+    max_requests: int = 1024
     """Most requests that are answered at the same time, streams included."""
-    max_per_caller: int = 128
+    max_per_caller: int = 256
     """Of one key, or of one address without keys; also those whose body is still coming."""
     body_timeout_s: float = 20.0
     """Until a body is complete."""
@@ -261,7 +261,7 @@ class _CallerLeft(Exception):
 
 
 class _Caller:
-    """A ``receive`` that first returns the body, then waits with others until the caller is gone."""
+    """A ``receive`` that first returns the body, and then that the caller has gone."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

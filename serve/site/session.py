@@ -54,8 +54,10 @@ class SessionOptions:
 class Session:
     """One game. Belongs to one event loop; ``start`` it once."""
 
-    def __init__(self, options: SessionOptions, analyst: Analyst) -> None:
+    def __init__(self, options: SessionOptions, analyst: Analyst, *, caller: str = "") -> None:
         self.id = secrets.token_urlsafe(12)
+        self.caller = caller
+        """The key or address that began it."""
         self.options = options
         self.turns: list[schemas.Turn] = []
         self.end_reason = ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from cast_ray.games.analysis import Analyst
 from serve.site.agent import Agent
+from serve.site.guard import CALLER
 from serve.site.problems import ApiProblem
 from serve.site.session import Session, SessionOptions
 
@@ -17,7 +18,9 @@ from serve.site.session import Session, SessionOptions
 class SessionLimits:
     """How many games are kept, and for how long."""
 
-    max_playing: int = 128
+    max_playing: int = 512
+    max_playing_per_caller: int = 128
+    """Of one key, or of one address without keys."""
     max_kept: int = 1024
     """Beyond this, ended games are forgotten, the longest unused first."""
     idle_s: float = 1800.0
@@ -40,17 +43,19 @@ class Sessions:
             CastRayError: the board is decided already, or cannot be analysed.
         """
         self._forget_old()
-        if sum(not session.is_over for session in self._sessions.values()) >= (
-            self._limits.max_playing
-        ):
+        caller = CALLER.get()
+        playing = [session for session in self._sessions.values() if not session.is_over]
+        own = sum(session.caller == caller for session in playing)
+        limits = self._limits
+        if len(playing) >= limits.max_playing or own >= limits.max_playing_per_caller:
             raise ApiProblem(
                 429,
                 "too_many_episodes",
-                f"{self._limits.max_playing} games are being played; end one, or try again "
-                "in a few seconds",
+                f"{len(playing)} games are being played, {own} of them by you; end one, or try "
+                "again in a few seconds",
                 retry_after_s=5,
             )
-        session = Session(options, self._analyst)
+        session = Session(options, self._analyst, caller=caller)
         session.start(self._agent)
         self._sessions[session.id] = session
         return session
