@@ -6,10 +6,14 @@ The service asks an ``Analyst`` and does not know where its solvers run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, Unpack
 
 from cast_ray.games.game import CellRisks, Game
+
+CALLER: ContextVar[str] = ContextVar("CALLER", default="")
+"""Who asks an analyst: a key or an address, so that none waits for another's many questions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

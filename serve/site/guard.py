@@ -12,21 +12,19 @@ import hmac
 import math
 import time
 from collections import Counter, OrderedDict
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cast_ray.games.analysis import CALLER
 from serve.site.problems import ApiProblem
 
 _OPEN = ("/web/", "/docs", "/openapi.json")
 """The pages and their files need no key; the page asks for it."""
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _MAX_CALLERS = 10_000
-CALLER: ContextVar[str] = ContextVar("CALLER", default="")
-"""The key or address whose request is being answered."""
 _HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self'; "
     "script-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "

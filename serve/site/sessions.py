@@ -7,9 +7,8 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from cast_ray.games.analysis import Analyst
+from cast_ray.games.analysis import CALLER, Analyst
 from serve.site.agent import Agent
-from serve.site.guard import CALLER
 from serve.site.problems import ApiProblem
 from serve.site.session import Session, SessionOptions
 

@@ -24,6 +24,8 @@ from solver_actors.teacher import SoftTeacher, teacher_choice
 
 MAX_LINE = 1000
 """Actions of the longest line that is returned."""
+BUDGET_S = 4.0
+"""Of one question: what is not begun until then is unknown."""
 LINE_SECONDS = 2.0
 """Longest time to follow a line: above a table's cap each step may take many searches."""
 
@@ -44,6 +46,12 @@ class _Question:
     privileged: bool
     temperature: float | None
     with_line: bool
+    deadline: float
+    """By ``time.perf_counter``."""
+
+    @property
+    def is_late(self) -> bool:
+        return time.perf_counter() > self.deadline
 
 
 def analyse(
@@ -83,11 +91,9 @@ def analyse(
         privileged=privileged,
         temperature=temperature,
         with_line=with_line,
+        deadline=time.perf_counter() + BUDGET_S,
     )
-    costs = [math.nan] * len(states)
-    if question.privileged:
-        costs = question.solver.cost_to_go(states).tolist()
-    return [_analysis(question, state, cost) for state, cost in zip(states, costs, strict=True)]
+    return [_analysis(question, state) for state in states]
 
 
 def analyse_visible(game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
@@ -124,12 +130,18 @@ def new_board(oracle: Oracle, game: str, tier: str, seed: int) -> str:
     return build_puzzles(game=game, tier=tier, count=1, seed=seed, solve=cost)[0].board
 
 
-def _analysis(question: _Question, state: Any, cost: float) -> Analysis:
-    """Return what one state's solver says."""
+def _analysis(question: _Question, state: Any) -> Analysis:
+    """Return what one state's solver says in time."""
     solver, game = question.solver, get_game(question.game)
+    unknown = replace(_NOT_TOLD, cost=math.nan if question.privileged else None)
+    if question.is_late:
+        return unknown
     seen = _seen(question.entry, solver, state)
     if not question.privileged:
         return seen
+    cost = float(solver.cost_to_go([state])[0])
+    if question.is_late:
+        return replace(unknown, cost=cost, cell_risks=seen.cell_risks)
     return Analysis(
         cost=cost,
         action_costs=solver.action_costs(state),

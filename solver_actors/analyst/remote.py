@@ -3,6 +3,9 @@
 Boards of one layout always go to the same actor, where its solver is. Asking twice gives the same
 answer, so Ray repeats what a restart lost.
 
+One call of an actor is under way at a time, with questions of all callers in turn, and it comes
+back after ``BATCH_S``: who asks much, or for large boards, waits behind who asks little.
+
 A call of an actor costs more processor time than a look-up in a table. But an unknown board may
 take a search of seconds, which would block everything else in this process. ``NearAnalyst`` asks an
 actor about every layout first, and answers here only for layouts that were quick there.
@@ -13,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,7 +27,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from cast_ray.errors import ActorLostError, CastRayError, RemoteTimeout
 from cast_ray.games import game_names, get_game
-from cast_ray.games.analysis import Analysis, AnalysisOptions, Analyst
+from cast_ray.games.analysis import CALLER, Analysis, AnalysisOptions, Analyst
 from solver_actors.actors.actors import process_figures
 from solver_actors.analyst.analyst import analyse, analyse_visible, new_board
 from solver_actors.kernels import CompilationCounter, compile_kernels
@@ -33,6 +36,9 @@ from solver_actors.registry import get_solver_entry, has_solver
 
 _GATHERING_S = 0.002
 """How long a question waits for others to the same actor: a call costs more than an answer."""
+_MAX_BATCH = 64
+BATCH_S = 0.1
+"""When an actor begins no further question of a call."""
 _MAX_RESTARTS = 20
 """Of one actor; one that dies more often has a fault."""
 
@@ -53,10 +59,16 @@ class AnalystActor:
         self._num_calls = self._num_questions = 0
 
     def answer(self, questions: list[Question]) -> list[Answer]:
-        """Return one answer per question, in their order."""
+        """Return the answers to the first questions, at least one, as far as time allows."""
         self._num_calls += 1
-        self._num_questions += len(questions)
-        return [_answered(self._oracle, question) for question in questions]
+        end = time.perf_counter() + BATCH_S
+        answers: list[Answer] = []
+        for question in questions:
+            answers.append(_answered(self._oracle, question))
+            if time.perf_counter() > end:
+                break
+        self._num_questions += len(answers)
+        return answers
 
     def counters(self) -> dict[str, float]:
         """Return what this process has done since it was ready."""
@@ -98,6 +110,35 @@ class _Ask:
     """Any: a list of analyses, or a board."""
 
 
+class _Queue:
+    """The questions to one actor, by caller."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, deque[_Ask]] = OrderedDict()
+        self.is_asked = False
+        """Whether a call is under way, or about to be."""
+
+    def add(self, caller: str, ask: _Ask) -> None:
+        self._of.setdefault(caller, deque()).append(ask)
+
+    def put_back(self, batch: Sequence[tuple[str, _Ask]]) -> None:
+        """Return what a call has left, to come before what its callers asked later."""
+        for caller, ask in reversed(batch):
+            self._of.setdefault(caller, deque()).appendleft(ask)
+
+    def take(self) -> list[tuple[str, _Ask]]:
+        """Return the next questions, one of each caller in turn, but none that nobody awaits."""
+        batch: list[tuple[str, _Ask]] = []
+        while self._of and len(batch) < _MAX_BATCH:
+            caller, asks = self._of.popitem(last=False)
+            ask = asks.popleft()
+            if asks:
+                self._of[caller] = asks  # behind all others
+            if not ask.answer.done():
+                batch.append((caller, ask))
+        return batch
+
+
 class RemoteAnalyst:
     """Asks analyst actors; is an ``Analyst``. Belongs to one event loop."""
 
@@ -111,7 +152,7 @@ class RemoteAnalyst:
         """
         self._handles = list(handles)
         self._timeout_s = timeout_s
-        self._waiting: list[list[_Ask]] = [[] for _ in self._handles]
+        self._queues = [_Queue() for _ in self._handles]
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def analyse(
@@ -137,9 +178,10 @@ class RemoteAnalyst:
         """Return the answer of the actor that a key belongs to, the same one in every process."""
         number = zlib.crc32(key.encode()) % len(self._handles)
         loop = asyncio.get_running_loop()
-        ask = _Ask(question, loop.create_future())
-        self._waiting[number].append(ask)
-        if len(self._waiting[number]) == 1:
+        ask, queue = _Ask(question, loop.create_future()), self._queues[number]
+        queue.add(CALLER.get(), ask)
+        if not queue.is_asked:
+            queue.is_asked = True
             loop.call_later(_GATHERING_S, self._send, number)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -151,17 +193,17 @@ class RemoteAnalyst:
             ) from None
 
     def _send(self, number: int) -> None:
-        """Send the questions that wait for one actor, without those that were cancelled."""
-        batch = [ask for ask in self._waiting[number] if not ask.answer.done()]
-        self._waiting[number] = []
+        """Ask one actor what waits for it, if anything does."""
+        batch = self._queues[number].take()
+        self._queues[number].is_asked = bool(batch)
         if batch:
-            answers = self._handles[number].answer.remote([ask.question for ask in batch])
+            answers = self._handles[number].answer.remote([ask.question for _, ask in batch])
             task = asyncio.create_task(self._read(number, answers, batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _read(self, number: int, answers: Any, batch: list[_Ask]) -> None:
-        """Pass the answers of one call on. Any: Ray's reference to them."""
+    async def _read(self, number: int, answers: Any, batch: list[tuple[str, _Ask]]) -> None:
+        """Pass the answers of one call on, and ask for what is left. Any: Ray's reference."""
         found: list[Any]  # Any: an answer, or an error
         try:
             found = await answers
@@ -171,7 +213,9 @@ class RemoteAnalyst:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             message = f"analyst {number} is lost ({reason}): see its log and restart the service"
             found = [ActorLostError(message) for _ in batch]
-        for ask, answer in zip(batch, found, strict=True):
+        self._queues[number].put_back(batch[len(found) :])
+        self._send(number)
+        for (_, ask), answer in zip(batch, found, strict=False):
             if ask.answer.done():  # timed out, or its task was cancelled
                 continue
             if isinstance(answer, Exception):
