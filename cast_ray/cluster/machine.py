@@ -23,7 +23,7 @@ from packaging.specifiers import SpecifierSet
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.numba_cache import kernel_cache_dir, user_cache
-from cast_ray.processes import ProcessIdentity
+from cast_ray.runs.processes import ProcessIdentity
 
 GIB = 2**30
 DISK_MOST_USED = 0.95

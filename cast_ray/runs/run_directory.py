@@ -20,9 +20,9 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import append_line, locked, read_json, refusals_named, write_text
 from cast_ray.parquet import read_table, write_table
-from cast_ray.processes import ProcessIdentity
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
+from cast_ray.runs.processes import ended_starts, start_line
 from cast_ray.runs.uris import PathOrUri
 
 _CHECKPOINT = "step-{:05d}"
@@ -196,25 +196,11 @@ class RunDirectory:
         )
 
     def note_start(self, run_id: str) -> list[str]:
-        """Record the id of a driver that starts here; return those that have ended, oldest first.
-
-        A copy of the directory has its original's starts, whose driver may be alive. One that
-        cannot be seen from here, of another host, has ended if it started at this address: it would
-        hold the lock.
-        """
-        me, address = ProcessIdentity.of_this_process(), str(self.address)
-        ended = []
-        for line in self.starts.read_text().splitlines() if self.starts.is_file() else []:
-            earlier, _, rest = line.partition("\t")
-            identity, _, place = rest.partition("\t")
-            process = ProcessIdentity.from_text(identity)
-            if process is None:  # of an earlier version: unknown is not ended
-                continue
-            is_alive = process.is_alive() and process != me
-            if place == address if is_alive is None else not is_alive:
-                ended.append(earlier)
-        append_line(self.starts, f"{run_id}\t{me}\t{address}")
-        return ended
+        """Record the id of a driver that starts here; return earlier ones that have ended."""
+        address = str(self.address)
+        earlier = self.starts.read_text() if self.starts.is_file() else ""
+        append_line(self.starts, start_line(run_id, address))
+        return ended_starts(earlier, address)
 
     def write_trajectories(self, step: int, table: pa.Table) -> None:
         """Store the trajectories that a step trains on, and delete the files of its groups."""

@@ -18,11 +18,11 @@ from cast_ray.errors import EnvironmentSetupError, RemoteTimeout
 from cast_ray.functions import sources_of
 from cast_ray.learner.group import RANKS_PLACE_TIMEOUT_S, LearnerGroup
 from cast_ray.learner.settings import LearnerSettings
-from cast_ray.processes import ProcessIdentity
 from cast_ray.rollout.chat import ChatTokenizer
 from cast_ray.rollout.chat_template import ChatPieces
 from cast_ray.rollout.generate import Generate
 from cast_ray.rollout.specs import conversation_limit
+from cast_ray.runs.processes import ProcessIdentity
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed

@@ -31,7 +31,7 @@ from cast_ray.cluster.machine import (
 from cast_ray.config.load import load_config
 from cast_ray.errors import EnvironmentSetupError
 from cast_ray.games import GAMES
-from cast_ray.processes import ProcessIdentity
+from cast_ray.runs.processes import ProcessIdentity
 from solver_actors.kernels import compile_kernels
 
 NEEDED = {

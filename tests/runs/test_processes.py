@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cast_ray.config.load import load_config
-from cast_ray.processes import ProcessIdentity
+from cast_ray.runs.processes import ProcessIdentity
 from cast_ray.runs.run_directory import RunDirectory
 
 ME = ProcessIdentity.of_this_process()

@@ -66,3 +66,26 @@ def _started(pid: int) -> int | None:
     except OSError:
         return None
     return None if state == "Z" else int(numbers[18])
+
+
+def start_line(name: str, address: str) -> str:
+    """Return a line that says that this process has started a run at an address."""
+    return f"{name}\t{ProcessIdentity.of_this_process()}\t{address}"
+
+
+def ended_starts(lines: str, address: str) -> list[str]:
+    """Return the names of the starts whose process has ended, or is this one, in their order.
+
+    A copy of a run directory has its original's starts, whose process may be alive. One that cannot
+    be seen from here, of another host, has ended if it started at this address: it would hold the
+    lock. A line of an earlier version says too little: unknown is not ended.
+    """
+    me, ended = ProcessIdentity.of_this_process(), []
+    for line in lines.splitlines():
+        name, _, rest = line.partition("\t")
+        identity, _, place = rest.partition("\t")
+        process = ProcessIdentity.from_text(identity)
+        is_alive = process and process.is_alive()
+        if process and (process == me or (place == address if is_alive is None else not is_alive)):
+            ended.append(name)
+    return ended
