@@ -129,16 +129,18 @@ def test_a_reader_who_does_not_read_is_left() -> None:
 
 
 def test_the_work_of_who_has_left_ends() -> None:
-    async def run() -> bool:
-        has_ended = asyncio.Event()
+    async def run() -> None:
+        has_begun, has_ended = asyncio.Event(), asyncio.Event()
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            has_begun.set()
             try:
                 await asyncio.sleep(600)
             finally:
                 has_ended.set()
 
         async def receive() -> Message:
+            await has_begun.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
@@ -146,6 +148,6 @@ def test_the_work_of_who_has_left_ends() -> None:
 
         scope = {"type": "http", "method": "GET", "path": "/api/about", "headers": []}
         await asyncio.wait_for(Guard(app, FREE.guard)(scope, receive, send), timeout=10)
-        return has_ended.is_set()
+        await asyncio.wait_for(has_ended.wait(), timeout=10)
 
-    assert asyncio.run(run())
+    asyncio.run(run())
