@@ -145,7 +145,7 @@ def test_a_finished_run_is_not_resumed_in_silence(finished: RunDirectory) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["advantage.alfa=1"], "Key 'alfa' not in 'AdvantageConfig'"),
+        (["advantage.alfa=1"], "did you mean advantage.alpha?"),
         (["policy.path=/nowhere"], "policy.path=/nowhere is not a directory"),
         (["puzzles.file=/nowhere.parquet"], "/nowhere.parquet"),
         (["tier=huge"], "tier of sokoban must be one of id, unseen, mini, mini-unseen"),
