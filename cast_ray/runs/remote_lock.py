@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from cast_ray.errors import RunDirectoryError, StorageError
@@ -47,12 +48,12 @@ def read_claim(uri: Uri) -> Claim | None:
     """
     if find_file(uri / OWNER) is None:
         return None
-    try:
-        return Claim(**json.loads(read_bytes(uri / OWNER)))
-    except (ValueError, TypeError):
-        raise RunDirectoryError(
-            f"{uri / OWNER} is damaged: delete it if no process trains this run"
-        ) from None
+    for _ in range(
+        2
+    ):  # its owner may renew it between the store's word of its length and its bytes
+        with suppress(ValueError, TypeError):
+            return Claim(**json.loads(read_bytes(uri / OWNER)))
+    raise RunDirectoryError(f"{uri / OWNER} is damaged: delete it if no process trains this run")
 
 
 def check_free(uri: Uri, claim: Claim | None, *, copy_id: str | None) -> None:
