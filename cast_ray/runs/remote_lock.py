@@ -48,9 +48,7 @@ def read_claim(uri: Uri) -> Claim | None:
     """
     if find_file(uri / OWNER) is None:
         return None
-    for _ in range(
-        2
-    ):  # its owner may renew it between the store's word of its length and its bytes
+    for _ in range(2):  # its owner may renew it after the store has said its length
         with suppress(ValueError, TypeError):
             return Claim(**json.loads(read_bytes(uri / OWNER)))
     raise RunDirectoryError(f"{uri / OWNER} is damaged: delete it if no process trains this run")
