@@ -13,9 +13,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 REAL := $(addprefix tests/ray/,training/test_train.py serve/test_engine.py learner/test_learner.py \
   learner/test_algorithms.py)
 # Of the long tests those that CI has time for. What breaks without a sound: start-up weights in a
-# restarted engine, a resume that trains nothing. And the pages' commands as a stranger types them.
-CI := $(addprefix tests/ray/,serve/test_engine_life.py learner/test_learner_state.py \
-  training/test_quickstart_session.py)
+# restarted engine, a resume that trains nothing.
+CI := $(addprefix tests/ray/,serve/test_engine_life.py learner/test_learner_state.py)
 
 # What `make test-fast` leaves out: Ray, the browser, whole commands, exhaustive solver references.
 SLOW := $(addprefix tests/,ray web cli docs benchmarks solver_actors lights_out envs/test_gym.py \
@@ -55,7 +54,7 @@ test-fast: $(READY)  ## The core alone, without Ray and browser, in under two mi
 test-ray: $(READY)  ## The long tests: what dies, clusters, sweeps, services (about 40 minutes)
 	$(BIN)/python -m pytest tests/ray $(REAL:%=--ignore=%) $(ARGS)
 
-test-ci: $(READY)  ## Of the long tests those that CI has time for (about 10 minutes)
+test-ci: $(READY)  ## Of the long tests those that CI has time for (about five minutes)
 	$(BIN)/python -m pytest $(CI) $(ARGS)
 
 check: $(READY)  ## Linters, types and the layers of ARCHITECTURE.md
