@@ -1,10 +1,10 @@
-"""Parquet files of ours that tell when a bit of them has changed, read within limits.
+"""Parquet files that detect any changed bit, read within limits.
 
-Arrow reads a third of the files with one flipped bit as other data, and page checksums, which the
-format has and nobody writes by default, miss the pages' headers and the footer. So a file has a
-digest of itself in its metadata, which is checked before anything else is read. A file without one
-is read as it is; so is one of another length than the digest is for, since other programs copy
-metadata into what they make of a file.
+With one bit flipped, Arrow reads a third of ordinary files as different data. Parquet's page
+checksums, which no writer sets by default, do not cover page headers or the footer. Each file
+therefore stores its own digest in its metadata, and the digest is checked before anything else is
+read. A file without a digest is read unchecked. So is a file whose length differs from the recorded
+one: other programs copy the metadata when they rewrite a file.
 """
 
 from __future__ import annotations

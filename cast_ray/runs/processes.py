@@ -1,7 +1,7 @@
-"""Which process something belongs to, so that nothing of a living one is taken for a left-over.
+"""Identify the process that something belongs to, so that nothing in use is removed as a left-over.
 
-A process id alone says little: numbers are used again, other hosts and containers have their own,
-and files with them are copied.
+A process id is not enough: ids are reused, other hosts and containers have their own, and files
+that record them are copied.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ class Guard:
                 await self._read_and_answer(scope, receive, answer)
             finally:
                 self._of_caller[caller] -= 1
-                self._of_caller += Counter()  # forgets those without a request
+                if not self._of_caller[caller]:
+                    del self._of_caller[caller]
         except _CallerLeft:
             return
         except ApiProblem as problem:
@@ -255,7 +256,7 @@ async def _read_body(receive: Receive, max_bytes: int) -> bytes:
 
 
 class _CallerLeft(Exception):
-    """Nobody waits for the answer any more."""
+    """The caller has disconnected."""
 
 
 class _Caller:

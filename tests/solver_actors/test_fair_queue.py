@@ -52,14 +52,20 @@ async def asked_by(analyst: RemoteAnalyst, caller: str, name: str, seconds: floa
     return await analyst._ask("one layout", partial(slow, name=name, seconds=seconds))
 
 
+async def many_large(analyst: RemoteAnalyst) -> list[asyncio.Task[Any]]:
+    """Return eight large questions of one caller, of which the first is being answered."""
+    large = [
+        asyncio.create_task(asked_by(analyst, "greedy", f"large {i}", LONG_S)) for i in range(8)
+    ]
+    await asyncio.sleep(LONG_S / 2)
+    return large
+
+
 def test_a_small_question_passes_many_large_ones_of_another_caller() -> None:
     async def run() -> list[str]:
         actor = StandInActor()
         analyst = RemoteAnalyst([actor], timeout_s=60)
-        large = [
-            asyncio.create_task(asked_by(analyst, "greedy", f"large {i}", LONG_S)) for i in range(8)
-        ]
-        await asyncio.sleep(LONG_S / 2)
+        large = await many_large(analyst)
         assert await asked_by(analyst, "honest", "small", 0) == ["small"]
         assert [await one for one in large] == [[f"large {i}"] for i in range(8)]
         return actor.asked
@@ -73,10 +79,7 @@ def test_what_nobody_waits_for_any_more_is_not_asked() -> None:
     async def run() -> list[str]:
         actor = StandInActor()
         analyst = RemoteAnalyst([actor], timeout_s=60)
-        large = [
-            asyncio.create_task(asked_by(analyst, "greedy", f"large {i}", LONG_S)) for i in range(8)
-        ]
-        await asyncio.sleep(LONG_S / 2)
+        large = await many_large(analyst)
         for one in large:
             one.cancel()
         await asked_by(analyst, "honest", "small", 0)

@@ -176,8 +176,8 @@ def read_run(run: RunDirectory) -> RunContents:
     """Return the contents of a run directory.
 
     Raises:
-        RunDirectoryError: there is no run, or one of its files is broken.
-        TrajectoryError: a table is of another stage.
+        RunDirectoryError: there is no run, or its summary is broken.
+        DamagedFileError, TrajectoryError: as for ``read_episodes``.
     """
     config = load_config(RunDirectory.existing(run.path).config, [], is_stored=True)
     summary = run.read_summary()

@@ -14,8 +14,8 @@ import pyarrow as pa
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import DamagedFileError, TrajectoryError
 from cast_ray.parquet import read_table
-from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema
-from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA
+from cast_ray.runs.run_directory import RunDirectory, read_batch
 from cast_ray.training.replay.row import Mismatch
 
 
@@ -87,9 +87,7 @@ def read_trajectories(file: TrajectoryFile) -> pa.Table:
     """
     if not file.path.is_file():
         raise TrajectoryError("missing")
-    table = read_table(file.path)
-    check_schema(table, SCORED_SCHEMA if file.step is None else BATCH_SCHEMA)
-    return table
+    return read_batch(file.path, SCORED_SCHEMA if file.step is None else BATCH_SCHEMA)
 
 
 def wrong_row_counts(
