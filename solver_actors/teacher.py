@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cast_ray.algorithms import advantages
-from cast_ray.algorithms.credit import shifted_advantages, win_from_infinite
+from cast_ray.algorithms.shifted import shifted_advantages, win_from_infinite
 from cast_ray.config.train import TrainConfig
 from cast_ray.games import get_game
 from cast_ray.games.game import Status

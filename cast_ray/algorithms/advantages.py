@@ -174,6 +174,26 @@ def outcome_advantage(rewards: Array, *, std: str, delta: float) -> Array:
     return _standardised(rewards, std=std, delta=delta)
 
 
+def trajectory_credit(solver: Array, num_turns: NDArray[np.integer], *, is_mean: bool) -> Array:
+    """Return the sum or the mean of the solver's signal over each trajectory.
+
+    Args:
+        solver: ``[B]`` h of every turn in row order; NaN = unknown, left out.
+        num_turns: ``[R]`` turns of each trajectory.
+        is_mean: the mean over the known turns, not their sum.
+
+    Returns:
+        ``[R]``; NaN for a trajectory without a known turn.
+    """
+    rows = np.repeat(np.arange(len(num_turns)), num_turns)
+    known = ~np.isnan(solver)
+    size = len(num_turns)
+    total = np.bincount(rows[known], solver[known], minlength=size)
+    count = np.bincount(rows[known], minlength=size)
+    with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 becomes NaN
+        return total / (count if is_mean else count > 0)
+
+
 def overlong_penalty(num_response_tokens: NDArray[np.integer], *, bound: int, buffer: int) -> Array:
     """Return what a long episode adds to its reward: DAPO's soft overlong punishment.
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cast_ray.algorithms import advantages
+from cast_ray.algorithms.shifted import shifted_of_table
 from cast_ray.algorithms.tables import (
     as_lists,
     checked_numbers,
@@ -27,15 +28,8 @@ from cast_ray.config.learning import AdvantageConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import TrajectoryError
 from cast_ray.functions import find_function
-from cast_ray.games import find_game
 from cast_ray.games.game import Effect
-from cast_ray.rollout.trajectory import (
-    BATCH_SCHEMA,
-    SCORED_SCHEMA,
-    check_schema,
-    costs_of,
-    estimates_of,
-)
+from cast_ray.rollout.trajectory import BATCH_SCHEMA, SCORED_SCHEMA, check_schema
 from cast_ray.seeds import derive_seed
 
 Array = advantages.Array
@@ -112,12 +106,22 @@ CreditStep: TypeAlias = Callable[[Credit], Credit]
 
 def shift(credit: Credit) -> Credit:
     """Set ``shifted``: the drop in cost by each turn (eq:shifted_solver_advantage)."""
-    return replace(credit, shifted=_shifted_advantages(credit.scored, rescue=credit.config.rescue))
+    return replace(credit, shifted=shifted_of_table(credit.scored, rescue=credit.config.rescue))
 
 
 def transform(credit: Credit) -> Credit:
-    """Set ``solver`` to the compressed drop (eq:asinh), by ``config.transform``."""
-    return replace(credit, solver=advantages.get_transform(credit.config.transform)(credit.shifted))
+    """Set ``solver`` to the compressed drop (eq:asinh), by ``config.transform``.
+
+    ``config.idle_price`` and ``config.shift`` change what is compressed, and not ``shifted``.
+    """
+    config, earned = credit.config, credit.shifted
+    effects = flat_turns(credit.scored, "effects")
+    was_executed = effects != Effect.TRUNCATED
+    if config.idle_price:
+        is_idle = was_executed & (effects != Effect.CHANGED)
+        earned = np.where(is_idle, config.idle_price, earned)
+    earned = earned - (1 - config.shift) * was_executed
+    return replace(credit, solver=advantages.get_transform(config.transform)(earned))
 
 
 def normalise(credit: Credit) -> Credit:
@@ -135,6 +139,19 @@ def permute(credit: Credit) -> Credit:
     if credit.rng is None:
         raise ValueError("advantage.permute_credit needs an rng that draws the permutation")
     return replace(credit, solver=credit.rng.permutation(credit.solver))
+
+
+def pool(credit: Credit) -> Credit:
+    """Give all turns of a trajectory the same ``solver``: the control ``config.level``."""
+    config = credit.config
+    if config.level == "turn":
+        return credit
+    pooled = advantages.trajectory_credit(
+        credit.solver, credit.num_turns, is_mean=config.level == "trajectory_mean"
+    )
+    known = ~np.isnan(pooled)
+    pooled[known] = _within_groups(pooled[known], credit.groups[known], config)
+    return replace(credit, solver=np.repeat(pooled, credit.num_turns))
 
 
 def compare(credit: Credit) -> Credit:
@@ -156,7 +173,8 @@ def compare(credit: Credit) -> Credit:
             return replace(credit, outcome=found, step=no_step)
         return replace(credit, outcome=np.zeros(len(num_turns)), step=found)
     step = _step_advantages(credit) if config.step_weight else no_step
-    return replace(credit, outcome=_outcome_advantages(credit), step=step)
+    outcome = _within_groups(credit.rewards, credit.groups, config)
+    return replace(credit, outcome=outcome, step=step)
 
 
 def weigh(credit: Credit) -> Credit:
@@ -191,6 +209,7 @@ CREDIT_STEPS: tuple[CreditStep, ...] = (
     transform,
     normalise,
     permute,
+    pool,
     compare,
     weigh,
     spread,
@@ -276,61 +295,6 @@ def combined_advantages(
     return advantages.final_advantage(without_solver, solver, alpha=config.alpha)
 
 
-def shifted_advantages(
-    costs: Array,
-    effects: Sequence[str],
-    *,
-    game: str,
-    puzzle: str,
-    rescue: str,
-    are_estimates: bool = False,
-) -> Array:
-    """Return ``[T]`` shifted advantages of one trajectory (paper, eq:shifted_solver_advantage).
-
-    Args:
-        costs: ``[T + 1]`` as in ``advantages.shifted_solver_advantage``, or a value network's.
-        effects: ``[T]`` values of ``Effect``.
-        game: name of the game.
-        puzzle: text of a state of the puzzle.
-        rescue: ``cost`` or ``zero``.
-        are_estimates: the costs are estimates: ``advantages.estimated_advantage``.
-    """
-    if are_estimates:
-        return advantages.estimated_advantage(costs)
-    has_effect = np.array([effect == Effect.CHANGED for effect in effects], dtype=bool)
-    return advantages.shifted_solver_advantage(
-        costs,
-        has_effect,
-        rescue=rescue,
-        win_from_infinite=win_from_infinite(game, puzzle),
-    )
-
-
-def win_from_infinite(game: str, puzzle: str) -> float:
-    """Return what a win from an infinite cost earns (``Game.rescue_value``); 0 in a benchmark."""
-    rules = find_game(game)
-    return 0.0 if rules is None else rules.rescue_value(puzzle)
-
-
-def _shifted_advantages(scored: pa.Table, *, rescue: str) -> Array:
-    """Return ``[B]`` shifted advantages of every turn, in row order."""
-    columns = ["game", "puzzle", "cost_to_go", "cost_status", "cost_estimates", "effects"]
-    parts: list[Array] = [np.zeros(0)]
-    for row in scored.select(columns).to_pylist():
-        estimates = estimates_of(row)
-        parts.append(
-            shifted_advantages(
-                costs_of(row) if estimates is None else estimates,
-                row["effects"],
-                game=row["game"],
-                puzzle=row["puzzle"],
-                rescue=rescue,
-                are_estimates=estimates is not None,
-            )
-        )
-    return np.concatenate(parts)
-
-
 def _read_only(credit: Credit) -> Credit:
     """Return a copy for a user's function, whose arrays it cannot change."""
     shifted, solver = credit.shifted.copy(), credit.solver.copy()
@@ -338,16 +302,15 @@ def _read_only(credit: Credit) -> Credit:
     return replace(credit, shifted=shifted, solver=solver)
 
 
-def _outcome_advantages(credit: Credit) -> Array:
-    """Return ``[R]`` outcome advantages of every trajectory."""
-    groups, rewards, config = credit.groups, credit.rewards, credit.config
-    outcome = np.zeros(len(rewards))
+def _within_groups(values: Array, groups: np.ndarray, config: AdvantageConfig) -> Array:
+    """Return each trajectory's value against those of its group (eq:outcome_advantage)."""
+    compared = np.zeros(len(values))
     for group in np.unique(groups):
         rows = groups == group
-        outcome[rows] = advantages.outcome_advantage(
-            rewards[rows], std=config.std, delta=config.delta
+        compared[rows] = advantages.outcome_advantage(
+            values[rows], std=config.std, delta=config.delta
         )
-    return outcome
+    return compared
 
 
 def _step_advantages(credit: Credit) -> Array:

@@ -112,6 +112,15 @@ class AdvantageConfig:
     (DAPO's overlong shaping; the paper: off). 0 = off."""
     permute_credit: bool = False
     """A control: shuffle the solver's credit among the turns of the step."""
+    level: Literal["turn", "trajectory_sum", "trajectory_mean"] = "turn"
+    """A control: the sum or the mean of a trajectory's credit, after transform and normalisation
+    and compared within its group as the outcome is, for each of its turns."""
+    idle_price: float = 0.0
+    """What a turn without effect earns in place of 0, before the transform; -1 takes back what the
+    shift gives it. An answer that was cut off still earns 0."""
+    shift: Literal[0, 1] = 1
+    """Added to the advantage of a turn (eq:shifted_solver_advantage); with 0 each turn that was
+    executed earns one less, and an optimal move 0."""
 
     def __post_init__(self) -> None:
         at_least(0, self, "advantage.", "alpha", "delta", "epsilon", "step_weight")
@@ -316,8 +325,15 @@ def _credit_contradictions(
             f"advantage.function={advantage.function} replaces the comparison that "
             f"advantage.step_weight={advantage.step_weight} is a part of: leave one of them out"
         )
-    if advantage.permute_credit and advantage.alpha == 0:
-        found.append("advantage.permute_credit has no effect with advantage.alpha=0")
+    usual = AdvantageConfig()
+    for name in ("permute_credit", "level", "idle_price", "shift"):
+        if getattr(advantage, name) != getattr(usual, name) and advantage.alpha == 0:
+            found.append(f"advantage.{name} has no effect with advantage.alpha=0")
+    if advantage.idle_price and advantage.shift == 0:
+        found.append(
+            f"advantage.shift=0 lowers what a turn without effect earns already: leave out "
+            f"advantage.idle_price={advantage.idle_price:g}"
+        )
     if distillation.mode == "none":
         return found
     for name in ("alpha", "step_weight", "overlong_buffer"):

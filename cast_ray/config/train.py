@@ -362,17 +362,19 @@ class TrainConfig:
     def _oracle_contradictions(self) -> list[str]:
         found, oracle = [], self.oracle
         if self.resources.gpus_per_oracle_actor and oracle != "value_net":
-            found.append(
-                "resources.gpus_per_oracle_actor is for oracle=value_net: exact solvers compute "
-                "on the CPU"
-            )
+            found.append("resources.gpus_per_oracle_actor needs oracle=value_net: solvers use CPUs")
         if oracle in ("exact", "value_net") and not self.resources.oracle_actors:
             found.append(f"oracle={oracle} needs resources.oracle_actors >= 1, got 0")
-        if oracle == "none" and self.advantage.alpha:
+        credit = self.advantage
+        if oracle == "none" and credit.alpha and not credit.idle_price:
             found.append(
-                f"oracle=none gives turns no credit that advantage.alpha={self.advantage.alpha} "
-                "could weigh: set algorithm=grpo, or another that compares outcomes alone"
+                f"oracle=none gives turns no credit that advantage.alpha={credit.alpha} could "
+                "weigh: set algorithm=grpo, or another that compares outcomes alone"
             )
+        if credit.shift == 0 and oracle != "exact":
+            found.append(f"advantage.shift=0 needs costs in moves (oracle=exact), got {oracle}")
+        if credit.idle_price and oracle == "turn_reward":
+            found.append("advantage.idle_price would replace rewards of oracle=turn_reward")
         if oracle in ("none", "turn_reward") and self.distillation.mode != "none":
             found.append(
                 f"distillation.mode={self.distillation.mode} learns from a solver, and oracle="
@@ -390,6 +392,7 @@ class TrainConfig:
         comparing = {
             "rollout.dynamic_sampling": self.rollout.dynamic_sampling,
             "advantage.step_weight": credit.step_weight,
+            "advantage.level": credit.level != "turn",
             "advantage.overlong_buffer": credit.overlong_buffer,
             f"algorithm={self.algorithm} with advantage.alpha=0": is_of_ours and credit.alpha == 0,
         }

@@ -377,6 +377,96 @@ def test_permuted_credit_reaches_the_turn_advantages() -> None:
     np.testing.assert_allclose(turn, 0.3 * solver, rtol=1e-15)
 
 
+# Departures from the paper and controls.
+
+MIXED = ("changed", "ineffective", "illegal", "invalid", "truncated", "changed")
+"""Effects of the turns below, whose costs are 5, 4, 4, 4, 4, 4, 6."""
+
+
+def solver_credit(config: AdvantageConfig, *costs: list[float], effects: tuple = MIXED) -> list:
+    rows = [
+        (trajectory(group=index // 2, episode=index % 2, effects=effects, reward=0.0), one)
+        for index, one in enumerate(costs)
+    ]
+    table, _ = add_advantages(scored(*rows), config)
+    return table["solver_advantages"].to_pylist()
+
+
+def test_idle_price_is_paid_for_executed_turns_without_effect_alone() -> None:
+    config = AdvantageConfig(transform="identity", normalisation="none", idle_price=-1)
+    assert solver_credit(config, [5, 4, 4, 4, 4, 4, 6]) == [[1, -1, -1, -1, 0, -2]]
+
+
+def test_idle_price_is_paid_where_costs_are_unknown_too() -> None:
+    config = AdvantageConfig(transform="identity", normalisation="none", idle_price=-1)
+    found = solver_credit(config, [nan] * 7)
+    assert found == [[None, -1, -1, -1, 0, None]]
+
+
+def test_without_the_shift_each_executed_turn_earns_one_less() -> None:
+    config = AdvantageConfig(transform="identity", normalisation="none", shift=0)
+    assert solver_credit(config, [5, 4, 4, 4, 4, 4, inf]) == [[0, -1, -1, -1, 0, -5]]
+
+
+def test_price_of_minus_one_and_no_shift_agree_on_idle_turns_alone() -> None:
+    price = AdvantageConfig(transform="identity", normalisation="none", idle_price=-1)
+    unshifted = replace(price, idle_price=0.0, shift=0)
+    costs = [5, 4, 4, 4, 4, 4, 6]
+    difference = np.subtract(solver_credit(price, costs), solver_credit(unshifted, costs))
+    assert difference.tolist() == [[1, 0, 0, 0, 0, 1]]
+
+
+def test_departures_leave_the_shifted_advantage_as_it_is() -> None:
+    rows = [(trajectory(group=0, episode=0, effects=MIXED, reward=0.0), [5, 4, 4, 4, 4, 4, 6])]
+    tables = [
+        add_advantages(scored(*rows), AdvantageConfig(**values))
+        for values in ({}, {"idle_price": -1.0}, {"shift": 0}, {"level": "trajectory_sum"})
+    ]
+    assert all(
+        table["shifted_advantages"].equals(tables[0][0]["shifted_advantages"])
+        and summary == tables[0][1]
+        for table, summary in tables
+    )
+
+
+@pytest.mark.parametrize("level", ["trajectory_sum", "trajectory_mean"])
+def test_credit_of_whole_trajectories_is_one_value_compared_within_the_group(level: str) -> None:
+    rows = [
+        (changed(2, group=0, episode=0, reward=1.0), [2, 1, 0]),  # asinh(1) twice
+        (changed(4, group=0, episode=1, reward=0.0), [2, 1, 2, 3, 3]),  # 1, -1, -1, 0
+        (changed(1, group=1, episode=0, reward=0.0), [nan, 3]),
+        (changed(3, group=1, episode=1, reward=0.0), [nan, 3, 2, 1]),  # unknown, 1, 1
+        (changed(1, group=1, episode=2, reward=0.0), [3, 5]),  # -2
+    ]
+    table, _ = add_advantages(scored(*rows), AdvantageConfig(level=level))
+    one, two = asinh(1), asinh(2)
+    turns = np.array([one, one, one, -one, -one, 0.0, one, one, -two])
+    rms = np.sqrt(np.mean(turns**2))
+    count = (lambda n: n) if level == "trajectory_mean" else (lambda n: 1)
+    groups = [[2 * one / count(2), -one / count(4)], [2 * one / count(2), -two]]
+    expected = [
+        (np.array(values) / rms - np.mean(values) / rms) / (np.std(values) / rms + DELTA)
+        for values in groups
+    ]
+    per_trajectory = [*expected[0], None, *expected[1]]
+    for found, value in zip(table["solver_advantages"].to_pylist(), per_trajectory, strict=True):
+        assert found == [None if value is None else pytest.approx(value, rel=1e-6)] * len(found)
+
+
+def test_sum_over_a_trajectory_ranks_by_the_cost_that_is_left() -> None:
+    # The drops of one trajectory add up to N(s_0) - N(s_T), whatever came between.
+    config = AdvantageConfig(transform="identity", level="trajectory_sum")
+    rows = [
+        (changed(3, group=0, episode=0, reward=0.0), [9, 12, 4, 5]),
+        (changed(5, group=0, episode=1, reward=0.0), [9, 8, 7, 6, 5, 2]),
+        (changed(1, group=0, episode=2, reward=0.0), [9, 8]),
+    ]
+    table, _ = add_advantages(scored(*rows), config)
+    values = [found[0] for found in table["solver_advantages"].to_pylist()]
+    left = np.array([5.0, 2.0, 8.0])
+    np.testing.assert_allclose(values, (left.mean() - left) / left.std(), rtol=1e-5)
+
+
 @FIXED
 @given(st.permutations(range(4)))
 def test_order_of_the_rows_changes_no_advantage(order: list[int]) -> None:

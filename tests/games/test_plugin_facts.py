@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from markupsafe import Markup
 
-from cast_ray.algorithms.credit import win_from_infinite
+from cast_ray.algorithms.shifted import win_from_infinite
 from cast_ray.games import get_game
 from cast_ray.games.analysis import visible_board
 from cast_ray.games.json_state import parse_state

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from cast_ray.algorithms.advantages import estimated_advantage
-from cast_ray.algorithms.credit import shifted_advantages
+from cast_ray.algorithms.shifted import shifted_advantages
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.envs.text_env import SOLVED
