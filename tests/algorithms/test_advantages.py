@@ -434,16 +434,20 @@ def test_credit_of_whole_trajectories_is_one_value_compared_within_the_group(lev
     rows = [
         (changed(2, group=0, episode=0, reward=1.0), [2, 1, 0]),  # asinh(1) twice
         (changed(4, group=0, episode=1, reward=0.0), [2, 1, 2, 3, 3]),  # 1, -1, -1, 0
+        (changed(3, group=0, episode=2, reward=0.0), [2, 3, 5, 5]),  # -1, -2, 0
         (changed(1, group=1, episode=0, reward=0.0), [nan, 3]),
         (changed(3, group=1, episode=1, reward=0.0), [nan, 3, 2, 1]),  # unknown, 1, 1
         (changed(1, group=1, episode=2, reward=0.0), [3, 5]),  # -2
     ]
     table, _ = add_advantages(scored(*rows), AdvantageConfig(level=level))
     one, two = asinh(1), asinh(2)
-    turns = np.array([one, one, one, -one, -one, 0.0, one, one, -two])
+    turns = np.array([one, one, one, -one, -one, 0.0, -one, -two, 0.0, one, one, -two])
     rms = np.sqrt(np.mean(turns**2))
     count = (lambda n: n) if level == "trajectory_mean" else (lambda n: 1)
-    groups = [[2 * one / count(2), -one / count(4)], [2 * one / count(2), -two]]
+    groups = [
+        [2 * one / count(2), -one / count(4), -(one + two) / count(3)],
+        [2 * one / count(2), -two],
+    ]
     expected = [
         (np.array(values) / rms - np.mean(values) / rms) / (np.std(values) / rms + DELTA)
         for values in groups
