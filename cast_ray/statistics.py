@@ -1,12 +1,14 @@
-"""Estimates from samples, with 95% bootstrap intervals: the one place that resamples."""
+"""Estimates from samples with 95% intervals, and the one place that resamples."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy import stats
 
 NUM_DRAWS = 2000
 """Bootstrap samples, where nothing else is said."""
@@ -15,7 +17,7 @@ _PERCENTILES = (2.5, 97.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value with its 95% bootstrap interval."""
+    """A value with its 95% interval."""
 
     value: float
     low: float
@@ -64,6 +66,21 @@ def mean_estimate(values: np.ndarray, *, seed: int, num_draws: int = NUM_DRAWS) 
         lambda rows: values[rows].mean(axis=1), len(values), seed=seed, num_draws=num_draws
     )
     return Estimate(value=float(values.mean()), low=float(low), high=float(high), n=len(values))
+
+
+def t_interval(values: Sequence[float]) -> Estimate:
+    """Return the mean of independent values, NaN left out, with its 95% t-interval.
+
+    The interval is NaN for one value, and everything is for none.
+    """
+    known = np.asarray(values, dtype=np.float64)
+    known = known[~np.isnan(known)]
+    n = len(known)
+    mean = float(known.mean()) if n else math.nan
+    half = math.nan
+    if n > 1:
+        half = float(stats.t.ppf(0.975, n - 1) * known.std(ddof=1) / math.sqrt(n))
+    return Estimate(value=mean, low=mean - half, high=mean + half, n=n)
 
 
 def success_rate(puzzle_ids: Sequence[str], rewards: Sequence[float], *, seed: int) -> Success:

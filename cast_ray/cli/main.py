@@ -25,7 +25,7 @@ from cast_ray.cli.new import new_app
 from cast_ray.cli.options import Overrides, newest_run, resumable, resume_command, timestamp
 from cast_ray.cli.serve import serve, view
 from cast_ray.cli.submit import submit
-from cast_ray.cli.sweep import compare, repeat, sweep
+from cast_ray.cli.sweep import compare, credit, repeat, sweep
 from cast_ray.cli.value_net import value_net_app
 from cast_ray.cluster.inside_job import greeting, is_ray_job, require_run_dir
 from cast_ray.config.load import load_config
@@ -240,7 +240,13 @@ def report(run: Annotated[str, typer.Argument(help="Run directory, or its URI.")
 for panel, commands in {
     TRAIN: {"train": train, "sweep": sweep, "submit": submit, "config": config_command},
     LOOK: {"view": view, "serve": serve, "report": report, "replay": replay},
-    JUDGE: {"eval": evaluate, "transfer": transfer, "compare": compare, "repeat": repeat},
+    JUDGE: {
+        "eval": evaluate,
+        "transfer": transfer,
+        "compare": compare,
+        "repeat": repeat,
+        "credit": credit,
+    },
     PUZZLES: {"solve": solve},
     MACHINES: {"doctor": doctor},
 }.items():

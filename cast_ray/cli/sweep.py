@@ -1,4 +1,4 @@
-"""The commands ``cast-ray sweep``, ``compare`` and ``repeat``, for experiments of many runs."""
+"""The commands ``cast-ray sweep``, ``compare``, ``repeat`` and ``credit``: experiments."""
 
 from __future__ import annotations
 
@@ -116,6 +116,62 @@ def compare(
     )
     typer.echo(text)
     typer.echo(f"{place / 'comparison.svg'} and {place / 'comparison.md'}")
+
+
+def credit(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Run directories or their URIs, or a folder that --out wrote."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the table (Parquet, Markdown) and the plot; else only print."),
+    ] = None,
+) -> None:
+    """Measure which source of credit is accurate, on a run's logged games. Nothing is trained.
+
+    On the same games: the advantages of each turn that the outcome alone (GRPO, DAPO), GiGPO, CAST
+    at several alphas, CAST's credit on whole trajectories and shuffled would give, and those of a
+    value network where the run has one. Each is compared with what the turn lost by an exact
+    solver: moves, or in Minesweeper the risk above that of the safest cell.
+
+    rank correlation: 1 = the better turn always earns more. wrong sign: best turns that are
+    blamed, bad ones that are praised. noise: share of the credit's variance that the loss does not
+    explain. within: share that lies within trajectories.
+
+    Example: cast-ray credit runs/sokoban runs/rush_hour runs/minesweeper --out credit
+    """
+    import polars as pl
+    from rich.console import Console
+
+    from cast_ray.errors import ConfigError
+    from cast_ray.evaluation.credit_accuracy import study_credit
+    from cast_ray.evaluation.credit_figure import TABLE, credit_markdown, write_credit
+    from cast_ray.parquet import read_frame
+    from cast_ray.runs.remote_run import readable_copy
+    from cast_ray.runs.uris import path_or_uri
+
+    studied, left_out = [], []
+    with Console(stderr=True).status("reading") as status:
+        for run in runs:
+            path = readable_copy(path_or_uri(run))
+            try:
+                is_table = (path / TABLE).is_file()
+                studied.append(
+                    read_frame(path / TABLE)
+                    if is_table
+                    else study_credit(path, progress=status.update)
+                )
+            except ConfigError as error:
+                left_out.append(str(error))
+    if not studied:
+        raise ConfigError("; ".join(left_out))
+    found = pl.concat(studied)
+    typer.echo(write_credit(found, out) if out else credit_markdown(found))
+    for reason in left_out:
+        typer.echo(f"cast-ray: left out: {reason}", err=True)
+    if out:
+        typer.echo(f"{out / TABLE} and {out / 'credit.svg'}")
 
 
 def repeat(
