@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cast_ray.games import get_game
+from cast_ray.games.game import Effect
 from cast_ray.rollout.trajectory import ROLLOUT_SCHEMA, TeacherTurns, check_schema, with_costs
 from solver_actors.registry import get_solver_entry, has_deadlocks, has_solver
 from solver_actors.solver import ProvesLoss, Solver, SolverEntry
@@ -53,6 +54,7 @@ class Oracle:
         max_bytes: int,
         teacher: SoftTeacher | None = None,
         estimator: SolverEntry | None = None,
+        expected: str = "",
     ) -> None:
         """Start without any solver.
 
@@ -61,7 +63,11 @@ class Oracle:
             teacher: rates every turn in ``score``; None = no teacher.
             estimator: makes the solvers from a value network (``value_net.value_net_entry``), whose
                 costs are estimates; None = the games' own, exact ones.
+            expected: ``advantage.rescue`` of ``oracle=expected``: turns earn their expectation over
+                all that the player could not see; empty = what the true state gives.
         """
+        self._expected = expected
+        self._expectations: dict[tuple[str, tuple[str, ...], str], float] = {}
         self._estimator = estimator
         self._max_bytes = max_bytes
         self._teacher = teacher
@@ -130,6 +136,11 @@ class Oracle:
         for row, (game, boards) in enumerate(zip(games, visited, strict=True)):
             alike.setdefault((game, boards[0]), []).append(row)
         costs = [np.zeros(0)] * len(visited)
+        estimates = None
+        if self._expected:
+            actions: list[list[str]] = rollout.column("actions").to_pylist()
+            turns = zip(games, visited, actions, effects, strict=True)
+            estimates = np.concatenate([self.expectations(*row) for row in turns])
         taught = [TeacherTurns.unasked(len(of_row)) for of_row in effects]
         for (game, _), rows in alike.items():
             if self._estimator is None and not has_solver(game):  # unknown, not zero
@@ -156,7 +167,33 @@ class Oracle:
             np.concatenate([*costs, np.zeros(0)]),
             TeacherTurns.concatenated(taught),
             are_estimates=self._estimator is not None,
+            estimates=estimates,
         )
+
+    def expectations(
+        self, game: str, boards: Sequence[str], actions: Sequence[str], effects: Sequence[str]
+    ) -> np.ndarray:
+        """Return ``[T + 1]`` minus what the turns before each state of an episode earn on average.
+
+        Args:
+            game: name of the game.
+            boards: ``[T + 1]`` texts of states of one layout.
+            actions: ``[T]`` in canonical spelling.
+            effects: ``[T]`` values of ``Effect``.
+        """
+        rules, entry = get_game(game), get_solver_entry(game)
+        assert entry.expected_credit is not None
+        earned = [0.0]
+        for board, action, effect in zip(boards[:-1], actions, effects, strict=True):
+            credit = 0.0
+            if effect == Effect.CHANGED:
+                state = rules.decode(board)
+                seen = (game, rules.visible_rows(state), action)
+                if seen not in self._expectations:
+                    self._expectations[seen] = entry.expected_credit(state, action, self._expected)
+                credit = self._expectations[seen]
+            earned.append(earned[-1] + credit)
+        return -np.array(earned)
 
     def _costs(self, game: str, boards: Sequence[str]) -> tuple[np.ndarray, dict[str, Any], Solver]:
         """Return ``[len(boards)]`` costs, the distinct states by their texts, and their solver."""

@@ -84,6 +84,9 @@ class SolverEntry:
     cell_risks: Callable[[Any, Any], CellRisks | None] | None = None
     """Return the risk of each hidden cell, from what a player sees; None where it is unknown. For
     games that hide part of their state; ``Game.risk_of`` reads it."""
+    expected_credit: Callable[[Any, str, str], float] | None = None
+    """Return what an action earns on average over all that its player could not see, from the state
+    before it, the action and ``advantage.rescue``. For games that hide part of their state."""
     read_view: Callable[[Sequence[str], int], Any] | None = None
     """Return, from ``Game.visible_rows`` and the number of hidden cells, some state that looks like
     this, None where none was found in time; PuzzleError if there is none. The solver must say the

@@ -227,10 +227,10 @@ class TrainConfig:
     tier: str = "mini"
     """Size and difficulty of the boards: one of the game's, or a YAML file that describes another
     (docs/puzzle_sets.md)."""
-    oracle: Literal["exact", "value_net", "turn_reward", "none"] = "exact"
+    oracle: Literal["exact", "expected", "value_net", "turn_reward", "none"] = "exact"
     """Where the credit of a turn comes from: the drop in the distance to the goal by the game's
-    exact solver, or by a value network; the reward that the environment gives the turn; or
-    nowhere, for algorithms that compare outcomes alone."""
+    exact solver, its average over the mines that the player could not tell apart, or a value
+    network; the environment's reward for the turn; or nowhere, to compare outcomes alone."""
     steps: int = 15
     """Steps of reinforcement learning; one step = puzzles_per_step x group_size episodes."""
     max_staleness: int = 0
@@ -363,7 +363,7 @@ class TrainConfig:
         found, oracle = [], self.oracle
         if self.resources.gpus_per_oracle_actor and oracle != "value_net":
             found.append("resources.gpus_per_oracle_actor needs oracle=value_net: solvers use CPUs")
-        if oracle in ("exact", "value_net") and not self.resources.oracle_actors:
+        if oracle in ("exact", "expected", "value_net") and not self.resources.oracle_actors:
             found.append(f"oracle={oracle} needs resources.oracle_actors >= 1, got 0")
         credit = self.advantage
         if oracle == "none" and credit.alpha and not credit.idle_price:
@@ -375,10 +375,10 @@ class TrainConfig:
             found.append(f"advantage.shift=0 needs costs in moves (oracle=exact), got {oracle}")
         if credit.idle_price and oracle == "turn_reward":
             found.append("advantage.idle_price would replace rewards of oracle=turn_reward")
-        if oracle in ("none", "turn_reward") and self.distillation.mode != "none":
+        if oracle not in ("exact", "value_net") and self.distillation.mode != "none":
             found.append(
-                f"distillation.mode={self.distillation.mode} learns from a solver, and oracle="
-                f"{oracle} has none: set oracle=exact or value_net"
+                f"distillation.mode={self.distillation.mode} learns from a solver's costs: set "
+                f"oracle=exact or value_net, got {oracle}"
             )
         return found
 

@@ -82,9 +82,10 @@ class ScoredTrajectory(Trajectory):
     """The same with its judgement.
 
     ``cost_to_go``, ``cost_status``: ``[T + 1]``, null where the status is not ``exact``.
-    ``cost_estimates``: ``[T + 1]`` a value network's surrogate of the cost (paper, app:dqn), or
-    with ``oracle: turn_reward`` minus what the environment's rewards add up to; null without
-    either, and with one the costs themselves are unknown.
+    ``cost_estimates``: ``[T + 1]`` whose drops are the credit where there is one: a value network's
+    surrogate of the cost (paper, app:dqn); with ``oracle: turn_reward`` minus what the
+    environment's rewards add up to, and then the costs themselves are unknown, as with a network;
+    with ``oracle: expected`` minus what the turns earn on average, beside the true costs.
     ``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken,
     null if it is unknown or there is no teacher; ``teacher_actions``: ``[T]`` an action sampled
     from that teacher in the same state, else empty.
@@ -159,6 +160,7 @@ def with_costs(
     teacher: TeacherTurns | None = None,
     *,
     are_estimates: bool = False,
+    estimates: np.ndarray | None = None,
 ) -> pa.RecordBatch:
     """Return the batch with the cost of every visited state and the teacher's columns.
 
@@ -167,12 +169,16 @@ def with_costs(
         costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown.
         teacher: of all turns; None = there is no teacher.
         are_estimates: the costs are ``cost_estimates``; the exact ones are unknown.
+        estimates: ``[sum(T + 1)]`` that stand beside exact costs; NaN = there is none.
 
     Raises:
         TrajectoryError: the number of costs is not the number of states.
     """
     unknown = np.full(len(costs), np.nan)
-    costs, estimates = (unknown, costs) if are_estimates else (costs, unknown)
+    if are_estimates:
+        costs, estimates = unknown, costs
+    elif estimates is None:
+        estimates = unknown
     starts = rollout.column("states").offsets.to_numpy()
     starts = starts - starts[0]  # a slice of a batch keeps the batch's
     if len(costs) != starts[-1]:

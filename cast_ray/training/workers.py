@@ -288,6 +288,7 @@ def start_pool(
         teacher=teacher_of(config),
         value_net=value_net,
         oracle=config.oracle,
+        rescue=config.advantage.rescue,
         sources=sources_of(config.functions),
     )
 

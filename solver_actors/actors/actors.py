@@ -32,7 +32,7 @@ def process_figures() -> dict[str, float]:
     return {"pid": os.getpid(), "resident_bytes": psutil.Process().memory_info().rss}
 
 
-ASKED = ("exact", "value_net")
+ASKED = ("exact", "expected", "value_net")
 """Values of ``oracle`` for which oracle actors score what was played."""
 _NETWORK_TIMEOUT_S = 120.0
 _NICENESS = 5
@@ -45,7 +45,13 @@ class OracleActor:
     """One oracle; the pool sends a puzzle always to the same one."""
 
     def __init__(
-        self, *, max_bytes: int, game: str, teacher: SoftTeacher | None, is_exact: bool = True
+        self,
+        *,
+        max_bytes: int,
+        game: str,
+        teacher: SoftTeacher | None,
+        is_exact: bool = True,
+        expected: str = "",
     ) -> None:
         """Set up an oracle.
 
@@ -54,12 +60,13 @@ class OracleActor:
             game: whose kernels are compiled before it is ready.
             teacher: rates every turn; None = no teacher.
             is_exact: False = a value network is sent with every call.
+            expected: as for ``Oracle``.
         """
         os.nice(_NICENESS)
         if is_exact:
             compile_kernels([game])
         self._compilations = CompilationCounter()
-        self._oracle = Oracle(max_bytes=max_bytes, teacher=teacher)
+        self._oracle = Oracle(max_bytes=max_bytes, teacher=teacher, expected=expected)
         self._has_network = is_exact
         self._max_bytes, self._teacher = max_bytes, teacher
 

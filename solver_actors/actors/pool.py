@@ -119,6 +119,7 @@ class RolloutPool:
         teacher: SoftTeacher | None = None,
         value_net: ValueNetOracle | None = None,
         oracle: str = "exact",
+        rescue: str = "cost",
         sources: Mapping[str, bytes] = {},
     ) -> None:
         """Start the actors without waiting for them.
@@ -139,6 +140,7 @@ class RolloutPool:
             teacher: rates every turn, in addition to the costs; None = no teacher.
             value_net: replaces the exact solvers; None = they are used.
             oracle: of the configuration; there are no oracle actors unless they are asked.
+            rescue: ``advantage.rescue``, for ``oracle=expected``.
             sources: of an environment of the user's in a file (``cast_ray.functions``).
         """
         self._deadlock_ends_episode = deadlock_ends_episode
@@ -183,6 +185,7 @@ class RolloutPool:
                 game=game,
                 teacher=teacher,
                 is_exact=not self._value_net,
+                expected=rescue if oracle == "expected" else "",
             )
             for places in self._places
             for index, place in enumerate(places.strategies)

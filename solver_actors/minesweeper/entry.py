@@ -9,6 +9,7 @@ import numpy as np
 from cast_ray.games.game import CellRisks, Status
 from cast_ray.games.minesweeper import Minesweeper, every_reveal
 from cast_ray.games.minesweeper_board import MinesweeperState
+from solver_actors.minesweeper.expected import expected_credit
 from solver_actors.minesweeper.solver import MinesweeperSolver, solve_minesweeper
 from solver_actors.minesweeper.views import read_view
 from solver_actors.solver import SolverEntry
@@ -62,6 +63,9 @@ MINESWEEPER_SOLVER = SolverEntry(
     mistakes=every_reveal,
     has_deadlocks=False,
     cell_risks=cell_risks,
+    expected_credit=lambda state, action, rescue: (
+        expected_credit(state, action, rescue=rescue).mean
+    ),
     read_view=read_view,
     measures=measure_minesweeper,
     warm_up=_ask_everything,

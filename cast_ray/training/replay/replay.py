@@ -170,7 +170,9 @@ class _Replay:
         self._earlier = earlier
         self._issued = issued
         self._oracle = Oracle(
-            max_bytes=config.rollout.oracle_cache_mib * 2**20, estimator=estimator
+            max_bytes=config.rollout.oracle_cache_mib * 2**20,
+            estimator=estimator,
+            expected=config.advantage.rescue if config.oracle == "expected" else "",
         )
         self._tokenizer = tokenizer
 
@@ -224,8 +226,12 @@ class _Replay:
             estimates = -np.array(replayed.rewards)
         elif self._config.oracle == "value_net":
             estimates = self._oracle.cost_to_go(row.game, list(replayed.states))
-        elif self._config.oracle == "exact":
+        elif self._config.oracle in ("exact", "expected"):
             exact = self._oracle.cost_to_go(row.game, list(replayed.states))
+        if self._config.oracle == "expected":
+            estimates = self._oracle.expectations(
+                row.game, replayed.states, replayed.actions, replayed.effects
+            )
         found = [
             *game_mismatches(row, replayed),
             *cost_mismatches(row, exact),

@@ -27,8 +27,13 @@ def check_oracle(config: TrainConfig) -> None:
     """
     if config.oracle == "value_net":
         _load(config, localized(config.value_net.path), device="cpu")
-    elif config.oracle == "exact":
-        get_solver_entry(config.game)
+    elif config.oracle in ("exact", "expected"):
+        entry = get_solver_entry(config.game)
+        if config.oracle == "expected" and entry.expected_credit is None:
+            raise ConfigError(
+                f"oracle=expected averages over what a player cannot see, and the solver of "
+                f"{short_name(config.game)} has no such average: set oracle=exact"
+            )
     elif config.warm_start.steps and not (is_benchmark(config.game) or has_solver(config.game)):
         raise ConfigError(
             f"warm_start.steps={config.warm_start.steps} needs a solver that demonstrates, and "
