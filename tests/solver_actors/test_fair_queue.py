@@ -49,7 +49,7 @@ def slow(actor: Any, *, name: str, seconds: float) -> Any:
 
 async def asked_by(analyst: RemoteAnalyst, caller: str, name: str, seconds: float) -> Any:
     CALLER.set(caller)
-    return await analyst._ask("one layout", partial(slow, name=name, seconds=seconds))
+    return await analyst._ask(partial(slow, name=name, seconds=seconds))
 
 
 async def many_large(analyst: RemoteAnalyst) -> list[asyncio.Task[Any]]:
@@ -75,6 +75,21 @@ def test_a_small_question_passes_many_large_ones_of_another_caller() -> None:
     assert [name for name in asked if name != "small"] == [f"large {i}" for i in range(8)]
 
 
+def test_a_large_question_leaves_the_other_actor_to_the_other_callers() -> None:
+    async def run() -> tuple[list[str], bool]:
+        actors = [StandInActor(), StandInActor()]
+        analyst = RemoteAnalyst(actors, timeout_s=60)
+        large = await many_large(analyst)
+        assert await asked_by(analyst, "honest", "small", 0) == ["small"]
+        has_waited = large[0].done()
+        await asyncio.gather(*large)
+        return actors[1].asked, has_waited
+
+    asked, has_waited = asyncio.run(run())
+    assert "small" in asked
+    assert not has_waited
+
+
 def test_what_nobody_waits_for_any_more_is_not_asked() -> None:
     async def run() -> list[str]:
         actor = StandInActor()
@@ -88,7 +103,7 @@ def test_what_nobody_waits_for_any_more_is_not_asked() -> None:
     assert asyncio.run(run()) == ["large 0", "small"]
 
 
-def test_many_small_questions_are_one_call() -> None:
+def test_many_small_questions_of_a_caller_are_one_call() -> None:
     async def run() -> int:
         actor = StandInActor()
         calls = 0
@@ -100,7 +115,7 @@ def test_many_small_questions_are_one_call() -> None:
 
         actor.answer = SimpleNamespace(remote=counted)
         analyst = RemoteAnalyst([actor], timeout_s=60)
-        await asyncio.gather(*(asked_by(analyst, f"{i}", "small", 0) for i in range(50)))
+        await asyncio.gather(*(asked_by(analyst, "one", "small", 0) for _ in range(50)))
         return calls
 
     assert asyncio.run(run()) == 1
