@@ -394,6 +394,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=["", *ATTACKS])
     parser.add_argument("--front", choices=["none", "nginx"], nargs="*", default=["none", "nginx"])
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # then the service ends as well
     with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as (direct, pid):
         play_honestly(direct, 5)  # what is loaded once
         for front in given.front:
