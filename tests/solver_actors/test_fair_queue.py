@@ -136,3 +136,17 @@ def test_what_a_question_has_no_time_for_is_unknown(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("solver_actors.analyst.analyst.BUDGET_S", BUDGET_S)
     [found] = analyse(Oracle(max_bytes=2**24), "sokoban", [ROOM])
     assert found.cost == 5
+
+
+def test_a_search_that_gives_up_is_the_only_one_of_its_board(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("solver_actors.analyst.analyst.BUDGET_S", 600.0)
+    oracle = Oracle(max_bytes=2**24)
+    floor = ["_"] * 18
+    boxes, targets = ["_", "X"] * 8 + ["_"] * 2, ["_", "_"] + ["O", "_"] * 8
+    rows = [["P", *floor[1:]], *[floor] * 5, boxes, *[floor] * 4, targets, *[floor] * 6]
+    board = "\n".join(["#" * 20, *("#" + "".join(row) + "#" for row in rows), "#" * 20])
+    [found] = analyse(oracle, "sokoban", [board], temperature=1.0, with_line=True)
+    assert found.cost is not None and found.cost != found.cost
+    assert (found.action_costs, found.best, found.line, found.teacher) == (None,) * 4
