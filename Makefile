@@ -26,7 +26,7 @@ SLOW := $(addprefix tests/,ray web cli docs benchmarks solver_actors lights_out 
   training/test_value_net_analysis.py training/test_collector.py serve/test_openapi_fuzz.py \
   serve/test_orphans.py games/test_fuzz.py)
 
-.PHONY: help setup train test test-fast test-ray test-ci check chaos cluster-test slurm-test wheel-test container-test gpu-test gpu-env-test links docs demo golden lock versions-test clean
+.PHONY: help setup train test test-fast test-ray test-ci check chaos attack-test cluster-test slurm-test wheel-test container-test gpu-test gpu-env-test links docs demo golden lock versions-test clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,9 @@ check: $(READY)  ## Linters, types and the layers of ARCHITECTURE.md
 
 chaos: $(READY)  ## Train while everything is killed at random, then audit the run (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+attack-test: $(READY)  ## Attack a real service while another caller plays (30 minutes; needs nginx)
+	$(BIN)/python -m tests.attacks $(ARGS)
 
 cluster-test: $(READY)  ## `ray up` over SSH and a run on it, in namespaces of this computer (needs root; 10 minutes)
 	$(BIN)/python -m tests.cluster $(ARGS)

@@ -124,6 +124,7 @@ def openai_application(
     deployment = ray_serve.deployment(
         name="OpenAI",
         max_ongoing_requests=guard.max_requests,
+        max_queued_requests=guard.max_requests,
         autoscaling_config={"min_replicas": 1, "max_replicas": max_replicas},
         ray_actor_options={"num_cpus": 0, "runtime_env": ONE_LOOP},
         graceful_shutdown_timeout_s=120,

@@ -44,7 +44,9 @@ from solver_actors.kernels import compile_kernels
 
 OPENAI_ROUTE = "/v1"
 _OPENAI_REPLICAS = 4
-_ANALYST_BYTES = 1 << 30
+_NUM_ANALYSTS = 2
+"""A caller occupies one of them at most."""
+_ANALYST_BYTES = 1 << 29
 _NEAR_BYTES = 1 << 28
 _ANALYST_TIMEOUT_S = 30.0
 _ANALYST_CPUS = 0.5
@@ -110,7 +112,9 @@ class ServicePlan:
     @property
     def num_cpus(self) -> float:
         """CPUs to reserve: one server more than run, so that a new model can replace an old one."""
-        return self.config.resources.cpus_per_engine * (self.max_replicas + 1) + _ANALYST_CPUS
+        return self.config.resources.cpus_per_engine * (self.max_replicas + 1) + (
+            _NUM_ANALYSTS * _ANALYST_CPUS
+        )
 
     def model_application(self) -> Application:
         """Return the model's servers."""
@@ -133,9 +137,9 @@ class ServicePlan:
 
 @asynccontextmanager
 async def cluster_analyst() -> AsyncIterator[Analyst]:
-    """Provide an analyst whose searches run in a Ray actor, a child of this process."""
+    """Provide an analyst whose searches run in Ray actors, children of this process."""
     handles = start_analysts(
-        1, num_cpus=_ANALYST_CPUS, max_bytes=_ANALYST_BYTES, games=game_names()
+        _NUM_ANALYSTS, num_cpus=_ANALYST_CPUS, max_bytes=_ANALYST_BYTES, games=game_names()
     )
     compile_kernels(games_with_tables())  # the first board would wait for them, and all others too
     try:

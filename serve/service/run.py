@@ -18,6 +18,9 @@ from serve.service.access import base_url, check_port
 from serve.service.app_handles import MODEL_APP, OPENAI_APP, QUICK_PROXY, SITE_APP
 from serve.service.plan import OPENAI_ROUTE, ServicePlan
 
+KEEP_ALIVE_S = 20
+"""How long an idle connection stays open; of what a server can limit, Serve passes only this on."""
+
 
 def serve_model(
     plan: ServicePlan,
@@ -43,7 +46,7 @@ def serve_model(
         check_port(host, port)
     os.environ.update(QUICK_PROXY)
     with ray_session(num_cpus=plan.num_cpus):
-        start_serve({"host": host, "port": port})
+        start_serve({"host": host, "port": port, "keep_alive_timeout_s": KEEP_ALIVE_S})
         try:
             say(f"starting a server of {plan.name} (about a minute)")
             _run(MODEL_APP, plan.model_application(), route=None)

@@ -54,6 +54,7 @@ def site_application(
         name="Site",
         num_replicas=1,  # a game lives in one process
         max_ongoing_requests=settings.guard.max_requests + 64,  # the guard refuses before Serve
+        max_queued_requests=settings.guard.max_requests,
         ray_actor_options={"num_cpus": 0, "runtime_env": ONE_LOOP},
         health_check_period_s=5,
         graceful_shutdown_timeout_s=60,

@@ -63,5 +63,7 @@ def view_runs(runs: Path, *, host: str, port: int, say: Callable[[str], None]) -
         log_level="warning",
         lifespan="on",
         server_header=False,
+        http="h11",  # which bounds headers (64 KiB), as httptools does not
+        limit_concurrency=2 * guard.max_requests,
         timeout_graceful_shutdown=3,
     )

@@ -134,6 +134,7 @@ async def begin_episode(
             sampling_seed=body.sampling_seed,
             delay_s=body.delay_ms / 1000,
             ends_when_dead=body.game in site.games_with_deadlocks,
+            answer_tokens=agent.limits.max_answer_tokens if agent else 0,
         )
     )
     response.headers["location"] = f"api/episodes/{session.id}"

@@ -32,6 +32,12 @@ logger = logging.getLogger(__name__)
 CANCELLED, FAILED, STOPPED = "cancelled", "failed", "stopped"
 _ATTEMPTS = 2
 """At an analysis that an actor does not give."""
+_TURN_BYTES = 48_000
+"""Of one turn where each of 64 cells has an action and a cost; most take 3,000."""
+_BOARD_COPIES = 6
+"""A turn keeps its board as it is stored, as the policy reads it, and as rows; measured."""
+_TOKEN_BYTES = 8
+"""Of text; a token is about four characters, of one byte each in most languages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,14 @@ class SessionOptions:
     """End after this many turns, whatever the budget is; the player does not know of it."""
     ends_when_dead: bool
     """Whether a state of infinite cost ends the game."""
+    answer_tokens: int = 0
+    """Most tokens of one answer, if an agent plays."""
+
+    def bytes_of(self, num_turns: int) -> int:
+        """Return about what so many turns take in memory, analyses included, and not less."""
+        board_bytes = _BOARD_COPIES * len(self.puzzle.board)
+        turn_bytes = _TURN_BYTES + board_bytes + _TOKEN_BYTES * self.answer_tokens
+        return (num_turns + 1) * turn_bytes  # the present board is one more
 
 
 class Session:
@@ -81,6 +95,12 @@ class Session:
     def is_over(self) -> bool:
         """Whether the last turn is played and everything is shown."""
         return bool(self.end_reason)
+
+    @property
+    def num_bytes(self) -> int:
+        """What its turns take; while it is played, what they may come to take."""
+        num_turns = len(self.turns) if self.is_over else self.options.turn_budget
+        return self.options.bytes_of(num_turns)
 
     def start(self, agent: Agent | None) -> None:
         """Begin, and let agent or solver play.

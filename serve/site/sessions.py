@@ -21,7 +21,10 @@ class SessionLimits:
     max_playing_per_caller: int = 128
     """Of one key, or of one address without keys."""
     max_kept: int = 1024
-    """Beyond this, ended games are forgotten, the longest unused first."""
+    max_bytes: int = 1 << 30
+    """Of all games (``Session.num_bytes``)."""
+    max_bytes_per_caller: int = 1 << 28
+    """Beyond each limit of kept games, ended ones are forgotten."""
     idle_s: float = 1800.0
     """Seconds after its last use when a game is forgotten."""
 
@@ -41,7 +44,7 @@ class Sessions:
             ApiProblem: the limit of games is reached.
             CastRayError: the board is decided already, or cannot be analysed.
         """
-        self._forget_old()
+        self._forget_idle()
         caller = CALLER.get()
         playing = [session for session in self._sessions.values() if not session.is_over]
         own = sum(session.caller == caller for session in playing)
@@ -52,6 +55,14 @@ class Sessions:
                 "too_many_episodes",
                 f"{len(playing)} games are being played, {own} of them by you; end one, or try "
                 "again in a few seconds",
+                retry_after_s=5,
+            )
+        if not self._make_room(caller, options.bytes_of(options.turn_budget)):
+            raise ApiProblem(
+                429,
+                "too_many_episodes",
+                "the games being played take all the memory there is for them; end one, or begin "
+                "this one with a smaller board or turn_budget",
                 retry_after_s=5,
             )
         session = Session(options, self._analyst, caller=caller)
@@ -79,7 +90,7 @@ class Sessions:
         Raises:
             ApiProblem: there is none of this id.
         """
-        self._forget_old()
+        self._forget_idle()
         session = self._sessions.get(session_id)
         if session is None:
             raise ApiProblem(
@@ -107,20 +118,32 @@ class Sessions:
         sessions, self._sessions = list(self._sessions.values()), OrderedDict()
         await asyncio.gather(*(session.cancel() for session in sessions), *self._ending)
 
-    def _forget_old(self) -> None:
+    def _forget_idle(self) -> None:
         now = time.monotonic()
-        idle = [
-            session_id
-            for session_id, session in self._sessions.items()
-            if now - session.used_at > self._limits.idle_s
-        ]
-        over = (session_id for session_id, session in self._sessions.items() if session.is_over)
-        while len(self._sessions) - len(idle) >= self._limits.max_kept:
-            oldest = next((session_id for session_id in over if session_id not in idle), None)
-            if oldest is None:
-                break
-            idle.append(oldest)
-        for session_id in idle:
-            task = asyncio.create_task(self._sessions.pop(session_id).cancel())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+        for session in list(self._sessions.values()):
+            if now - session.used_at > self._limits.idle_s:
+                self._forget(session)
+
+    def _make_room(self, caller: str, num_bytes: int) -> bool:
+        """Forget ended games until a new one fits, and return whether it does.
+
+        The caller's own games are forgotten first, the longest unused of them before the others.
+        """
+        limits, kept = self._limits, list(self._sessions.values())
+        in_all = num_bytes + sum(session.num_bytes for session in kept)
+        own = num_bytes + sum(session.num_bytes for session in kept if session.caller == caller)
+        over = [session for session in kept if session.is_over]
+        for session in sorted(over, key=lambda session: session.caller != caller):
+            is_full = len(self._sessions) >= limits.max_kept or in_all > limits.max_bytes
+            is_own = session.caller == caller
+            if is_full or (is_own and own > limits.max_bytes_per_caller):
+                self._forget(session)
+                in_all -= session.num_bytes
+                own -= session.num_bytes * is_own
+        return in_all <= limits.max_bytes and own <= limits.max_bytes_per_caller
+
+    def _forget(self, session: Session) -> None:
+        del self._sessions[session.id]
+        task = asyncio.create_task(session.cancel())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)

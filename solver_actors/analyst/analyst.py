@@ -15,7 +15,7 @@ from typing import Any
 from cast_ray.errors import ConfigError, PuzzleError
 from cast_ray.games import get_game
 from cast_ray.games.analysis import Analysis
-from cast_ray.games.game import Game, Status
+from cast_ray.games.game import CellRisks, Game, Status
 from cast_ray.games.generators import build_puzzles
 from solver_actors.oracle import Oracle
 from solver_actors.registry import get_solver_entry
@@ -131,31 +131,39 @@ def new_board(oracle: Oracle, game: str, tier: str, seed: int) -> str:
 
 
 def _analysis(question: _Question, state: Any) -> Analysis:
-    """Return what one state's solver says in time."""
-    solver, game = question.solver, get_game(question.game)
+    """Return what one state's solver says in time.
+
+    Where the search for the cost gives up, each action's would, too: none of them begins.
+    """
+    solver, entry, game = question.solver, question.entry, get_game(question.game)
     unknown = replace(_NOT_TOLD, cost=math.nan if question.privileged else None)
     if question.is_late:
         return unknown
-    seen = _seen(question.entry, solver, state)
     if not question.privileged:
-        return seen
+        return _seen(entry, solver, state)
+    risks = _risks(entry, solver, state)
     cost = float(solver.cost_to_go([state])[0])
-    if question.is_late:
-        return replace(unknown, cost=cost, cell_risks=seen.cell_risks)
+    if question.is_late or math.isnan(cost):
+        return replace(unknown, cost=cost, cell_risks=risks)
     return Analysis(
         cost=cost,
         action_costs=solver.action_costs(state),
         best=solver.best_action(state),
-        line=optimal_line(game, question.entry, solver, state) if question.with_line else None,
+        line=optimal_line(game, entry, solver, state) if question.with_line else None,
         teacher=_teacher(question, state, cost),
-        cell_risks=seen.cell_risks,
+        cell_risks=risks,
     )
 
 
 def _seen(entry: SolverEntry, solver: Solver[Any], state: Any) -> Analysis:
     """Return what may be said in a live episode: it follows from what the player sees alone."""
-    risks = None if entry.cell_risks is None else entry.cell_risks(solver, state)
-    return replace(_NOT_TOLD, best=entry.next_action(solver, state), cell_risks=risks)
+    return replace(
+        _NOT_TOLD, best=entry.next_action(solver, state), cell_risks=_risks(entry, solver, state)
+    )
+
+
+def _risks(entry: SolverEntry, solver: Solver[Any], state: Any) -> CellRisks | None:
+    return None if entry.cell_risks is None else entry.cell_risks(solver, state)
 
 
 def _teacher(question: _Question, state: Any, cost: float) -> dict[str, float] | None:

@@ -1,10 +1,10 @@
 """Analysts in Ray actors, the client that asks them, and one that answers quick questions itself.
 
-Boards of one layout always go to the same actor, where its solver is. Asking twice gives the same
-answer, so Ray repeats what a restart lost.
+Asking twice gives the same answer, so Ray repeats what a restart lost.
 
-One call of an actor is under way at a time, with questions of all callers in turn, and it comes
-back after ``BATCH_S``: who asks much, or for large boards, waits behind who asks little.
+A call has questions of one caller, and each caller has one call under way at most, in turn: with
+two actors, a caller whose search takes seconds leaves the other actor to the others. A call comes
+back after ``BATCH_S``, so that a caller who asks much waits behind one who asks little.
 
 A call of an actor costs more processor time than a look-up in a table. But an unknown board may
 take a search of seconds, which would block everything else in this process. ``NearAnalyst`` asks an
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -110,35 +109,6 @@ class _Ask:
     """Any: a list of analyses, or a board."""
 
 
-class _Queue:
-    """The questions to one actor, by caller."""
-
-    def __init__(self) -> None:
-        self._of: OrderedDict[str, deque[_Ask]] = OrderedDict()
-        self.is_asked = False
-        """Whether a call is under way, or about to be."""
-
-    def add(self, caller: str, ask: _Ask) -> None:
-        self._of.setdefault(caller, deque()).append(ask)
-
-    def put_back(self, batch: Sequence[tuple[str, _Ask]]) -> None:
-        """Return what a call has left, to come before what its callers asked later."""
-        for caller, ask in reversed(batch):
-            self._of.setdefault(caller, deque()).appendleft(ask)
-
-    def take(self) -> list[tuple[str, _Ask]]:
-        """Return the next questions, one of each caller in turn, but none that nobody awaits."""
-        batch: list[tuple[str, _Ask]] = []
-        while self._of and len(batch) < _MAX_BATCH:
-            caller, asks = self._of.popitem(last=False)
-            ask = asks.popleft()
-            if asks:
-                self._of[caller] = asks  # behind all others
-            if not ask.answer.done():
-                batch.append((caller, ask))
-        return batch
-
-
 class RemoteAnalyst:
     """Asks analyst actors; is an ``Analyst``. Belongs to one event loop."""
 
@@ -146,76 +116,90 @@ class RemoteAnalyst:
         """Prepare a client.
 
         Args:
-            handles: of ``AnalystActor``, at least one, in an order that all clients share. Any:
-                Ray's handles have the actor's methods, and .remote.
+            handles: of ``AnalystActor``, at least one. Any: Ray's handles have the actor's methods,
+                and .remote.
             timeout_s: longest wait for one answer, restarts of its actor included.
         """
-        self._handles = list(handles)
+        self._free = list(reversed(list(enumerate(handles))))
         self._timeout_s = timeout_s
-        self._queues = [_Queue() for _ in self._handles]
+        self._waiting: OrderedDict[str, deque[_Ask]] = OrderedDict()
+        self._asking: set[str] = set()
+        """Callers whose call is under way."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def analyse(
         self, game: str, boards: Sequence[str], **options: Unpack[AnalysisOptions]
     ) -> Sequence[Analysis]:
         """Return one analysis per board; see ``Analyst``."""
-        key = get_solver_entry(game).layout_key(get_game(game).decode(boards[0]))
         question = partial(analyse, game=game, boards=tuple(boards), **options)
-        return await self._ask(f"{game} {key!r}", question)
+        return await self._ask(question)
 
     async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
         """Return what can be said from what a player sees; see ``Analyst``."""
         question = partial(_visible, game=game, rows=tuple(rows), num_hidden=num_hidden)
-        [analysis] = await self._ask("\n".join(rows), question)
+        [analysis] = await self._ask(question)
         return analysis
 
     async def new_board(self, game: str, tier: str, seed: int) -> str:
         """Return a start state of a tier; see ``Analyst``."""
-        question = partial(new_board, game=game, tier=tier, seed=seed)
-        return await self._ask(f"{game} {tier} {seed}", question)
+        return await self._ask(partial(new_board, game=game, tier=tier, seed=seed))
 
-    async def _ask(self, key: str, question: Question) -> Any:
-        """Return the answer of the actor that a key belongs to, the same one in every process."""
-        number = zlib.crc32(key.encode()) % len(self._handles)
+    async def _ask(self, question: Question) -> Any:
         loop = asyncio.get_running_loop()
-        ask, queue = _Ask(question, loop.create_future()), self._queues[number]
-        queue.add(CALLER.get(), ask)
-        if not queue.is_asked:
-            queue.is_asked = True
-            loop.call_later(_GATHERING_S, self._send, number)
+        ask = _Ask(question, loop.create_future())
+        self._waiting.setdefault(CALLER.get(), deque()).append(ask)
+        loop.call_later(_GATHERING_S, self._send)
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await ask.answer
         except TimeoutError:
             raise RemoteTimeout(
-                f"analyst {number} did not answer within {self._timeout_s:g} s: ask again, or for "
-                "a smaller board"
+                f"the analyst did not answer within {self._timeout_s:g} s: ask again, or for a "
+                "smaller board"
             ) from None
 
-    def _send(self, number: int) -> None:
-        """Ask one actor what waits for it, if anything does."""
-        batch = self._queues[number].take()
-        self._queues[number].is_asked = bool(batch)
-        if batch:
-            answers = self._handles[number].answer.remote([ask.question for _, ask in batch])
-            task = asyncio.create_task(self._read(number, answers, batch))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    def _send(self) -> None:
+        """Ask each free actor what the next caller waits for."""
+        for caller in list(self._waiting):
+            if not self._free:
+                return
+            if caller in self._asking:
+                continue
+            asks, batch = self._waiting.pop(caller), list[_Ask]()
+            while asks and len(batch) < _MAX_BATCH:
+                if not (ask := asks.popleft()).answer.done():  # else nobody awaits it
+                    batch.append(ask)
+            if asks:
+                self._waiting[caller] = asks  # behind all others
+            if batch:
+                self._asking.add(caller)
+                task = asyncio.create_task(self._call(self._free.pop(), caller, batch))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def _read(self, number: int, answers: Any, batch: list[tuple[str, _Ask]]) -> None:
-        """Pass the answers of one call on, and ask for what is left. Any: Ray's reference."""
+    async def _call(self, actor: tuple[int, Any], caller: str, batch: list[_Ask]) -> None:
+        """Ask an actor, pass its answers on, and ask for what is left. Any: Ray's handle."""
+        number, handle = actor
         found: list[Any]  # Any: an answer, or an error
         try:
-            found = await answers
+            found = await handle.answer.remote([ask.question for ask in batch])
         except RayTaskError as error:  # no input does this: a bug of ours
             found = [error] * len(batch)
+            self._free.append(actor)
         except RayError as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             message = f"analyst {number} is lost ({reason}): see its log and restart the service"
             found = [ActorLostError(message) for _ in batch]
-        self._queues[number].put_back(batch[len(found) :])
-        self._send(number)
-        for (_, ask), answer in zip(batch, found, strict=False):
+            self._free.insert(0, actor)  # asked again after the others
+        else:
+            self._free.append(
+                actor
+            )  # the most recent one has the solvers of the most recent boards
+        self._asking.discard(caller)
+        if left := batch[len(found) :]:
+            self._waiting.setdefault(caller, deque()).extendleft(reversed(left))
+        self._send()
+        for ask, answer in zip(batch, found, strict=False):
             if ask.answer.done():  # timed out, or its task was cancelled
                 continue
             if isinstance(answer, Exception):

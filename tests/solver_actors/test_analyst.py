@@ -21,6 +21,7 @@ from cast_ray.games.game import Effect, Status
 from solver_actors.analyst import analyst
 from solver_actors.analyst.analyst import analyse, analyse_visible
 from solver_actors.analyst.local import LocalAnalyst
+from solver_actors.kernels import compile_kernels
 from solver_actors.minesweeper.entry import cell_risks
 from solver_actors.minesweeper.solver import MinesweeperSolver
 from solver_actors.minesweeper.views import read_view
@@ -37,6 +38,12 @@ LOSES = "001+.\n112..\n.+...\n.+...\n+...."
 """The solver hits a mine from here: K is infinite, and the game goes on."""
 LARGE = (3, 4, 5, 5)
 MAX_BYTES = 1 << 24
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> None:
+    """Compile first: a line has two seconds."""
+    compile_kernels(["minesweeper", "rush_hour", "sokoban"])
 
 
 def one(game: str, board: str, **asked: Any) -> Analysis:

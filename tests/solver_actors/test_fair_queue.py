@@ -49,7 +49,7 @@ def slow(actor: Any, *, name: str, seconds: float) -> Any:
 
 async def asked_by(analyst: RemoteAnalyst, caller: str, name: str, seconds: float) -> Any:
     CALLER.set(caller)
-    return await analyst._ask("one layout", partial(slow, name=name, seconds=seconds))
+    return await analyst._ask(partial(slow, name=name, seconds=seconds))
 
 
 async def many_large(analyst: RemoteAnalyst) -> list[asyncio.Task[Any]]:
@@ -75,6 +75,19 @@ def test_a_small_question_passes_many_large_ones_of_another_caller() -> None:
     assert [name for name in asked if name != "small"] == [f"large {i}" for i in range(8)]
 
 
+def test_a_large_question_leaves_the_other_actor_to_the_other_callers() -> None:
+    async def run() -> bool:
+        analyst = RemoteAnalyst([StandInActor(), StandInActor()], timeout_s=60)
+        large = [asyncio.create_task(asked_by(analyst, "greedy", "large", 1.0)) for _ in range(3)]
+        await asyncio.sleep(LONG_S / 2)  # a batch is out; the other questions may follow it
+        large.append(asyncio.create_task(asked_by(analyst, "greedy", "large", 1.0)))
+        await asyncio.sleep(LONG_S / 2)
+        assert await asked_by(analyst, "honest", "small", 0) == ["small"]
+        return any(one.done() for one in large)
+
+    assert not asyncio.run(run())
+
+
 def test_what_nobody_waits_for_any_more_is_not_asked() -> None:
     async def run() -> list[str]:
         actor = StandInActor()
@@ -88,7 +101,7 @@ def test_what_nobody_waits_for_any_more_is_not_asked() -> None:
     assert asyncio.run(run()) == ["large 0", "small"]
 
 
-def test_many_small_questions_are_one_call() -> None:
+def test_many_small_questions_of_a_caller_are_one_call() -> None:
     async def run() -> int:
         actor = StandInActor()
         calls = 0
@@ -100,7 +113,7 @@ def test_many_small_questions_are_one_call() -> None:
 
         actor.answer = SimpleNamespace(remote=counted)
         analyst = RemoteAnalyst([actor], timeout_s=60)
-        await asyncio.gather(*(asked_by(analyst, f"{i}", "small", 0) for i in range(50)))
+        await asyncio.gather(*(asked_by(analyst, "one", "small", 0) for _ in range(50)))
         return calls
 
     assert asyncio.run(run()) == 1
@@ -123,3 +136,17 @@ def test_what_a_question_has_no_time_for_is_unknown(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("solver_actors.analyst.analyst.BUDGET_S", BUDGET_S)
     [found] = analyse(Oracle(max_bytes=2**24), "sokoban", [ROOM])
     assert found.cost == 5
+
+
+def test_a_search_that_gives_up_is_the_only_one_of_its_board(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("solver_actors.analyst.analyst.BUDGET_S", 600.0)
+    oracle = Oracle(max_bytes=2**24)
+    floor = ["_"] * 18
+    boxes, targets = ["_", "X"] * 8 + ["_"] * 2, ["_", "_"] + ["O", "_"] * 8
+    rows = [["P", *floor[1:]], *[floor] * 5, boxes, *[floor] * 4, targets, *[floor] * 6]
+    board = "\n".join(["#" * 20, *("#" + "".join(row) + "#" for row in rows), "#" * 20])
+    [found] = analyse(oracle, "sokoban", [board], temperature=1.0, with_line=True)
+    assert found.cost is not None and found.cost != found.cost
+    assert (found.action_costs, found.best, found.line, found.teacher) == (None,) * 4

@@ -29,6 +29,12 @@ FREE = SiteSettings(
 """Nobody is slowed down."""
 
 SOKOBAN = {"game": "sokoban", "board": ["######", "#P___#", "#_X__#", "#__O_#", "######"]}
+LARGE_SOKOBAN = {
+    "game": "sokoban",
+    "board": ["#" * 100, "#P" + 97 * "_" + "#", "#_X" + 96 * "_" + "#"]
+    + ["#" + 98 * "_" + "#"] * 95
+    + ["#" + 96 * "_" + "O_#", "#" * 100],
+}
 RUSH_HOUR = {"game": "rush_hour", "board": "..C.....C.B.AA..B.....B.x..DD......."}
 MINEFIELD = {
     "game": "minesweeper",
