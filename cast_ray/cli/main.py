@@ -27,6 +27,7 @@ from cast_ray.cli.serve import serve, view
 from cast_ray.cli.submit import submit
 from cast_ray.cli.sweep import compare, credit, repeat, sweep
 from cast_ray.cli.value_net import value_net_app
+from cast_ray.cluster.access import use_loopback
 from cast_ray.cluster.inside_job import greeting, is_ray_job, require_run_dir
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
@@ -322,6 +323,7 @@ def _prepare_environment() -> None:
             raise ConfigError(f"{argument!a} has bytes that are not UTF-8: give another name")
     # Ray reads this once, on import; without it its processes may disagree about tokens.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
+    use_loopback()
     # Tools that are installed next to this command, such as ninja, must be found by name.
     others = os.environ.get("PATH", os.defpath)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{others}"

@@ -10,7 +10,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
-from pathlib import Path
 from typing import TypeVar, cast
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from urllib.request import Request, getproxies, proxy_bypass, urlopen
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
+from cast_ray.cluster.access import keep_token_private, token_file
 from cast_ray.cluster.code_version import ray_version
 from cast_ray.cluster.submit import JobPackage, JobRequest
 from cast_ray.errors import ConfigError, EnvironmentSetupError, RemoteTimeout
@@ -93,6 +93,7 @@ def _token(url: str) -> str:
         raise EnvironmentSetupError(f"{wanted}: set RAY_AUTH_MODE=token (it is {mode!r})")
     if os.environ.get("RAY_AUTH_TOKEN"):
         return os.environ["RAY_AUTH_TOKEN"].strip()
+    keep_token_private()
     file = token_file()
     token = file.read_text().strip() if file.is_file() else ""
     if not token:
@@ -100,11 +101,6 @@ def _token(url: str) -> str:
             f"{wanted}, and {file} has none: copy the head's ~/.ray/auth_token to it"
         )
     return token
-
-
-def token_file() -> Path:
-    """Return where Ray reads this machine's token."""
-    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
 
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"

@@ -19,7 +19,8 @@ import psutil
 import ray
 from ray.exceptions import AuthenticationError
 
-from cast_ray.cluster.jobs_api import REFUSED, token_file
+from cast_ray.cluster.access import keep_token_private, make_token, private_folder, token_file
+from cast_ray.cluster.jobs_api import REFUSED
 from cast_ray.errors import ConfigError, EnvironmentSetupError, RemoteTimeout
 from cast_ray.timeouts import START_TIMEOUT_S, answer_within, slow_start, use_start_limits
 
@@ -51,6 +52,7 @@ def join_cluster(
     """
     # Without `use_start_limits`: a refused driver asks for as long as a GCS may need to start.
     _require_listener(address)
+    keep_token_private()
 
     def join() -> None:
         ray.init(
@@ -175,7 +177,7 @@ def start_ray(*, num_cpus: int, object_store_bytes: int = _OBJECT_STORE_BYTES) -
         before = psutil.Process().children(recursive=True)
         try:
             _init_local_ray(num_cpus, object_store_bytes)
-            return
+            break
         except Exception as error:  # Ray raises no other one where its raylet does not come up
             for process in psutil.Process().children(recursive=True):
                 if process not in before:
@@ -185,9 +187,16 @@ def start_ray(*, num_cpus: int, object_store_bytes: int = _OBJECT_STORE_BYTES) -
                 what = f"Ray did not start in {_TRIES} tries ({error})"
                 raise EnvironmentSetupError(slow_start(what)) from error
             _LOG.warning("Ray did not start, and is started again: %s", error)
+    if ray.util.get_node_ip_address() != "127.0.0.1":
+        _LOG.warning(
+            "Ray listens at all addresses of this machine: call use_loopback() of "
+            "cast_ray.cluster.access before Ray is imported"
+        )
 
 
 def _init_local_ray(num_cpus: int, object_store_bytes: int) -> None:
+    make_token()
+    keep_token_private()
     ray.init(
         address="local",
         num_cpus=num_cpus,
@@ -195,4 +204,5 @@ def _init_local_ray(num_cpus: int, object_store_bytes: int) -> None:
         object_store_memory=object_store_bytes,
         log_to_driver=False,
         logging_level=logging.ERROR,
+        _temp_dir=f"{private_folder()}/ray",
     )

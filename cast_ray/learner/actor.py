@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from cast_ray.learner.settings import LearnerSettings, UpdateStats
 from cast_ray.runs.remote_directories import localized, sound_model
 from cast_ray.runs.uris import PathOrUri
 from cast_ray.weights.broadcast import WeightSender
-from cast_ray.weights.group import Meeting
+from cast_ray.weights.group import Meeting, open_store
 from cast_ray.weights.manifest import WeightManifest, publish_weights
 
 _HEALTH = "health"
@@ -45,11 +44,11 @@ class LearnerActor:
         """Return Ray's name of this rank's host."""
         return ray.get_runtime_context().get_node_id()
 
-    def free_address(self) -> tuple[str, int]:
-        """Return this node's address and a port that is free on it now."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return ray.util.get_node_ip_address(), probe.getsockname()[1]
+    def open_rendezvous(self) -> tuple[str, int]:
+        """Listen at this node's address for all ranks; return it and the port."""
+        address = ray.util.get_node_ip_address()
+        self._store = open_store(address)
+        return address, self._store.port
 
     def start(self, master_addr: str, master_port: int) -> None:
         """Load the policy, downloaded first if it is at a URI, and join the other ranks."""

@@ -112,11 +112,24 @@ def _save_at_uri(engine: Any, model: torch.nn.Module, uri: Uri, state: Mapping[s
         if is_first:
             withdraw(uri)
         comm.barrier()  # before any file is replaced, the old checkpoint has lost its marker
-        shares: list[Any] = [None] * comm.get_world_size()
-        comm.all_gather_object(shares, upload_share(own, uri))
+        shares = _gathered(upload_share(own, uri), engine.device)
     if is_first:
         write_marker(uri, {name: file for share in shares for name, file in share.items()})
     comm.barrier()
+
+
+def _gathered(share: dict[str, Any], device: torch.device) -> list[dict[str, Any]]:
+    """Return the shares of all ranks, JSON values, on every rank.
+
+    As tensors, because PyTorch unpickles the objects that ``all_gather_object`` receives.
+    """
+    text = json.dumps(share).encode()
+    longest = torch.tensor(len(text), device=device)
+    comm.all_reduce(longest, op=comm.ReduceOp.MAX)
+    own = torch.frombuffer(bytearray(text.ljust(int(longest))), dtype=torch.uint8).to(device)
+    texts = [torch.empty_like(own) for _ in range(comm.get_world_size())]
+    comm.all_gather(texts, own)
+    return [json.loads(bytes(text.tolist())) for text in texts]
 
 
 def load_checkpoint(

@@ -26,7 +26,7 @@ from cast_ray.learner.settings import LearnerSettings
 
 
 def join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> None:
-    """Meet the other ranks at ``address``; ``timeout_s`` bounds every later collective too.
+    """Meet the other ranks at an open store; ``timeout_s`` bounds every later collective too.
 
     Raises:
         LearnerError: they did not arrive in time.
@@ -35,6 +35,8 @@ def join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> No
     # DeepSpeed reads its rank from the environment. Every rank is a process that sees only its
     # own device, so all are local rank 0.
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK="0")
+    # The store is open: PyTorch's own of rank 0 would listen at all addresses of its host.
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     os.environ.pop("LOCAL_SIZE", None)
     load_cpu_operator()
     try:
@@ -49,7 +51,7 @@ def join_ranks(rank: int, world_size: int, address: str, timeout_s: float) -> No
     except RuntimeError as error:
         raise LearnerError(
             f"learner rank {rank} did not meet all {world_size} ranks at {address} within "
-            f"{timeout_s} s: check that they started and that the port is free ({error})"
+            f"{timeout_s} s: check that they started and reach that address ({error})"
         ) from error
 
 

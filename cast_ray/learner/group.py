@@ -102,7 +102,7 @@ class LearnerGroup:
             )
             self._ranks.append(placed.remote(settings, rank=rank, world_size=num_ranks))
         self._wait_for_processes()
-        [address] = self._wait([self._ranks[0].free_address.remote()], "start")
+        [address] = self._wait([self._ranks[0].open_rendezvous.remote()], "start")
         self._on_all(LearnerActor.start, *address)
         self._is_started = True
         logger.info("%d learner rank(s) ready at %s:%d", num_ranks, *address)

@@ -142,11 +142,20 @@ class BroadcastGroup:
 
 
 def open_store(address: str) -> TCPStore:
-    """Return a store on this host that listens on a free port.
+    """Return a store that listens at one address of this host, on a port that the kernel chose.
 
-    With port 0 the kernel chooses it for the listening socket, so no other process can take it.
+    PyTorch itself would listen at all addresses. The socket listens already, so no other process
+    can take the port.
     """
-    return TCPStore(address, 0, is_master=True, wait_for_workers=False)
+    server = socket.create_server((address, 0))
+    port = server.getsockname()[1]
+    return TCPStore(
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=server.detach(),  # the store closes it
+    )
 
 
 def of_meeting(store: Store, meeting: Meeting) -> Store:

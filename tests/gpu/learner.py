@@ -22,6 +22,7 @@ from cast_ray.learner.logprobs import token_logprobs
 from cast_ray.learner.settings import UpdateStats
 from cast_ray.rollout.trajectory import BATCH_SCHEMA
 from cast_ray.weights.device import on_device
+from cast_ray.weights.group import open_store
 from cast_ray.weights.manifest import publish_weights, read_weights
 from serve.weights.probe import compare_product, probe_of, settled, whole_sums
 from tests.gpu.common import (
@@ -46,7 +47,6 @@ from tests.support.learner_reference import (
     relative_error,
     settings_for,
 )
-from tests.support.ports import free_port
 
 PART = "learner"
 ResultT = TypeVar("ResultT")
@@ -208,7 +208,8 @@ def one_update(
     folder: Path, changes: dict[str, Any], table: pa.Table, rows: np.ndarray, start: np.ndarray
 ) -> tuple[dict[str, np.ndarray], UpdateStats]:
     """Return the gradient of one update, read off the weights, and its figures."""
-    learner = ProbeLearner(settings_for(folder, **changes), master_port=free_port())
+    store = open_store("127.0.0.1")
+    learner = ProbeLearner(settings_for(folder, **changes), master_port=store.port)
 
     def weights() -> dict[str, np.ndarray]:
         state = learner.state_for_sync()
@@ -247,7 +248,8 @@ def speed_of_updates(
 ) -> tuple[float, float, int]:
     """Return seconds of an update, the peak of memory in GiB, and the number of parameters."""
     settings = settings_for(folder, optimizer="adamw", **changes)
-    learner = Learner(settings, master_port=free_port())
+    store = open_store("127.0.0.1")
+    learner = Learner(settings, master_port=store.port)
     parameters = sum(parameter.numel() for parameter in learner._policy.parameters())
     reset_peak()
     rows = np.arange(table.num_rows)

@@ -73,7 +73,7 @@ class Probes:
             actor.remote(settings, rank=rank, world_size=num_ranks) for rank in range(num_ranks)
         ]
         self.start = start
-        address = ray.get(self.ranks[0].free_address.remote(), timeout=180)
+        address = ray.get(self.ranks[0].open_rendezvous.remote(), timeout=180)
         self.call("start", *address)
         self.call("save_checkpoint", start, {})
 

@@ -54,7 +54,7 @@ class LearnerProcesses:
     def begin(self, settings: LearnerSettings, *, num_ranks: int) -> None:
         """Start a learner in place of the present one."""
         self._ranks = self._processes[:num_ranks]
-        address = ray.get(self._ranks[0].free_address.remote(), timeout=400)
+        address = ray.get(self._ranks[0].open_rendezvous.remote(), timeout=400)
         begun = [
             process.begin.remote(settings, rank, num_ranks, address)
             for rank, process in enumerate(self._ranks)

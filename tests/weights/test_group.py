@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -14,7 +15,7 @@ import torch
 
 from cast_ray.errors import TransferBroken, WeightSyncError
 from cast_ray.weights.broadcast import WeightSender
-from cast_ray.weights.group import Meeting
+from cast_ray.weights.group import Meeting, open_store
 from cast_ray.weights.manifest import WeightManifest, publish_weights
 from tests.support import broadcast_members
 
@@ -84,6 +85,13 @@ def bytes_of(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
     return {
         name: tensor.flatten().view(torch.uint8).numpy().tobytes() for name, tensor in state.items()
     }
+
+
+def test_a_store_listens_at_the_address_that_it_was_given_and_at_no_other() -> None:
+    store = open_store("127.0.0.2")
+    socket.create_connection(("127.0.0.2", store.port), timeout=20).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", store.port), timeout=20)
 
 
 @pytest.mark.parametrize("num_receivers", [1, 2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.support.listening import OPEN_TO_ALL, open_to_all, without_cluster
 from tests.support.ports import free_port
 from tests.support.processes import processes_below
 from tests.support.scripted import build_test_policy
@@ -75,7 +75,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         [*command, f"--port={port}", "--name=tiny"],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"CAST_RAY_API_KEYS": KEY},
+        env=without_cluster(CAST_RAY_API_KEYS=KEY),
     )
     said: list[str] = []
     is_ready = threading.Event()
@@ -239,6 +239,12 @@ def test_the_agent_plays_with_the_real_engine(service: Service) -> None:
         boards = {"puzzles": [SOKOBAN] * 20}
         results = http.post("/api/moves", json=boards).json()["results"]
         assert len({result["answer"] for result in results}) == 1
+
+
+def test_nothing_of_the_service_listens_at_all_addresses_but_its_replicas(
+    service: Service,
+) -> None:
+    assert open_to_all(service.process.pid).keys() == OPEN_TO_ALL
 
 
 def test_huge_bodies_slow_readers_and_those_who_leave_disturb_nobody(service: Service) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +20,7 @@ from cast_ray.runs.metrics import read_validation
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.training.replay.replay import replay_run
 from tests.algorithms.test_functions import SHORT
+from tests.support.listening import OPEN_TO_ALL, open_to_all, without_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -41,16 +43,27 @@ SMALL = (
 
 def _cast_ray(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "cast-ray"), *arguments]
-    # A Ray of the test session must not be joined.
-    environment = {name: v for name, v in os.environ.items() if name != "RAY_ADDRESS"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env=without_cluster()
+    )
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def open_to_network() -> set[str]:
+    """Titles of the run's processes that were seen to listen at all addresses."""
+    return set()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, open_to_network: set[str]) -> RunDirectory:
     """A run of two steps, resumed for a third."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    first = _cast_ray("train", *SMALL, f"run_dir={path}")
+    with ThreadPoolExecutor() as thread:
+        running = thread.submit(_cast_ray, "train", *SMALL, f"run_dir={path}")
+        while not running.done():
+            open_to_network |= open_to_all(os.getpid()).keys()
+            wait([running], timeout=1)
+    first = running.result()
     assert first.returncode == 0, first.stdout + first.stderr
     resumed = _cast_ray("train", "--resume", f"run_dir={path}", "steps=3")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
@@ -68,6 +81,12 @@ def test_the_run_directory_holds_what_design_names(finished: RunDirectory) -> No
     assert (finished.model / "model.safetensors").is_file()
     assert list(finished.events.iterdir())
     assert "</html>" in finished.report.read_text()
+
+
+def test_nothing_of_a_run_listens_at_all_addresses_but_its_engines(
+    finished: RunDirectory, open_to_network: set[str]
+) -> None:
+    assert open_to_network == OPEN_TO_ALL
 
 
 def test_each_validation_is_kept_board_by_board(finished: RunDirectory) -> None:
