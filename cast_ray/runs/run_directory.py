@@ -7,9 +7,9 @@ import re
 import shutil
 from collections.abc import Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import pyarrow as pa
 
@@ -18,12 +18,13 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import append_line, locked, read_json, refusals_named, write_text
+from cast_ray.files import append_line, locked, read_record, refusals_named, write_text
 from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
 from cast_ray.runs.processes import ended_starts, start_line
 from cast_ray.runs.uris import PathOrUri
+from cast_ray.statistics import Success
 
 _CHECKPOINT = "step-{:05d}"
 _GROUP = "step-{:05d}-group-{:05d}.parquet"
@@ -198,7 +199,7 @@ class RunDirectory:
     def note_start(self, run_id: str) -> list[str]:
         """Record the id of a driver that starts here; return earlier ones that have ended."""
         address = str(self.address)
-        earlier = self.starts.read_text() if self.starts.is_file() else ""
+        earlier = self.starts.read_text(errors="replace") if self.starts.is_file() else ""
         append_line(self.starts, start_line(run_id, address))
         return ended_starts(earlier, address)
 
@@ -363,20 +364,31 @@ class RunDirectory:
         """Return ``summary.json`` (Any: a JSON object); empty if there is none yet.
 
         Raises:
-            RunDirectoryError: it is broken.
+            DamagedFileError: it is broken.
         """
-        if not self.summary.is_file():
-            return {}
-        try:
-            return read_json(self.summary)
-        except ValueError as error:
-            raise RunDirectoryError(
-                f"{self.summary} is not valid JSON ({error}); move it away to go on without it"
-            ) from None
+        return read_summary(self.summary) if self.summary.is_file() else {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""
         write_text(self.summary, json.dumps(summary, indent=2) + "\n")
+
+
+class _Summary(TypedDict, total=False):
+    before: Success | None
+    after: Success | None
+    steps: int
+    seconds: float
+    code: str
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Return a ``summary.json``, its parts of the right types. Any: a JSON object.
+
+    Raises:
+        DamagedFileError: it is broken.
+    """
+    found = cast(dict[str, Any], read_record(path, _Summary))
+    return found | {k: asdict(v) for k, v in found.items() if isinstance(v, Success)}
 
 
 def _is_kept(path: Path) -> bool:
@@ -392,5 +404,5 @@ def read_batch(path: Path, schema: pa.Schema) -> pa.Table:
         TrajectoryError: its columns are not those of ``schema``.
     """
     table = read_table(path)
-    check_schema(table, schema)
+    check_schema(table, schema, name=path)
     return table
