@@ -7,9 +7,9 @@ import re
 import shutil
 from collections.abc import Collection
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,13 +18,13 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import append_line, locked, read_record, refusals_named, write_text
+from cast_ray.files import append_line, locked, refusals_named, write_text
 from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
 from cast_ray.runs.processes import ended_starts, start_line
+from cast_ray.runs.summary import read_summary
 from cast_ray.runs.uris import PathOrUri
-from cast_ray.statistics import Success
 
 _CHECKPOINT = "step-{:05d}"
 _GROUP = "step-{:05d}-group-{:05d}.parquet"
@@ -371,24 +371,6 @@ class RunDirectory:
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""
         write_text(self.summary, json.dumps(summary, indent=2) + "\n")
-
-
-class _Summary(TypedDict, total=False):
-    before: Success | None
-    after: Success | None
-    steps: int
-    seconds: float
-    code: str
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """Return a ``summary.json``, its parts of the right types. Any: a JSON object.
-
-    Raises:
-        DamagedFileError: it is broken.
-    """
-    found = cast(dict[str, Any], read_record(path, _Summary))
-    return found | {k: asdict(v) for k, v in found.items() if isinstance(v, Success)}
 
 
 def _is_kept(path: Path) -> bool:

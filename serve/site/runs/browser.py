@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from cast_ray.config.load import load_config
 from cast_ray.errors import CastRayError, RunDirectoryError, StepUnknown, TrajectoryUnknown
-from cast_ray.runs.run_directory import RunDirectory, read_summary
+from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.runs.summary import read_summary
 from cast_ray.statistics import Success
 from serve.site.runs.details import (
     RunDetails,
