@@ -283,7 +283,7 @@ def _merge(
     try:
         # Of the base, which is large, no copy is made. A layer may be merged again elsewhere.
         merged = OmegaConf.unsafe_merge(base, copy.deepcopy(layer))
-    except (OmegaConfBaseException, TypeError, RecursionError) as error:
+    except (OmegaConfBaseException, TypeError, OverflowError, RecursionError) as error:
         key = str(getattr(error, "full_key", None) or origin.partition("=")[0])
         section = key[: key.rfind(".") + 1]
         below = [name[len(section) :] for name in config_keys(kind) if name.startswith(section)]

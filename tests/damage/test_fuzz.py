@@ -50,6 +50,46 @@ def test_no_content_of_a_file_surprises_its_readers(
         path.write_bytes(sound)
 
 
+FOUND = (
+    ("own configuration", b"learner: {lr: 1" + b"0" * 400 + b"}"),
+    ("own configuration", b"tracking: {}"),
+    ("tier", b"[" * 3000),
+    ("arms", b"[" * 3000),
+    ("cluster file", b"\xff"),
+    ("cluster file", b"a: \0"),
+    ("recoveries", b"{\n"),
+    ("recoveries", b'{"what": "engine 0"}\n'),
+    ("summary", b'{"before": {"success": 1}}'),
+    ("summary", b"[]"),
+    ("journal", b"[" * 3000 + b"\n\n"),
+    ("checkpoint: marker", b'{"files": {"learner.json": {"num_bytes": Infinity, "crc32": 0}}}'),
+    ("model: marker", b"[]"),
+    ("sweep", b"[]"),
+    ("origin of a copy", b"[]"),
+    ("tracking", b"{}"),
+    ("sent weights: manifest", b"{}"),
+    ("log of a value network", b"{}\n"),
+    ("any model: configuration", b'{"model_type": ["qwen3"]}'),
+)
+"""What once ended in a traceback."""
+
+
+@pytest.mark.parametrize(("name", "content"), FOUND)
+def test_what_once_ended_in_a_traceback_is_refused(
+    name: str, content: bytes, folder: Path, reading: Reading
+) -> None:
+    kind = KINDS[name]
+    path = next(iter(sorted(folder.glob(kind.pattern))))
+    sound = path.read_bytes()
+    path.write_bytes(content)
+    try:
+        found = reading.read(name, path)
+    finally:
+        path.write_bytes(sound)
+    expect(kind, found, path)
+    assert found.end == "refused"
+
+
 def expect(kind: Kind, found: Outcome, path: Path) -> None:
     assert found.end in ("read", "refused"), found.said
     if found.end == "refused":
