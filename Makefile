@@ -24,9 +24,9 @@ SLOW := $(addprefix tests/,ray web cli docs benchmarks solver_actors lights_out 
   learner/test_logprobs.py runs/test_remote_directories.py runs/test_remote_session.py \
   runs/test_hub.py training/test_run_models.py training/test_replay.py \
   training/test_value_net_analysis.py training/test_collector.py serve/test_openapi_fuzz.py \
-  serve/test_orphans.py games/test_fuzz.py)
+  serve/test_orphans.py games/test_fuzz.py damage)
 
-.PHONY: help setup train test test-fast test-ray test-ci check chaos attack-test cluster-test slurm-test wheel-test container-test gpu-test gpu-env-test links docs demo golden lock versions-test clean
+.PHONY: help setup train test test-fast test-ray test-ci check fuzz chaos attack-test cluster-test slurm-test wheel-test container-test gpu-test gpu-env-test links docs demo golden lock versions-test clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ check: $(READY)  ## Linters, types and the layers of ARCHITECTURE.md
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+fuzz: $(READY)  ## Give every reader damaged files from new seeds (10 minutes; FUZZ: of each kind)
+	FUZZ=$(or $(FUZZ),300) $(BIN)/python -m pytest tests/damage/test_fuzz.py $(ARGS)
 
 chaos: $(READY)  ## Train while everything is killed at random, then audit the run (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import yaml
 
 from cast_ray.cluster.code_version import ray_version
 from cast_ray.errors import ConfigError
+from cast_ray.files import read_yaml
 
 _PROVIDER_KEYS = {
     "aws": {
@@ -69,16 +69,7 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or is not a YAML mapping.
     """
-    try:
-        found = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read ({error.strerror}): give a cluster file"
-        ) from None
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        line = f", line {where.line + 1}" if where else ""
-        raise ConfigError(f"{path}{line} is not YAML: {getattr(error, 'problem', error)}") from None
+    found = read_yaml(path)
     if not isinstance(found, dict):
         raise ConfigError(f"{path} is not a cluster file: it has no keys such as cluster_name")
     return found

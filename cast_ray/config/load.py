@@ -69,7 +69,12 @@ def load_config(
             the value and what is allowed.
     """
     layers = _layers(file, overrides, kind=TrainConfig, is_stored=is_stored)
-    return resolve(layers, has_file=file is not None)
+    try:
+        return resolve(layers, has_file=file is not None)
+    except ConfigError as error:
+        if file is None or overrides or str(file) in str(error):
+            raise
+        raise ConfigError(f"{file}: {error}") from None
 
 
 def resolve(layers: Sequence[Layer], *, has_file: bool) -> TrainConfig:
@@ -278,7 +283,7 @@ def _merge(
     try:
         # Of the base, which is large, no copy is made. A layer may be merged again elsewhere.
         merged = OmegaConf.unsafe_merge(base, copy.deepcopy(layer))
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, TypeError, OverflowError, RecursionError) as error:
         key = str(getattr(error, "full_key", None) or origin.partition("=")[0])
         section = key[: key.rfind(".") + 1]
         below = [name[len(section) :] for name in config_keys(kind) if name.startswith(section)]

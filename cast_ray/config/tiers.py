@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from cast_ray.errors import ConfigError
+from cast_ray.files import read_yaml
 
 TASKS_TIER = "tasks"
 """The only tier of an environment of the user's (``cast_ray.envs.tasks``)."""
@@ -39,19 +36,17 @@ def described_tier(tier: str) -> str:
     file = Path(tier)
     if file.suffix not in (".yaml", ".yml"):
         return _KNOWN.get(tier, tier)
-    try:
-        values = OmegaConf.load(file)
-    except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"the tier's description {file} cannot be read: {reason}") from None
-    items = values.items() if isinstance(values, DictConfig) else ()
-    given = {str(key): value for key, value in items}
+    values = read_yaml(file)
+    items = values.items() if isinstance(values, dict) else ()
+    given = {str(key)[:_MAX_NAME]: value for key, value in items}
     if set(given) != set(_KEYS):
         raise ConfigError(f"{file} must have the keys {', '.join(_KEYS)}, got {', '.join(given)}")
     for key, value in given.items():
         low = 0 if key in ("rows", "cols", "num_pieces") else 1
         if type(value) is not int or not low <= value < 10**6:
-            raise ConfigError(f"{file}: {key} must be a whole number from {low}, got {value!r}")
+            raise ConfigError(
+                f"{file}: {key} must be a whole number from {low}, got {repr(value)[:80]}"
+            )
     if given["min_cost"] > given["max_cost"]:
         raise ConfigError(f"{file}: min_cost {given['min_cost']} is above {given['max_cost']}")
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in file.stem)

@@ -103,9 +103,9 @@ def to_attempt_table(attempts: Iterable[Attempt]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=ATTEMPT_SCHEMA)
 
 
-def attempts_of(table: pa.Table) -> list[Attempt]:
-    """Return the rows of a table as ``to_attempt_table`` took them."""
-    check_schema(table, ATTEMPT_SCHEMA)
+def attempts_of(table: pa.Table, *, name: object = "this") -> list[Attempt]:
+    """Return the rows of the table ``name`` as ``to_attempt_table`` took them."""
+    check_schema(table, ATTEMPT_SCHEMA, name=name)
     found: list[Attempt] = []
     for row in table.to_pylist():
         costs = tuple(costs_of(row).tolist())
@@ -127,4 +127,4 @@ def read_attempts(path: Path) -> list[Attempt]:
         DamagedFileError: it is missing or damaged.
         TrajectoryError: it has other columns.
     """
-    return attempts_of(read_table(path))
+    return attempts_of(read_table(path), name=path)

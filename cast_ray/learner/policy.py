@@ -35,7 +35,10 @@ TOKENIZER_FILES = (
 _LARGEST_ROUNDING = 0.03
 """Share of a hidden state's norm: experts multiply in other groupings, also in bfloat16."""
 
-_FAILURES = (OSError, ValueError, LookupError, RuntimeError, ImportError, StrictDataclassError)
+_FAILURES = (
+    OSError, ValueError, TypeError, AttributeError, LookupError, RuntimeError, ImportError,
+    ArithmeticError, StrictDataclassError,
+)  # fmt: skip
 """What transformers raises for what is wrong in a model's files."""
 
 
@@ -164,7 +167,7 @@ def load_policy(directory: Path, *, dtype: torch.dtype) -> PreTrainedModel:
             attn_implementation=ATTENTION,
         )
     except _FAILURES as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise ModelError(f"{directory} cannot be loaded as a causal model: {reason}") from error
     model, loading = loaded
     missing = [*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])]

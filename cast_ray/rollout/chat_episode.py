@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from cast_ray.envs.environment import Environment
 from cast_ray.errors import TrajectoryError
@@ -20,7 +20,6 @@ from cast_ray.seeds import derive_seed
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length"]
-FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 NO_ANSWER = "no_answer"
 """End reason of an episode whose player gave no usable answer."""
 

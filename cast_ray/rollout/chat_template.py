@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from cast_ray.errors import ModelError
-from cast_ray.files import read_json, write_text
+from cast_ray.files import checked, read_json, write_text
 
 STORED_PIECES = "chat_pieces.json"
 """In a run directory and in the models that a run writes. A template may print today's date."""
@@ -209,9 +209,8 @@ def stored_chat_pieces(directory: Path) -> ChatPieces | None:
     if not path.is_file():
         return None
     try:
-        found = read_json(path)
-        return ChatPieces(**{**found, "other_end_ids": tuple(found["other_end_ids"])})
-    except (ValueError, LookupError, TypeError):
+        return checked(ChatPieces, read_json(path))
+    except ValueError:
         raise ModelError(f"{path} is damaged: restore it from a copy of the directory") from None
 
 

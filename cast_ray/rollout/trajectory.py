@@ -214,8 +214,10 @@ def estimates_of(row: dict[str, Any]) -> np.ndarray | None:
     return None if np.isnan(estimates).all() else estimates
 
 
-def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:
-    """Raise TrajectoryError unless names and types of the columns are those of ``schema``."""
+def check_schema(
+    table: pa.Table | pa.RecordBatch, schema: pa.Schema, *, name: object = "this"
+) -> None:
+    """Raise TrajectoryError unless the columns of ``name`` have the names and types of a schema."""
     if not table.schema.equals(schema):
         missing = sorted(set(schema.names) - set(table.schema.names))
         extra = sorted(set(table.schema.names) - set(schema.names))
@@ -225,6 +227,6 @@ def check_schema(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> None:
             if name in table.schema.names and table.schema.field(name) != schema.field(name)
         ]
         raise TrajectoryError(
-            f"not a table of this stage: missing columns {missing}, unexpected columns {extra}, "
-            f"columns of another type {wrong}; it was written by another version or stage"
+            f"{name} is not a table of this stage: missing columns {missing}, unexpected columns "
+            f"{extra}, columns of another type {wrong}; it was written by another version or stage"
         )

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypedDict
 
 from safetensors import SafetensorError
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import fsync, read_json, refusals_named
+from cast_ray.files import checked, fsync, parse_json, refusals_named
 
 MARKER = "complete.json"
 """Lists every file with size and checksum. It is written last, so the listed files are there."""
@@ -25,6 +26,17 @@ MARKER = "complete.json"
 _READ_AT_ONCE = 16 * 2**20
 _FILES_AT_ONCE = 4
 """Checksums computed in parallel: CRC-32 releases Python's lock."""
+
+
+class MarkedFile(TypedDict):
+    """What a marker says of a file."""
+
+    num_bytes: int
+    crc32: int
+
+
+class _Marker(TypedDict):
+    files: dict[str, MarkedFile]
 
 
 def partial_path(directory: Path) -> Path:
@@ -57,7 +69,7 @@ def publish(partial: Path, directory: Path) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def described_files(directory: Path) -> dict[str, dict[str, int]]:
+def described_files(directory: Path) -> dict[str, MarkedFile]:
     """Return size and checksum of every file in a directory, as its marker lists them."""
     marker = directory / MARKER
     files = sorted(path for path in directory.rglob("*") if path.is_file() and path != marker)
@@ -67,7 +79,7 @@ def described_files(directory: Path) -> dict[str, dict[str, int]]:
     }
 
 
-def marker_text(files: dict[str, dict[str, int]]) -> str:
+def marker_text(files: Mapping[str, MarkedFile]) -> str:
     """Return the content of ``MARKER`` for files as ``described_files`` returns them."""
     return json.dumps({"files": files}, indent=1)
 
@@ -97,12 +109,9 @@ def check_whole(directory: Path) -> None:
         raise RunDirectoryError(
             f"{directory} is not a complete checkpoint ({MARKER} is missing): use an older one"
         )
-    try:
-        files = read_json(marker)["files"]
-        sizes = {directory / name: int(file["num_bytes"]) for name, file in files.items()}
-        checksums = [int(file["crc32"]) for file in files.values()]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise RunDirectoryError(f"{marker} is damaged: use an older checkpoint") from None
+    files = marked_files(marker.read_bytes(), marker)
+    sizes = {directory / name: file["num_bytes"] for name, file in files.items()}
+    checksums = [file["crc32"] for file in files.values()]
     there = {path for path in directory.rglob("*") if path.is_file() and path != marker}
     if others := sorted(str(path.relative_to(directory)) for path in there - {*sizes}):
         raise RunDirectoryError(
@@ -112,14 +121,29 @@ def check_whole(directory: Path) -> None:
         found = path.stat().st_size if path.is_file() else None
         if found != size:
             raise RunDirectoryError(
-                f"{path} should have {size} bytes but has {found}: use an older checkpoint"
+                f"{path} should have {size} bytes but has {found}: restore it, or use an older "
+                "checkpoint"
             )
     for path, found, expected in zip(sizes, file_checksums(sizes), checksums, strict=True):
         if found != expected:
             raise RunDirectoryError(
                 f"{path} has checksum {found} but was written with {expected}: it "
-                "is damaged; use an older checkpoint"
+                "is damaged; restore it, or use an older checkpoint"
             )
+
+
+def marked_files(text: bytes, place: object) -> dict[str, MarkedFile]:
+    """Return the files that the text of a marker lists.
+
+    Raises:
+        RunDirectoryError: it is damaged; the message names its ``place``.
+    """
+    try:
+        return checked(_Marker, parse_json(text))["files"]
+    except ValueError as error:
+        raise RunDirectoryError(
+            f"{place} is damaged ({error!s:.300}): restore it, or use an older checkpoint"
+        ) from None
 
 
 def file_checksums(paths: Iterable[Path]) -> list[int]:

@@ -234,7 +234,8 @@ def read_metrics(path: Path) -> list[StepMetrics]:
     """Return the rows of a ``metrics.parquet``; none if the file does not exist yet.
 
     Raises:
-        RunDirectoryError: another version wrote it: its columns are not those of ``StepMetrics``.
+        RunDirectoryError: another version wrote it: its columns are not those of ``StepMetrics``;
+            or it lacks a value.
     """
     frame = read_metrics_frame(path)
     if frame.schema != _SCHEMA:
@@ -243,6 +244,9 @@ def read_metrics(path: Path) -> list[StepMetrics]:
             f"{path} was written by another version of cast_ray (it differs in "
             f"{', '.join(dict.fromkeys(differing))}): read it with that version"
         )
+    may_be_null = [name for name, kind in METRIC_TYPES.items() if kind == float | None]
+    if null := [c.name for c in frame.drop(may_be_null) if c.null_count()]:
+        raise RunDirectoryError(f"{path} has no value of {', '.join(null)} in a row: restore it")
     return [StepMetrics(**_with_tuples(row)) for row in frame.to_dicts()]
 
 

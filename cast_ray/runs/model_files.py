@@ -102,4 +102,4 @@ def _damage(file: Path, reason: object) -> ValueError:
     if content.startswith(_POINTER):
         return ValueError(f"has a git-LFS pointer in place of {file.name} (run git lfs pull there)")
     size = file.stat().st_size
-    return ValueError(f"has a damaged or cut-off {file.name} ({size} bytes: {reason})")
+    return ValueError(f"has a damaged or cut-off {file.name} ({size} bytes: {reason!s:.300})")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from cast_ray.files import append_line
+from cast_ray.files import append_line, read_records
 
 Kind = Literal["environment", "oracle", "engine", "learner", "node", "driver"]
 KINDS: tuple[Kind, ...] = ("environment", "oracle", "engine", "learner", "node", "driver")
@@ -33,12 +33,10 @@ class Recovery:
 def read_recoveries(path: Path) -> list[Recovery]:
     """Return all recoveries of a run, oldest first.
 
-    A last line that a killed driver left incomplete is skipped.
+    Raises:
+        DamagedFileError: a line is damaged.
     """
-    if not path.is_file():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [Recovery(**json.loads(line)) for line in lines if line.endswith("\n")]
+    return read_records(path, Recovery)
 
 
 class RecoveryLog:

@@ -26,7 +26,14 @@ from filelock import FileLock
 from cast_ray.errors import ModelError, RunDirectoryError, StorageError
 from cast_ray.files import refusals_named
 from cast_ray.numba_cache import user_cache
-from cast_ray.runs.directories import MARKER, check_whole, described_files, marker_text
+from cast_ray.runs.directories import (
+    MARKER,
+    MarkedFile,
+    check_whole,
+    described_files,
+    marked_files,
+    marker_text,
+)
 from cast_ray.runs.hub import download
 from cast_ray.runs.model_files import model_fault
 from cast_ray.runs.object_store import (
@@ -126,7 +133,7 @@ def withdraw(uri: Uri) -> None:
     with_retries(lambda: delete_file(uri / MARKER))
 
 
-def upload_share(directory: Path, uri: Uri) -> dict[str, dict[str, int]]:
+def upload_share(directory: Path, uri: Uri) -> dict[str, MarkedFile]:
     """Copy one process's files of a directory to a URI; return them as the marker lists them."""
     described = described_files(directory)
     _in_parallel(
@@ -135,7 +142,7 @@ def upload_share(directory: Path, uri: Uri) -> dict[str, dict[str, int]]:
     return described
 
 
-def write_marker(uri: Uri, files: dict[str, dict[str, int]]) -> None:
+def write_marker(uri: Uri, files: dict[str, MarkedFile]) -> None:
     """Declare a directory complete: all of these files are there."""
     content = marker_text(dict(sorted(files.items()))).encode()
     with_retries(lambda: write_bytes(uri / MARKER, content))
@@ -231,6 +238,14 @@ def sound_model(
     has_weights = with_weights or isinstance(path_or_uri(location), Path)
     if fault := model_fault(copy, with_weights=has_weights, is_trained=is_trained):
         raise ModelError(f"{called or copy} {fault}: replace it, or give another model")
+    if with_weights and (copy / MARKER).is_file():
+        try:
+            check_whole(copy)
+        except RunDirectoryError as error:
+            raise ModelError(
+                f"{called or copy} has changed since it was written ({error}); if you changed it "
+                f"on purpose, delete its {MARKER}"
+            ) from None
     return copy
 
 
@@ -252,11 +267,8 @@ def _files_of(uri: Uri) -> list[StoredFile]:
 
 def _marked(uri: Uri) -> dict[str, int]:
     """Return the sizes that a directory's marker names."""
-    try:
-        files = json.loads(read_bytes(uri / MARKER))["files"]
-        return {name: int(file["num_bytes"]) for name, file in files.items()}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise RunDirectoryError(f"{uri / MARKER} is damaged: use an older checkpoint") from None
+    files = marked_files(read_bytes(uri / MARKER), uri / MARKER)
+    return {name: file["num_bytes"] for name, file in files.items()}
 
 
 def _download_once(files: list[StoredFile], uri: Uri, directory: Path) -> None:

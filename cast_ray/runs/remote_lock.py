@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from cast_ray.errors import RunDirectoryError, StorageError
+from cast_ray.files import checked, parse_json
 from cast_ray.runs.object_store import find_file, read_bytes, write_bytes
 from cast_ray.runs.remote_directories import with_retries
 from cast_ray.runs.remote_run import OWNER
@@ -49,8 +50,8 @@ def read_claim(uri: Uri) -> Claim | None:
     if find_file(uri / OWNER) is None:
         return None
     for _ in range(2):  # its owner may renew it after the store has said its length
-        with suppress(ValueError, TypeError):
-            return Claim(**json.loads(read_bytes(uri / OWNER)))
+        with suppress(ValueError):
+            return checked(Claim, parse_json(read_bytes(uri / OWNER)))
     raise RunDirectoryError(f"{uri / OWNER} is damaged: delete it if no process trains this run")
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import read_json, write_text
+from cast_ray.files import read_record, write_text
 from cast_ray.runs.directories import MARKER
 from cast_ray.runs.object_store import StoredFile, list_files
 from cast_ray.runs.remote_directories import (
@@ -94,7 +94,7 @@ def working_copy(run: PathOrUri) -> Path:
 def read_origin(path: Path) -> Origin | None:
     """Return what a working copy is of; None if there is no copy."""
     file = _origin_file(path)
-    return Origin(**read_json(file)) if file.is_file() else None
+    return read_record(file, Origin) if file.is_file() else None
 
 
 def new_copy(uri: Uri) -> Origin:

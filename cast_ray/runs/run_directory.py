@@ -18,11 +18,12 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import append_line, locked, read_json, refusals_named, write_text
+from cast_ray.files import append_line, locked, refusals_named, write_text
 from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import check_whole
 from cast_ray.runs.processes import ended_starts, start_line
+from cast_ray.runs.summary import read_summary
 from cast_ray.runs.uris import PathOrUri
 
 _CHECKPOINT = "step-{:05d}"
@@ -198,7 +199,7 @@ class RunDirectory:
     def note_start(self, run_id: str) -> list[str]:
         """Record the id of a driver that starts here; return earlier ones that have ended."""
         address = str(self.address)
-        earlier = self.starts.read_text() if self.starts.is_file() else ""
+        earlier = self.starts.read_text(errors="replace") if self.starts.is_file() else ""
         append_line(self.starts, start_line(run_id, address))
         return ended_starts(earlier, address)
 
@@ -363,16 +364,9 @@ class RunDirectory:
         """Return ``summary.json`` (Any: a JSON object); empty if there is none yet.
 
         Raises:
-            RunDirectoryError: it is broken.
+            DamagedFileError: it is broken.
         """
-        if not self.summary.is_file():
-            return {}
-        try:
-            return read_json(self.summary)
-        except ValueError as error:
-            raise RunDirectoryError(
-                f"{self.summary} is not valid JSON ({error}); move it away to go on without it"
-            ) from None
+        return read_summary(self.summary) if self.summary.is_file() else {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""
@@ -392,5 +386,5 @@ def read_batch(path: Path, schema: pa.Schema) -> pa.Table:
         TrajectoryError: its columns are not those of ``schema``.
     """
     table = read_table(path)
-    check_schema(table, schema)
+    check_schema(table, schema, name=path)
     return table

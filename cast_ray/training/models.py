@@ -9,7 +9,7 @@ from blake3 import blake3
 
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import read_json, write_text
+from cast_ray.files import read_record, write_text
 from cast_ray.runs.hub import with_commits
 from cast_ray.runs.model_files import weight_files
 from cast_ray.runs.remote_directories import localized, sound_model
@@ -65,7 +65,8 @@ def moved_models(
             digests = {key: model_digest(localized(name)) for key, name in here.items()}
             write_text(directory.models, json.dumps(digests, indent=1) + "\n")
         return set()
-    noted = read_json(directory.models) if directory.models.is_file() else {}
+    is_noted = directory.models.is_file()
+    noted = read_record(directory.models, dict[str, str]) if is_noted else {}
     moved = {key for key in noted if config.models.get(key) not in (None, before.get(key))}
     for key in moved:
         if model_digest(localized(config.models[key])) != noted[key]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cast_ray.errors import DamagedFileError, RunDirectoryError
+from cast_ray.files import checked
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.parquet import read_table
 from cast_ray.runs.run_directory import RunDirectory
@@ -55,13 +56,7 @@ class TrainingState:
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> TrainingState:
         """Return the state that ``to_json`` wrote."""
-        return cls(
-            **{
-                **state,
-                "sampler": SamplerPosition(**state["sampler"]),
-                "trajectory_log": TrajectoryLog(**state["trajectory_log"]),
-            }
-        )
+        return checked(cls, state)
 
 
 def training_state(

@@ -19,7 +19,14 @@ from pathlib import Path
 import torch
 
 from cast_ray.errors import WeightSyncError
-from cast_ray.files import refusals_named, write_text, written_aside
+from cast_ray.files import (
+    checked,
+    faults_named,
+    parse_json,
+    refusals_named,
+    write_text,
+    written_aside,
+)
 from cast_ray.weights.file import (
     PIECE_BYTES,
     TensorSpec,
@@ -56,12 +63,13 @@ class WeightManifest:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> WeightManifest:
-        """Return the manifest of a text written by ``to_json``."""
-        fields = json.loads(text)
-        specs = fields.pop("tensors")
-        tensors = tuple(TensorSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in specs)
-        return cls(tensors=tensors, **fields)
+    def from_json(cls, text: str | bytes) -> WeightManifest:
+        """Return the manifest of a text written by ``to_json``; ValueError for another."""
+        return checked(cls, parse_json(text))
+
+    def __post_init__(self) -> None:
+        if self.piece_bytes < 1:
+            raise ValueError(f"piece_bytes must be >= 1, got {self.piece_bytes}")
 
 
 def publish_weights(
@@ -135,9 +143,9 @@ def read_weights(
         if (num_bytes := path.stat().st_size) != manifest.num_bytes:
             raise mismatch(manifest, "size in bytes", num_bytes, manifest.num_bytes)
         mapping = map_file(path)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no file can have that name
         raise WeightSyncError(
-            f"cannot read weights {manifest.path}: {error.strerror}; publish version "
+            f"cannot read weights {manifest.path[:300]}: {error!s:.300}; publish version "
             f"{manifest.version} again"
         ) from error
     checksum = checksum_of(mapping, piece_bytes=manifest.piece_bytes, num_threads=num_threads)
@@ -154,15 +162,21 @@ def read_weights(
 
 
 def latest_manifest(directory: str | Path) -> WeightManifest | None:
-    """Return the manifest of the newest version in a directory; None if there is none."""
+    """Return the manifest of the newest version in a directory; None if there is none.
+
+    Raises:
+        DamagedFileError: it is damaged.
+    """
     while True:
         newest = max(_manifest_paths(directory), key=_version_of, default=None)
         if newest is None:
             return None
         try:
-            return WeightManifest.from_json(newest.read_text())
+            text = newest.read_bytes()
         except FileNotFoundError:  # removed since, because there is a newer one: look again
             continue
+        with faults_named(newest):
+            return WeightManifest.from_json(text)
 
 
 def announce(manifest: WeightManifest, *, keep: int) -> None:

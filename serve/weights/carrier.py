@@ -252,9 +252,9 @@ def _is_here(local: WeightManifest) -> bool:
     """Return whether this host has announced exactly this file."""
     path = Path(local.path)
     try:
-        found = WeightManifest.from_json(path.with_suffix(".json").read_text())
+        found = WeightManifest.from_json(path.with_suffix(".json").read_bytes())
         return found == local and path.stat().st_size == local.num_bytes
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return False
 
 

@@ -8,9 +8,8 @@ Shape and sizes: the paper, tab:dqn_hp.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from cast_ray.envs.gym import get_numeric_rules, widest_tier
 from cast_ray.errors import ConfigError, ModelError, RunDirectoryError
-from cast_ray.files import read_json
+from cast_ray.files import checked, read_json
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 
 SHAPE_FILE, WEIGHTS_FILE = "q_network.json", "q_network.safetensors"
@@ -206,15 +205,6 @@ def check_fits(network: QNetwork, game: str, tier: str) -> None:
 
 def _read_shape(path: Path) -> QNetworkShape:
     try:
-        stored: dict[str, Any] = read_json(path)  # Any: JSON
-        named = {field.name: stored.pop(field.name) for field in fields(QNetworkShape)}
-        if stored:
-            raise ValueError(f"unknown {', '.join(sorted(stored))}")
-        named["actions"] = tuple(named["actions"])
-        for name, value in named.items():
-            wanted = {"game": str, "actions": tuple}.get(name, int)
-            if type(value) is not wanted:
-                raise ValueError(f"{name} must be of type {wanted.__name__}, got {value!r}")
-        return QNetworkShape(**named)
-    except (ValueError, LookupError, TypeError, AttributeError, ConfigError) as error:
+        return checked(QNetworkShape, read_json(path))
+    except (ValueError, ConfigError) as error:
         raise ModelError(f"{path} describes no value network: {error}") from None

@@ -234,9 +234,9 @@ def test_a_run_with_more_steps_to_go_is_not_finished(run: RunDirectory) -> None:
     [
         ("config.yaml", "steps: [", "not valid YAML"),
         ("config.yaml", "no_such_key: 1", "no_such_key"),
-        ("summary.json", "{", "no summary"),
-        ("summary.json", "[1]", "no summary"),
-        ("summary.json", '{"before": {"success": 1}}', "no summary"),
+        ("summary.json", "{", "summary.json"),
+        ("summary.json", "[1]", "summary.json"),
+        ("summary.json", '{"before": {"success": 1}}', "summary.json"),
         ("metrics.parquet", "not Parquet", "metrics.parquet"),
         ("evaluations/after.parquet", "not Parquet", "after.parquet"),
     ],

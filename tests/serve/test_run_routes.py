@@ -107,3 +107,35 @@ def test_what_is_not_there_is_said_by_name(site: TestClient) -> None:
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "trajectory_unknown")
     unknown = site.get("/api/run/metrics", params={"run": "first", "columns": "mood"})
     assert (unknown.status_code, unknown.json()["error"]["field"]) == (422, "columns")
+
+
+def test_damaged_runs_are_shown_as_such_and_the_others_as_usual(tmp_path: Path) -> None:
+    """What no list reads, a step's trajectories, is named when the step is opened."""
+    oracle = Oracle(max_bytes=2**24)
+    damaged = {"a": "config.yaml", "b": "metrics.parquet", "c": "trajectories/step-00001.parquet"}
+    for name in (*damaged, "sound", "sound-too"):
+        write_run(tmp_path / name, oracle)
+    for name, file in damaged.items():
+        flip(tmp_path / name / file)
+    with TestClient(site_app(replace(FREE, runs=tmp_path))) as site:
+        problems = {run["name"]: run["problem"] for run in site.get("/api/runs").json()["runs"]}
+        answers = {
+            name: site.get("/api/run/step", params={"run": name, "step": 1})
+            for name in ("c", "sound", "sound-too")
+        }
+        opened = {name: site.get("/api/run", params={"run": name}) for name in problems}
+    assert "config.yaml" in problems.pop("a")
+    assert "metrics.parquet" in problems.pop("b")
+    assert problems == {"c": None, "sound": None, "sound-too": None}
+    refused = answers.pop("c")
+    assert refused.status_code == 409
+    assert "step-00001.parquet" in refused.json()["error"]["message"]
+    assert [answer.json()["total"] for answer in answers.values()] == [4, 4]
+    assert {name for name, answer in opened.items() if answer.status_code == 200} == {*problems}
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the first byte."""
+    data = bytearray(path.read_bytes())
+    data[0] ^= 64
+    path.write_bytes(data)

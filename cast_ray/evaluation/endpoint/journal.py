@@ -16,19 +16,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import append_line, fsync, refusals_named
-from cast_ray.rollout.chat_episode import FINISH_REASONS, ChatAnswer, ChatPlayer, Message
+from cast_ray.files import append_line, checked, fsync, parse_json, refusals_named
+from cast_ray.rollout.chat_episode import ChatAnswer, ChatPlayer, Message
 
 _log = logging.getLogger(__name__)
-_COLUMNS: Mapping[str, tuple[type, ...]] = {
-    "text": (str,),
-    "finish_reason": (str,),
-    "prompt_tokens": (int, type(None)),
-    "answer_tokens": (int, type(None)),
-    "num_retries": (int,),
-    "seconds": (int, float),
-}
-"""Types of a line's values, next to the request; a bool is not a number."""
 
 
 def request_digest(
@@ -153,16 +144,13 @@ def _entry_of(line: bytes) -> _Entry | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        content = json.loads(line)
+        content = parse_json(line)
     except ValueError:
         return None  # zeros, if the file grew before its content was written
-    if not isinstance(content, dict) or set(content) != {"request", *_COLUMNS}:
+    if not isinstance(content, dict) or content.pop("is_from_journal", None) is not None:
         raise ValueError("other fields")
-    request = content.pop("request")
-    is_typed = all(type(content[name]) in kinds for name, kinds in _COLUMNS.items())
-    if not (is_typed and isinstance(request, str) and content["finish_reason"] in FINISH_REASONS):
-        raise ValueError("other values")
-    return request, ChatAnswer(**content)
+    request = checked(str, content.pop("request", None))
+    return request, checked(ChatAnswer, content)
 
 
 class JournaledPlayer:

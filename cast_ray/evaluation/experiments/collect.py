@@ -16,8 +16,8 @@ from cast_ray.config.load import PRESET_KEYS, load_config
 from cast_ray.config.reference import config_values
 from cast_ray.errors import RunDirectoryError
 from cast_ray.evaluation.experiments.arms import CURVES, TRAINING
-from cast_ray.evaluation.experiments.sweep_plan import ARM, trial_name
-from cast_ray.files import read_json
+from cast_ray.evaluation.experiments.sweep_plan import ARM, SweepNote, trial_name
+from cast_ray.files import faults_named, read_record
 from cast_ray.games.turn_quality import turn_regrets
 from cast_ray.parquet import read_frame, read_table
 from cast_ray.rollout.trajectory import costs_of
@@ -83,12 +83,14 @@ def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
         raise RunDirectoryError(
             f"{folder} is neither a sweep ({note.name}) nor a comparison (runs.parquet)"
         )
-    grid = read_json(note)["grid"]
+    grid = read_record(note, SweepNote)["grid"]
     found = []
     for values in itertools.product(*grid.values()):
         own = dict(zip(grid, values, strict=True))
         run = RunDirectory(folder / "trials" / trial_name(own))
-        if run.summary.is_file():
+        with faults_named(note):  # no folder can have such a name
+            is_finished = run.summary.is_file()
+        if is_finished:
             words = [v if k == ARM else f"{k}={v}" for k, v in own.items() if k != "seed"]
             arm = ", ".join(words) or "all"
             found.append((arm, load_config(run.config, [], is_stored=True).seed, run))

@@ -25,9 +25,9 @@ from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import CastRayError, EnvironmentSetupError, RunDirectoryError, RunInterrupted
-from cast_ray.evaluation.experiments.sweep_plan import SweepPlan
+from cast_ray.evaluation.experiments.sweep_plan import SweepNote, SweepPlan
 from cast_ray.evaluation.experiments.sweep_results import results_table, write_results
-from cast_ray.files import read_json, refusals_named, written_aside
+from cast_ray.files import read_record, refusals_named, written_aside
 from cast_ray.runs.metrics import read_metrics
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory
@@ -166,7 +166,7 @@ def _begin(plan: SweepPlan, out: Path) -> None:
     """Create the sweep's folder, or check that it is of this sweep or of a part of it."""
     note = out / "sweep.json"
     if note.is_file():
-        if not plan.extends(read_json(note)):
+        if not plan.extends(read_record(note, SweepNote)):
             raise RunDirectoryError(
                 f"{out} holds another sweep: give another --out, or all its values and more"
             )

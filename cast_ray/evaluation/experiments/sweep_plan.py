@@ -10,14 +10,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, NotRequired, TypedDict
 
 from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError
+from cast_ray.files import read_yaml
 
 _OPEN, _CLOSE = "([{", ")]}"
 SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
@@ -45,6 +44,14 @@ class Trial:
         return {key: value for key, value in self.values.items() if key != "seed"}
 
 
+class SweepNote(TypedDict):
+    """What a sweep's ``sweep.json`` says: ``SweepPlan.given``."""
+
+    fixed: list[str]
+    grid: dict[str, list[str]]
+    arms: NotRequired[dict[str, list[str]]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
     """The trials of a sweep."""
@@ -65,7 +72,7 @@ class SweepPlan:
         arms = {"arms": self.arms} if self.arms else {}
         return {"fixed": self.fixed, "grid": self.grid} | arms
 
-    def extends(self, earlier: Mapping[str, Any]) -> bool:
+    def extends(self, earlier: SweepNote) -> bool:
         """Return whether it contains all trials of another plan (its ``given``)."""
         return (
             sorted(self.fixed) == sorted(earlier["fixed"])
@@ -86,19 +93,14 @@ def read_arms(file: Path) -> dict[str, list[str]]:
     Raises:
         ConfigError: it is missing, or holds something else.
     """
-    if not file.is_file():
-        raise ConfigError(f"the file {file} of --arms does not exist")
-    try:
-        found = yaml.safe_load(file.read_text())
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
+    found = read_yaml(file)
     if not isinstance(found, dict) or not found:
         raise ConfigError(f"{file} must hold arms, one per line: name: [key=value, …]")
     for name, arm in found.items():
         if not isinstance(arm, list) or not all(isinstance(one, str) for one in arm):
             raise ConfigError(
                 f"{file}, arm {name}: give a list of key=value such as [algorithm=dapo], or [], "
-                f"got {arm!r}"
+                f"got {repr(arm)[:80]}"
             )
     return {str(name): arm for name, arm in found.items()}
 

@@ -87,7 +87,7 @@ def read_episodes(path: Path, config: TrainConfig) -> tuple[Episode, ...]:
     if not path.is_file():
         return ()
     with opened(path) as file:
-        check_schema(file.schema_arrow.empty_table(), SCORED_SCHEMA)
+        check_schema(file.schema_arrow.empty_table(), SCORED_SCHEMA, name=path)
         rows = read_rows(file, _COLUMNS).to_pylist()
     return tuple(_episode(row, config) for row in rows)
 
@@ -193,7 +193,7 @@ def read_run(run: RunDirectory) -> RunContents:
         recoveries=tuple(read_recoveries(run.recoveries)),
         before=_evaluation(run, "before", summary, config),
         after=_evaluation(run, "after", summary, config),
-        is_finished=summary.get("after") is not None and summary["steps"] >= config.steps,
+        is_finished=summary.get("after") is not None and summary.get("steps", 0) >= config.steps,
         seconds=summary.get("seconds", so_far),
     )
 

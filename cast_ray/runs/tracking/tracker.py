@@ -8,10 +8,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from cast_ray.config.train import TrainConfig
-from cast_ray.files import read_json, write_text
+from cast_ray.files import read_record, write_text
 
 PROJECT = "cast_ray"
 """Of runs in trackers that put them together; their own variables give another."""
@@ -19,6 +19,10 @@ IDENTITY = "tracking.json"
 """File of the run directory; a copy of the run is another run and has none."""
 
 _identifying = threading.Lock()
+
+
+class _Identity(TypedDict):
+    id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class TrackedRun:
         with _identifying:  # each tracker asks in a thread of its own
             if not path.is_file():
                 write_text(path, json.dumps({"id": secrets.token_hex(4)}))
-            return read_json(path)["id"]
+            return read_record(path, _Identity)["id"]
 
 
 class Tracker(Protocol):

@@ -8,18 +8,25 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict, cast
 
 from cast_ray.config.load import load_value_net_config, save_config
 from cast_ray.config.reference import differing_values
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import append_line, locked, refusals_named, write_text
+from cast_ray.files import append_line, locked, read_records, refusals_named, write_text
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 from solver_actors.value_net.network import SHAPE_FILE
 
 STAGES = ("base", "stage1", "stage2")
 _CHANGEABLE = ("run_dir", "num_threads", "device", "checkpoint_every", "dqn.num_env_runners")
+
+
+class _Row(TypedDict, total=False):
+    stage: Required[str]
+    steps: int
+    epoch: int
+    seconds: float
 
 
 class ValueNetDirectory:
@@ -73,13 +80,12 @@ class ValueNetDirectory:
         append_line(self.metrics, json.dumps(row))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the lines of ``metrics.jsonl``. Any: as they were logged."""
-        if not self.metrics.is_file():
-            return []
-        complete, _, _ = self.metrics.read_text().rpartition(
-            "\n"
-        )  # a killed process leaves half a line
-        return [json.loads(line) for line in complete.splitlines()]
+        """Return the lines of ``metrics.jsonl``. Any: as they were logged.
+
+        Raises:
+            DamagedFileError: a line is damaged.
+        """
+        return cast(list[dict[str, Any]], read_records(self.metrics, _Row))
 
     def forget(self, stage: str, *, beyond: int = 0) -> None:
         """Delete a stage's lines after an epoch or step, because it is about to be repeated."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 from cast_ray.config.load import load_config
 from cast_ray.errors import CastRayError, RunDirectoryError, StepUnknown, TrajectoryUnknown
 from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.runs.summary import read_summary
 from cast_ray.statistics import Success
 from serve.site.runs.details import (
     RunDetails,
@@ -19,7 +20,6 @@ from serve.site.runs.details import (
     plain,
     read_figures,
     read_success,
-    read_summary,
 )
 from serve.site.runs.episode import StoredEpisode, read_episode
 from serve.site.runs.root import ReadCache, RunRoot, damage_named

@@ -12,7 +12,6 @@ import polars as pl
 
 from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import ColumnUnknown, RunDirectoryError
-from cast_ray.files import read_json
 from cast_ray.parquet import read_frame
 from cast_ray.runs.metrics import read_metrics_frame
 from cast_ray.statistics import Success, success_rate
@@ -53,24 +52,6 @@ class RunDetails:
     """Its numeric metrics."""
     trajectory_steps: tuple[int, ...]
     """Steps whose trajectories are stored."""
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """Return ``summary.json``. Any: a JSON object.
-
-    Raises:
-        RunDirectoryError: it is no JSON object, or not a run's summary.
-    """
-    try:
-        found = read_json(path)
-        for name in ("before", "after"):
-            if found.get(name) is not None:
-                Success(**found[name])
-    except (ValueError, AttributeError, TypeError) as error:
-        raise RunDirectoryError(
-            f"{path.name} is no summary of a run ({error}): move it away to see the other files"
-        ) from None
-    return found
 
 
 def read_success(path: Path) -> Success | None:

@@ -1,0 +1,1 @@
+"""Damaged and made-up files, given to every reader of outside bytes."""
