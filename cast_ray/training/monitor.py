@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import psutil
 import ray
@@ -21,7 +20,7 @@ from cast_ray.errors import CastRayError
 from cast_ray.runs.recoveries import Kind, RecoveryLog
 from cast_ray.training.prometheus import MetricsExporter
 from cast_ray.training.snapshot import Look
-from serve.messages import EngineStats
+from cast_ray.training.workers import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -30,26 +29,10 @@ _ANSWER_TIMEOUT_S = 5.0
 _LOOKS_KEPT = 10_000
 
 
-class Parts(Protocol):
-    """The part of ``Workers`` that the monitor polls."""
-
-    def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
-        """Return each engine's statistics; None if it does not answer."""
-        ...
-
-    def actor_pids(self, *, timeout_s: float) -> Mapping[str, int]:
-        """Return the process ids of the actors that answer, by name."""
-        ...
-
-    def actor_totals(self) -> tuple[Mapping[str, float], Mapping[str, float], int]:
-        """Return summed counters, resident bytes by actor, and groups lost so far."""
-        ...
-
-
 class RunMonitor:
     """A thread that polls the parts and records what was lost and has recovered."""
 
-    def __init__(self, parts: Parts, recoveries: RecoveryLog, exporter: MetricsExporter) -> None:
+    def __init__(self, parts: Workers, recoveries: RecoveryLog, exporter: MetricsExporter) -> None:
         self._parts, self._recoveries, self._exporter = parts, recoveries, exporter
         self._watches: dict[str, _Watch] = {}
         self._nodes = _Nodes(recoveries)
