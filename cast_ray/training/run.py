@@ -23,6 +23,7 @@ from cast_ray.rollout.chat_template import (
     stored_chat_pieces,
 )
 from cast_ray.rollout.specs import with_model_limit
+from cast_ray.runs.directories import new_run_dir
 from cast_ray.runs.object_store import check_reachable
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.remote_run import StoredRunDirectory
@@ -104,9 +105,7 @@ def open_run(
     """
     if resume and not config.run_dir:
         raise RunDirectoryError("--resume needs run_dir=PATH, the directory to resume")
-    now = datetime.now(UTC)
-    new_name = f"runs/{config.title}-{now.strftime('%Y%m%d-%H%M%S')}"
-    location = path_or_uri(config.run_dir or new_name)
+    location = path_or_uri(config.run_dir or new_run_dir(config.title))
     if isinstance(location, Uri):
         check_reachable(location, timeout_s=REACH_S)
     check_trackers(config.tracking)
@@ -124,7 +123,7 @@ def open_run(
         else:
             directory, at_uri = _create(location, config, progress, held)
         # Different for every start, because a killed driver may have left named actors behind.
-        run_id = f"{directory.plain_name}-{now.strftime('%H%M%S%f')}"
+        run_id = f"{directory.plain_name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)

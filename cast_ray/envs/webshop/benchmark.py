@@ -18,7 +18,6 @@ from cast_ray.envs.webshop.environment import ShoppingTrip
 from cast_ray.envs.webshop.goals import HUMAN, SYNTHETIC, Goal
 from cast_ray.envs.webshop.products import json_object, member, text
 from cast_ray.errors import ConfigError, PuzzleError
-from cast_ray.games.costs import UNKNOWN
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.wording import GameWording
 
@@ -100,15 +99,7 @@ def _puzzle(tier: str, kind: str, place: int, goal: Goal) -> Puzzle:
         "asin": goal.asin,
         "instruction": goal.instruction,
     }
-    return Puzzle(
-        game=Webshop.name,
-        tier=tier,
-        puzzle_id=goal_id(goal),
-        board=json.dumps(board),
-        cost_to_go=None,
-        cost_status=UNKNOWN,
-        seed=0,
-    )
+    return Puzzle(game=Webshop.name, tier=tier, puzzle_id=goal_id(goal), board=json.dumps(board))
 
 
 def _named_goal(board: str) -> tuple[str, int, str, str]:
