@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,8 +27,7 @@ _COLUMNS = ["puzzle_id", "puzzle", "game", "answers", "actions", "effects", "sta
 _COLUMNS += ["cost_estimates", "end_reason", "cost_to_go", "cost_status"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(NamedTuple):
     """One answer of the policy and its effect."""
 
     state: str
@@ -111,29 +110,11 @@ def _episode(
             puzzle=row["puzzle"],
             rescue=config.advantage.rescue,
         )
-    turns = zip(
-        row["states"][:-1],
-        costs[:-1].tolist(),
-        row["answers"],
-        row["actions"],
-        row["effects"],
-        credit.tolist(),
-        strict=True,
-    )
+    per_turn = (row["answers"], row["actions"], row["effects"], credit.tolist())
     return Episode(
         puzzle_id=row["puzzle_id"],
         game=row["game"],
-        turns=tuple(
-            Turn(
-                state=state,
-                cost_to_go=cost,
-                answer=answer,
-                action=action,
-                effect=effect,
-                shifted_advantage=advantage,
-            )
-            for state, cost, answer, action, effect, advantage in turns
-        ),
+        turns=tuple(map(Turn, row["states"][:-1], costs[:-1].tolist(), *per_turn)),
         costs=tuple(costs.tolist()),
         last_state=row["states"][-1],
         end_reason=row["end_reason"],
