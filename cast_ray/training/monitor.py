@@ -45,14 +45,17 @@ class RunMonitor:
     def look(self) -> Look:
         """Poll all parts now."""
         with self._lock:
-            stats = self._parts.engine_stats(timeout_s=_ANSWER_TIMEOUT_S)
-            pids = self._parts.actor_pids(timeout_s=_ANSWER_TIMEOUT_S)
-            totals, resident, lost_groups = self._parts.actor_totals()
+            pool, actors = self._parts.pool, self._parts.pool.actors
+            stats = self._parts.engines.stats(timeout_s=_ANSWER_TIMEOUT_S)
+            pids = actors.refresh(timeout_s=_ANSWER_TIMEOUT_S)
             engines = {f"engine-{index}": one for index, one in enumerate(stats)}
             found: dict[str, object] = {**pids}
             found |= {name: one.engine_id for name, one in engines.items() if one is not None}
             self._judge(found)
-            memory = {"driver": float(psutil.Process().memory_info().rss), **resident}
+            memory = {
+                "driver": float(psutil.Process().memory_info().rss),
+                **actors.resident_bytes(),
+            }
             memory |= {
                 name: float(one.replica_bytes + one.core_bytes)
                 for name, one in engines.items()
@@ -61,8 +64,8 @@ class RunMonitor:
             look = Look(
                 at=time.monotonic(),
                 engines=tuple(stats),
-                pool=totals,
-                lost_groups=lost_groups,
+                pool=actors.totals(),
+                lost_groups=pool.num_lost_groups,
                 memory_bytes=memory,
             )
             self._looks = [*self._looks[-_LOOKS_KEPT:], look]
