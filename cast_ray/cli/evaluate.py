@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cast_ray.cli.options import Overrides, timestamp
+from cast_ray.cli.options import Overrides
+from cast_ray.runs.directories import dated
 
 if TYPE_CHECKING:
     from cast_ray.evaluation.models import EvaluatedModel
@@ -188,4 +189,4 @@ def _run(
 
 def _default_out(label: str) -> Path:
     name = "".join(char if char.isalnum() or char in "._-" else "-" for char in label)[:60]
-    return Path("evaluations") / f"{name}-{timestamp()}"
+    return Path("evaluations") / dated(name)

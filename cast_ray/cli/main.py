@@ -22,7 +22,7 @@ from cast_ray.cli.doctor import doctor
 from cast_ray.cli.evaluate import evaluate, transfer
 from cast_ray.cli.model import model_app
 from cast_ray.cli.new import new_app
-from cast_ray.cli.options import Overrides, newest_run, resumable, resume_command, timestamp
+from cast_ray.cli.options import Overrides, newest_run, resumable, resume_command
 from cast_ray.cli.serve import serve, view
 from cast_ray.cli.submit import submit
 from cast_ray.cli.sweep import compare, credit, repeat, sweep
@@ -33,6 +33,7 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import CastRayError, ConfigError, RunInterrupted
 from cast_ray.numba_cache import use_kernel_cache
+from cast_ray.runs.directories import new_run_dir
 from cast_ray.runs.remote_run import readable_copy, working_copy
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import Uri, path_or_uri
@@ -115,7 +116,7 @@ def train(
     if resume and not resolved.run_dir:
         raise ConfigError(f"--resume needs run_dir=PATH, the directory to resume{newest_run()}")
     if not resolved.run_dir:
-        run_dir = f"runs/{resolved.title}-{timestamp()}"
+        run_dir = new_run_dir(resolved.title)
         resolved = replace(resolved, run_dir=run_dir)
         given.append(f"run_dir={run_dir}")
     if not no_restart and resolved.driver_restarts:

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,11 +26,6 @@ Host = Annotated[
     typer.Option(help="Address to listen on. Any but this machine's own needs CAST_RAY_API_KEYS."),
 ]
 Port = Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)]
-
-
-def timestamp() -> str:
-    """Return the time in UTC as part of a file name."""
-    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def newest_run() -> str:

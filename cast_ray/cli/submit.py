@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cast_ray.cli.options import Overrides
-from cast_ray.cluster.submit import JobRequest, default_name, pack_job, require_job_name, train_job
+from cast_ray.cluster.submit import JobRequest, pack_job, require_job_name, train_job
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError, RunInterrupted
+from cast_ray.runs.directories import dated
 
 if TYPE_CHECKING:
     from cast_ray.cluster.jobs_api import JobServer
@@ -79,7 +79,14 @@ def submit(
     if len(asked) + list_jobs > 1:
         raise ConfigError("give only one of --status, --stop, --logs and --list")
     if not asked and not list_jobs:
-        request = _request(overrides or [], config, name=name, resume=resume)
+        resolved = load_config(config, overrides or [])
+        request = train_job(
+            resolved,
+            name=name or dated(resolved.title),
+            overrides=overrides or [],
+            config_file=config,
+            resume=resume,
+        )
         server = _connect(address)
         send_job(server, request, config_file=config, with_code=with_code)
         if follow:
@@ -102,19 +109,6 @@ def submit(
         _follow(server, logs)
     elif logs is not None:
         typer.echo(server.logs(logs), nl=False)
-
-
-def _request(
-    overrides: Sequence[str], config: Path | None, *, name: str | None, resume: bool
-) -> JobRequest:
-    resolved = load_config(config, overrides)
-    return train_job(
-        resolved,
-        name=name or default_name(resolved, datetime.now(UTC)),
-        overrides=overrides,
-        config_file=config,
-        resume=resume,
-    )
 
 
 def send_job(

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cast_ray.cli.options import resumable, this_command, timestamp
+from cast_ray.cli.options import resumable, this_command
+from cast_ray.runs.directories import timestamp
 
 
 def sweep(

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from cast_ray.cli.options import resumable, resume_command, timestamp
+from cast_ray.cli.options import resumable, resume_command
 from cast_ray.config.load import load_value_net_config
+from cast_ray.runs.directories import new_run_dir
 
 value_net_app = typer.Typer(
     help="Train and analyse value networks, which replace the exact solver.",
@@ -44,8 +45,8 @@ def train(
             load_value_net_config(stored, given, is_stored=True) if stored.is_file() else resolved
         )
     if not resolved.run_dir:
-        name = f"runs/value-net-{resolved.game}-{resolved.tier}-{timestamp()}"
-        resolved = replace(resolved, run_dir=name)
+        title = f"value-net-{resolved.game}-{resolved.tier}"
+        resolved = replace(resolved, run_dir=new_run_dir(title))
     # Imported late: RLlib takes seconds, which --help and a typing error need not wait for.
     from cast_ray.training.value_net.progress import ValueNetProgress
     from cast_ray.training.value_net.train import train_value_net

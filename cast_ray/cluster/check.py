@@ -49,7 +49,7 @@ from cast_ray.runs import model_files
 from cast_ray.runs.remote_directories import localized
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
 
-ANSWER_TIMEOUT_S = 90.0
+_ANSWER_TIMEOUT_S = 90.0
 """A node may first have to start the process and set up its environment."""
 _CLOCK_TIMEOUT_S = 10.0
 _STORE_TIMEOUT_S = 60.0
@@ -73,7 +73,6 @@ def require_fit_cluster(
     *,
     run_dir: str,
     on_note: Callable[[str], None],
-    timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> None:
     """Raise if a known problem prevents training a run on this cluster.
 
@@ -81,13 +80,12 @@ def require_fit_cluster(
         config: of the run.
         run_dir: its directory, which exists.
         on_note: called with what the user should know.
-        timeout_s: for the answers of all nodes.
 
     Raises:
         EnvironmentSetupError: there are problems; the message lists all of them.
         RunDirectoryError: the driver cannot write to the run's directory.
     """
-    state = look_at_cluster(needs_of(config, run_dir=run_dir), timeout_s=timeout_s)
+    state = look_at_cluster(needs_of(config, run_dir=run_dir))
     for note in state.notes:
         on_note(note)
     if state.problems:
@@ -145,12 +143,8 @@ def _num_values(model: PathOrUri) -> int:
         return 0
 
 
-def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> ClusterState:
-    """Ask every node of this process's cluster, and judge the answers.
-
-    Args:
-        needs: of the run.
-        timeout_s: for the answers of all nodes.
+def look_at_cluster(needs: Needs) -> ClusterState:
+    """Ask every node of this process's cluster whether it has what a run needs, and judge that.
 
     Raises:
         RunDirectoryError: the driver cannot write to the run's directory.
@@ -164,7 +158,7 @@ def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Clu
             "beacon": beacon,
             "store_timeout_s": _STORE_TIMEOUT_S,
         }
-        reports = _ask(nodes, question, timeout_s=timeout_s)
+        reports = _ask(nodes, question)
     driver = node_probe.look(models={}, stores={}, beacon="", store_timeout_s=0)
     return ClusterState(
         driver=driver,
@@ -174,20 +168,20 @@ def look_at_cluster(needs: Needs, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Clu
     )
 
 
-def _ask(nodes: Sequence[Node], question: dict[str, Any], *, timeout_s: float) -> list[NodeReport]:
+def _ask(nodes: Sequence[Node], question: dict[str, Any]) -> list[NodeReport]:
     """Return every node's answer, or why there is none."""
     for module in (node_probe, code_version, model_files):
         cloudpickle.register_pickle_by_value(module)
     try:
         answers = [_on(node, node_probe.look).remote(**question) for node in nodes]
-        ray.wait(answers, num_returns=len(answers), timeout=timeout_s)
-        return [_report(node, ref, timeout_s) for node, ref in zip(nodes, answers, strict=True)]
+        ray.wait(answers, num_returns=len(answers), timeout=_ANSWER_TIMEOUT_S)
+        return [_report(node, ref) for node, ref in zip(nodes, answers, strict=True)]
     finally:
         for module in (node_probe, code_version, model_files):
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _report(node: Node, answer: Any, timeout_s: float) -> NodeReport:  # Any: Ray's reference
+def _report(node: Node, answer: Any) -> NodeReport:  # Any: Ray's reference
     now: Any = _on(node, node_probe.clock)  # Any: Ray's remote function
     try:
         found: node_probe.Found = ray.get(answer, timeout=0)
@@ -197,7 +191,7 @@ def _report(node: Node, answer: Any, timeout_s: float) -> NodeReport:  # Any: Ra
         ahead_s = clock_ahead_s(asked=asked, said=said, answered=time.time())
     except GetTimeoutError:
         ray.cancel(answer, force=True)
-        return _silent(node, f"it did not answer within {timeout_s:.0f} s")
+        return _silent(node, f"it did not answer within {_ANSWER_TIMEOUT_S:.0f} s")
     except TaskUnschedulableError:
         return _silent(node, "it left the cluster during the check")
     except RayError as error:

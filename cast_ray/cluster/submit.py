@@ -14,7 +14,6 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from cast_ray.cluster.code_version import PACKAGES, code_version, package_dir
@@ -159,11 +158,6 @@ def train_job(
         metadata=metadata,
         functions=tuple(config.functions.values()),
     )
-
-
-def default_name(config: TrainConfig, now: datetime) -> str:
-    """Return a name for a job without one."""
-    return f"{config.title}-{now.strftime('%Y%m%d-%H%M%S')}"
 
 
 def require_job_name(name: str) -> None:

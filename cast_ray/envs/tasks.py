@@ -18,7 +18,6 @@ from cast_ray.envs.environment import BenchmarkTier, Environment
 from cast_ray.envs.text_env import LOST, SOLVED, BudgetedEpisode
 from cast_ray.errors import CallbackError, ConfigError
 from cast_ray.functions import short_name, told
-from cast_ray.games.costs import UNKNOWN
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.text import last_fenced_block
@@ -120,8 +119,6 @@ class TaskSet:
                 tier=tier,
                 puzzle_id=_task_id(self.name, task),
                 board=f"task {task}",
-                cost_to_go=None,
-                cost_status=UNKNOWN,
                 seed=task,
             )
             for task in range(self._num_tasks)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 import unittest
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -23,7 +22,7 @@ from cast_ray.envs.environment import Environment, EnvironmentTurn
 from cast_ray.envs.tasks import TaskSet, TextEnvironment
 from cast_ray.errors import ConfigError
 from cast_ray.games.game import Effect
-from cast_ray.games.testing.samples import demand, shown
+from cast_ray.games.testing.samples import Check, demand, shown
 from cast_ray.games.testing.text_checks import random_texts
 from cast_ray.games.text import FENCE
 
@@ -31,29 +30,17 @@ _NUM_TASKS = 5
 _ROUNDING = 1e-6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentCheck:
-    """One demand on one environment. ``str(check)`` is its name."""
-
-    name: str
-    kind: type[TextEnvironment]
-
-    def __call__(self) -> None:
-        """Return if the environment meets the demand.
-
-        Raises:
-            AssertionError, CallbackError, ConfigError: it does not; the message says where.
-            unittest.SkipTest: the demand does not apply.
-        """
-        CHECKS[self.name](TaskSet(self.kind.__qualname__, self.kind))
-
-    def __str__(self) -> str:
-        return self.name
+EnvironmentCheck = Check
+"""The name by which earlier packages of users import it."""
 
 
-def environment_checks(kind: type[TextEnvironment]) -> list[EnvironmentCheck]:
+def environment_checks(kind: type[TextEnvironment]) -> list[Check]:
     """Return all checks of an environment, to be called one by one."""
-    return [EnvironmentCheck(name=name, kind=kind) for name in CHECKS]
+    return [
+        # A check makes its tasks itself, so that one that cannot be made fails it.
+        Check(name=name, run=lambda run=run: run(TaskSet(kind.__qualname__, kind)))
+        for name, run in CHECKS.items()
+    ]
 
 
 def _check_messages(tasks: TaskSet) -> None:

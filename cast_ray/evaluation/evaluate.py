@@ -184,12 +184,9 @@ def _play(
             from cast_ray.evaluation.endpoint.episodes import play_with_endpoint  # openai
 
             found += play_with_endpoint(
+                plan,
                 model,
                 chosen,
-                attempts=plan.attempts,
-                patience=plan.patience,
-                prices=plan.prices,
-                extra_body=plan.extra_body,
                 journals=directory.journal(number, which.file_name),
                 on_attempt=progress.rollout,
             )

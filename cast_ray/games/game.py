@@ -60,8 +60,8 @@ class Transition(Generic[StateT]):
 
     state: StateT
     """The state after the action; the same object when nothing changed."""
-    effect: Effect
-    feedback: str
+    effect: Effect = Effect.CHANGED
+    feedback: str = ""
     """One sentence for the policy; empty when the state changed."""
 
 

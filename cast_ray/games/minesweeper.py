@@ -190,13 +190,13 @@ class Minesweeper(Game[MinesweeperState]):
         if state.revealed >> cell & 1:
             return _illegal(state, f"{action}: that cell is already revealed.")
         if verb == "flag":
-            return _changed(replace(state, flags=state.flags ^ 1 << cell))
+            return Transition(state=replace(state, flags=state.flags ^ 1 << cell))
         if state.flags >> cell & 1:
             lifting = action_on(layout, "flag", cell)
             return _illegal(
                 state, f"{action}: that cell carries your flag, which {lifting} takes away."
             )
-        return _changed(replace(state, revealed=state.revealed | opened_by(state, cell)))
+        return Transition(state=replace(state, revealed=state.revealed | opened_by(state, cell)))
 
     def status(self, state: MinesweeperState) -> Status:
         """Return LOST when a mine is open, WON when every other cell is."""
@@ -312,10 +312,6 @@ def _lines(state: MinesweeperState) -> list[str]:
         for cell, symbol in enumerate(_open_symbols(layout))
     )
     return grid_rows(text, layout.cols)
-
-
-def _changed(state: MinesweeperState) -> Transition[MinesweeperState]:
-    return Transition(state=state, effect=Effect.CHANGED, feedback="")
 
 
 def _illegal(state: MinesweeperState, feedback: str) -> Transition[MinesweeperState]:

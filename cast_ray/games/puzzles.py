@@ -43,11 +43,11 @@ class Puzzle:
     """``puzzle_id_of`` the start state: the same for puzzles that are equal up to symmetry."""
     board: str
     """The start state as ``Game.encode`` writes it."""
-    cost_to_go: int | None
+    cost_to_go: int | None = None
     """N (Minesweeper: K) of the start state, in the game's moves; None where it is not exact."""
-    cost_status: str
+    cost_status: str = UNKNOWN
     """``exact``, ``infinite`` or ``unknown``."""
-    seed: int
+    seed: int = 0
     """Seed of the NumPy generator that made this board, 0 for an imported one."""
     measures: Mapping[str, float] = field(default_factory=dict, hash=False)
     """How difficult the board is besides its cost, by the game's own measures; may be empty."""

@@ -199,9 +199,7 @@ class RushHour(Game[RushHourState]):
             return _unchanged(
                 state, Effect.INEFFECTIVE, f"{action}: the edge of the board is in the way."
             )
-        return Transition(
-            state=_slid(state, vehicle, step * int(digits)), effect=Effect.CHANGED, feedback=""
-        )
+        return Transition(state=_slid(state, vehicle, step * int(digits)))
 
     def status(self, state: RushHourState) -> Status:
         """Return WON when the red car touches the right edge; Rush Hour cannot be lost."""

@@ -154,14 +154,14 @@ class Sokoban(Game[SokobanState]):
         if ahead is None:
             return _blocked(state, f"{action}: a wall is in the way.")
         if ahead not in state.boxes:
-            return _changed(replace(state, player=ahead))
+            return Transition(state=replace(state, player=ahead))
         behind = _neighbor(state.layout, ahead, action)
         if behind is None:
             return _blocked(state, f"{action}: a wall is behind the box.")
         if behind in state.boxes:
             return _blocked(state, f"{action}: another box is behind the box.")
         boxes = tuple(sorted(behind if cell == ahead else cell for cell in state.boxes))
-        return _changed(replace(state, player=ahead, boxes=boxes))
+        return Transition(state=replace(state, player=ahead, boxes=boxes))
 
     def status(self, state: SokobanState) -> Status:
         """Return WON when every box stands on a target; a deadlock is not lost by the rules."""
@@ -266,10 +266,6 @@ def _neighbor(layout: SokobanLayout, cell: int, action: str) -> int | None:
         return None
     neighbor = row * layout.cols + col
     return None if layout.walls[neighbor] else neighbor
-
-
-def _changed(state: SokobanState) -> Transition[SokobanState]:
-    return Transition(state=state, effect=Effect.CHANGED, feedback="")
 
 
 def _blocked(state: SokobanState, feedback: str) -> Transition[SokobanState]:

@@ -51,10 +51,10 @@ class Sampling:
 class EpisodeSpec:
     """One episode to play; (step, group, episode, attempt) identifies it in the run."""
 
-    step: int
-    group: int
-    episode: int
-    attempt: int
+    step: int = 0
+    group: int = 0
+    episode: int = 0
+    attempt: int = 0
     puzzle: Puzzle
     turn_budget: int
     seed: int

@@ -46,7 +46,6 @@ def episode_groups(
                 step=step,
                 group=group,
                 episode=episode,
-                attempt=0,
                 puzzle=puzzle,
                 turn_budget=tier_of(puzzle.game, puzzle.tier).turn_budget,
                 seed=derive_seed(seed, purpose, step, group, episode),

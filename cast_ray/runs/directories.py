@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict
 
@@ -37,6 +38,21 @@ class MarkedFile(TypedDict):
 
 class _Marker(TypedDict):
     files: dict[str, MarkedFile]
+
+
+def timestamp() -> str:
+    """Return the time in UTC as part of a name."""
+    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+
+
+def dated(title: str) -> str:
+    """Return a new name for what has this title."""
+    return f"{title}-{timestamp()}"
+
+
+def new_run_dir(title: str) -> str:
+    """Return where a run lies that was given no ``run_dir``."""
+    return f"runs/{dated(title)}"
 
 
 def partial_path(directory: Path) -> Path:

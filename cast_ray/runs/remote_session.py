@@ -37,7 +37,8 @@ class RunAtUri:
                 ``resume``, or has no run with it.
         """
         self.uri, self.path = uri, working_copy(uri)
-        self._publisher: RunPublisher | None = None
+        self.publisher: RunPublisher | None = None
+        """None until ``begin_sending``."""
         lock = locked(
             self.path.with_name(f"{self.path.name}.lock"),
             f"another process on this host trains in {uri}: wait until it ends, or give another "
@@ -72,26 +73,16 @@ class RunAtUri:
         """Upload what is in the working copy, now and from now on.
 
         Raises:
-            StorageError: the store was unreachable for too long; so do the other methods.
+            StorageError: the store was unreachable for too long.
         """
-        self._publisher = RunPublisher(
+        self.publisher = RunPublisher(
             self.path,
             self.uri,
             may_write=self._owner.check,
             there=self._there,
             is_copy=self._is_downloaded,
         )
-        self._publisher.send_all()
-
-    def send(self) -> None:
-        """Have everything that is there now uploaded; do not wait."""
-        if self._publisher:
-            self._publisher.send()
-
-    def send_all(self) -> None:
-        """Return when everything that is there now is at the URI."""
-        if self._publisher:
-            self._publisher.send_all()
+        self.publisher.send_all()
 
     def close(self, *, failure: BaseException | None) -> None:
         """Upload what is left and release the run.
@@ -101,11 +92,11 @@ class RunAtUri:
         """
         try:
             try:
-                if not isinstance(failure, StorageError):
-                    self.send_all()
+                if self.publisher and not isinstance(failure, StorageError):
+                    self.publisher.send_all()
             finally:
-                if self._publisher:
-                    self._publisher.close()
+                if self.publisher:
+                    self.publisher.close()
                 self._owner.release()
         except CastRayError as error:
             if failure is None:

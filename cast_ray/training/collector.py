@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,25 +21,13 @@ from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.trajectory import SCORED_SCHEMA
 from cast_ray.runs.run_directory import read_batch
 
+if TYPE_CHECKING:  # Ray takes a second
+    from solver_actors.actors.pool import RolloutPool
+
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.2
 """Longest time until the thread notices that it should end."""
-
-
-class Pool(Protocol):
-    """The part of ``RolloutPool`` that the collector uses."""
-
-    def submit(self, group: list[EpisodeSpec], sampling: Sampling) -> None:
-        """Start playing a group."""
-
-    def collect(self, *, timeout_s: float) -> list[tuple[list[EpisodeSpec], pa.RecordBatch]]:
-        """Wait for a group to end; return all that have ended."""
-        ...
-
-    def counters(self) -> Mapping[str, float]:
-        """Return totals of what the actors did; ``num_requests`` grows with every turn."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +47,7 @@ class Ticket:
 class RolloutCollector:
     """Issues groups and returns what was played. ``close`` ends the thread, not the pool."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: RolloutPool) -> None:
         self._pool = pool
         self._tickets: dict[int, tuple[Ticket, Path | None]] = {}
         self._changed = threading.Condition()

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import psutil
 import ray
@@ -21,7 +20,7 @@ from cast_ray.errors import CastRayError
 from cast_ray.runs.recoveries import Kind, RecoveryLog
 from cast_ray.training.prometheus import MetricsExporter
 from cast_ray.training.snapshot import Look
-from serve.messages import EngineStats
+from cast_ray.training.workers import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -30,26 +29,10 @@ _ANSWER_TIMEOUT_S = 5.0
 _LOOKS_KEPT = 10_000
 
 
-class Parts(Protocol):
-    """The part of ``Workers`` that the monitor polls."""
-
-    def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
-        """Return each engine's statistics; None if it does not answer."""
-        ...
-
-    def actor_pids(self, *, timeout_s: float) -> Mapping[str, int]:
-        """Return the process ids of the actors that answer, by name."""
-        ...
-
-    def actor_totals(self) -> tuple[Mapping[str, float], Mapping[str, float], int]:
-        """Return summed counters, resident bytes by actor, and groups lost so far."""
-        ...
-
-
 class RunMonitor:
     """A thread that polls the parts and records what was lost and has recovered."""
 
-    def __init__(self, parts: Parts, recoveries: RecoveryLog, exporter: MetricsExporter) -> None:
+    def __init__(self, parts: Workers, recoveries: RecoveryLog, exporter: MetricsExporter) -> None:
         self._parts, self._recoveries, self._exporter = parts, recoveries, exporter
         self._watches: dict[str, _Watch] = {}
         self._nodes = _Nodes(recoveries)
@@ -62,14 +45,17 @@ class RunMonitor:
     def look(self) -> Look:
         """Poll all parts now."""
         with self._lock:
-            stats = self._parts.engine_stats(timeout_s=_ANSWER_TIMEOUT_S)
-            pids = self._parts.actor_pids(timeout_s=_ANSWER_TIMEOUT_S)
-            totals, resident, lost_groups = self._parts.actor_totals()
+            pool, actors = self._parts.pool, self._parts.pool.actors
+            stats = self._parts.engines.stats(timeout_s=_ANSWER_TIMEOUT_S)
+            pids = actors.refresh(timeout_s=_ANSWER_TIMEOUT_S)
             engines = {f"engine-{index}": one for index, one in enumerate(stats)}
             found: dict[str, object] = {**pids}
             found |= {name: one.engine_id for name, one in engines.items() if one is not None}
             self._judge(found)
-            memory = {"driver": float(psutil.Process().memory_info().rss), **resident}
+            memory = {
+                "driver": float(psutil.Process().memory_info().rss),
+                **actors.resident_bytes(),
+            }
             memory |= {
                 name: float(one.replica_bytes + one.core_bytes)
                 for name, one in engines.items()
@@ -78,8 +64,8 @@ class RunMonitor:
             look = Look(
                 at=time.monotonic(),
                 engines=tuple(stats),
-                pool=totals,
-                lost_groups=lost_groups,
+                pool=actors.totals(),
+                lost_groups=pool.num_lost_groups,
                 memory_bytes=memory,
             )
             self._looks = [*self._looks[-_LOOKS_KEPT:], look]

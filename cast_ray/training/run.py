@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from blake3 import blake3
 
 from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.load import load_config
@@ -15,6 +18,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.envs.registry import tier_of
 from cast_ray.errors import RunDirectoryError
+from cast_ray.files import read_record, write_text
 from cast_ray.functions import find_function
 from cast_ray.rollout.chat_template import (
     ChatPieces,
@@ -23,17 +27,90 @@ from cast_ray.rollout.chat_template import (
     stored_chat_pieces,
 )
 from cast_ray.rollout.specs import with_model_limit
+from cast_ray.runs.directories import new_run_dir
+from cast_ray.runs.hub import with_commits
+from cast_ray.runs.model_files import weight_files
 from cast_ray.runs.object_store import check_reachable
-from cast_ray.runs.remote_directories import localized
+from cast_ray.runs.remote_directories import localized, sound_model
 from cast_ray.runs.remote_run import StoredRunDirectory
 from cast_ray.runs.remote_session import REACH_S, RunAtUri, stored_config
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import ResumePoint, RunDirectory
 from cast_ray.runs.tracking import check_trackers
 from cast_ray.runs.uris import PathOrUri, Uri, path_or_uri
-from cast_ray.training.models import find_models, moved_models
 from cast_ray.training.value_net.oracle import check_oracle, keep_value_net
 from serve.engine.vllm_args import check_vllm_options
+
+
+def find_models(
+    config: TrainConfig, *, stored: TrainConfig | None, progress: TrainProgress
+) -> TrainConfig:
+    """Return a run's configuration with its models by their commits; they are here and sound.
+
+    Engines and learner would load them minutes later, the reference model after the first step.
+
+    Args:
+        config: of the run.
+        stored: that of the run that is resumed.
+        progress: is told what commit a name stands for.
+
+    Raises:
+        ModelError, StorageError: a model is missing or damaged, or cannot be downloaded.
+    """
+    with progress.paused():  # downloads have bars of their own
+        found = with_commits(config, stored=stored)
+        for key, name in found.models.items():
+            is_here = "://" not in name
+            sound_model(name, called=f"{key}={name}", with_weights=is_here, is_trained=True)
+    for key, name in found.models.items():
+        if name != config.models[key]:
+            progress.note(f"{key}={name}")
+    return found
+
+
+def moved_models(
+    directory: RunDirectory, config: TrainConfig, *, stored: TrainConfig | None = None
+) -> set[str]:
+    """Return the keys of models that lie elsewhere than when the run was started.
+
+    Their digests are noted when the run is new; of models in a store they are not known.
+
+    Args:
+        directory: of the run.
+        config: of the run.
+        stored: that of the run that is resumed.
+
+    Raises:
+        RunDirectoryError: one is another model.
+    """
+    before = config.models if stored is None else stored.models
+    if before == config.models:
+        here = {key: name for key, name in before.items() if "://" not in name}
+        if here and not directory.models.is_file():
+            digests = {key: model_digest(localized(name)) for key, name in here.items()}
+            write_text(directory.models, json.dumps(digests, indent=1) + "\n")
+        return set()
+    is_noted = directory.models.is_file()
+    noted = read_record(directory.models, dict[str, str]) if is_noted else {}
+    moved = {key for key in noted if config.models.get(key) not in (None, before.get(key))}
+    for key in moved:
+        if model_digest(localized(config.models[key])) != noted[key]:
+            raise RunDirectoryError(
+                f"{key}={config.models[key]} has other weights or another tokenizer than "
+                f"{before.get(key)}, with which {directory.address} was started: give that model, "
+                "or another run_dir=PATH"
+            )
+    return moved
+
+
+def model_digest(directory: Path) -> str:
+    """Return what identifies weights, tokenizer and chat template of a model, wherever it lies."""
+    digest = blake3(max_threads=blake3.AUTO)
+    texts = (*directory.glob("tokenizer*.json"), *directory.glob("chat_template*"))
+    for file in sorted((*weight_files(directory), *texts)):
+        digest.update(f"{file.name} {file.stat().st_size} ".encode())
+        digest.update_mmap(file)
+    return digest.hexdigest()
 
 
 @dataclass(slots=True)
@@ -77,8 +154,8 @@ class Run:
         Raises:
             StorageError: the URI was away for too long.
         """
-        if self.at_uri:
-            self.at_uri.send()
+        if self.at_uri and self.at_uri.publisher:
+            self.at_uri.publisher.send()
 
     def send_all(self) -> None:
         """Return when all files that are written are where the run is.
@@ -86,8 +163,8 @@ class Run:
         Raises:
             StorageError: the URI was away for too long.
         """
-        if self.at_uri:
-            self.at_uri.send_all()
+        if self.at_uri and self.at_uri.publisher:
+            self.at_uri.publisher.send_all()
 
 
 def open_run(
@@ -104,9 +181,7 @@ def open_run(
     """
     if resume and not config.run_dir:
         raise RunDirectoryError("--resume needs run_dir=PATH, the directory to resume")
-    now = datetime.now(UTC)
-    new_name = f"runs/{config.title}-{now.strftime('%Y%m%d-%H%M%S')}"
-    location = path_or_uri(config.run_dir or new_name)
+    location = path_or_uri(config.run_dir or new_run_dir(config.title))
     if isinstance(location, Uri):
         check_reachable(location, timeout_s=REACH_S)
     check_trackers(config.tracking)
@@ -124,7 +199,7 @@ def open_run(
         else:
             directory, at_uri = _create(location, config, progress, held)
         # Different for every start, because a killed driver may have left named actors behind.
-        run_id = f"{directory.plain_name}-{now.strftime('%H%M%S%f')}"
+        run_id = f"{directory.plain_name}-{datetime.now(UTC).strftime('%H%M%S%f')}"
         earlier = directory.note_start(run_id)
         boards = read_boards(directory.puzzles)
         keep_value_net(config, directory.value_net)

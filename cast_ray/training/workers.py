@@ -33,7 +33,7 @@ from serve.client.client import clients_of_an_engine, connect_policy
 from serve.client.engines import PolicyEngines
 from serve.client.start import PLACE_TIMEOUT_S
 from serve.engine.deployment import deploy_engines
-from serve.messages import BROADCAST_BACKEND, EngineOptions, EngineStats
+from serve.messages import BROADCAST_BACKEND, EngineOptions
 from serve.weights.carrier import clear_hosts, start_source
 from solver_actors.actors.pool import RolloutPool
 from solver_actors.teacher import teacher_of
@@ -199,19 +199,6 @@ class Workers:
             release_memory()
         finally:
             self.engines.wake(timeout_s=self._rest_timeout_s)
-
-    def engine_stats(self, *, timeout_s: float) -> list[EngineStats | None]:
-        """Return each engine's statistics; None if it does not answer."""
-        return self.engines.stats(timeout_s=timeout_s)
-
-    def actor_pids(self, *, timeout_s: float) -> dict[str, int]:
-        """Return the process ids of the pool's actors that answer, by name."""
-        return self.pool.actors.refresh(timeout_s=timeout_s)
-
-    def actor_totals(self) -> tuple[dict[str, float], dict[str, float], int]:
-        """Return the pool's counters, its actors' memory, and the groups lost so far."""
-        actors = self.pool.actors
-        return actors.totals(), actors.resident_bytes(), self.pool.num_lost_groups
 
     def close(self) -> None:
         """End the pool, the engines and the shared-memory files of this run."""

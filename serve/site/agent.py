@@ -32,15 +32,7 @@ class Agent:
         Raises:
             CastRayError: the board does not fit the limits, or no engine answers.
         """
-        spec = EpisodeSpec(
-            step=0,
-            group=0,
-            episode=0,
-            attempt=0,
-            puzzle=puzzle,
-            turn_budget=turn_budget,
-            seed=seed,
-        )
+        spec = EpisodeSpec(puzzle=puzzle, turn_budget=turn_budget, seed=seed)
         sampling = Sampling(
             temperature=temperature,
             top_p=1.0,

@@ -36,7 +36,7 @@ async def parse_puzzle(analyst: Analyst, fields: schemas.PuzzleFields) -> Puzzle
     except PuzzleError as error:
         raise ApiProblem(422, "board_invalid", str(error), field="board") from None
     game = get_game(fields.game)
-    return _as_puzzle(fields.game, "", game.encode(state), seed=0)
+    return Puzzle(game=fields.game, tier="", puzzle_id="", board=game.encode(state))
 
 
 async def make_puzzle(analyst: Analyst, game: str, tier: str, seed: int) -> Puzzle:
@@ -49,19 +49,8 @@ async def make_puzzle(analyst: Analyst, game: str, tier: str, seed: int) -> Puzz
     tiers = get_game(game).tiers
     if tier not in tiers:
         raise invalid_field("tier", f"tier of {game} must be one of {', '.join(tiers)}")
-    return _as_puzzle(game, tier, await analyst.new_board(game, tier, seed), seed=seed)
-
-
-def _as_puzzle(game: str, tier: str, board: str, *, seed: int) -> Puzzle:
-    return Puzzle(
-        game=game,
-        tier=tier,
-        puzzle_id="",  # not compared
-        board=board,
-        cost_to_go=None,
-        cost_status="unknown",
-        seed=seed,
-    )
+    board = await analyst.new_board(game, tier, seed)
+    return Puzzle(game=game, tier=tier, puzzle_id="", board=board, seed=seed)
 
 
 def check_game(name: str) -> None:

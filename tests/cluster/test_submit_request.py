@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,6 @@ from cast_ray.cluster.inside_job import SUBMITTED_BY, greeting
 from cast_ray.cluster.submit import (
     JobRequest,
     copy_package,
-    default_name,
     pack_job,
     sent_config,
     stop_wait_s,
@@ -26,6 +25,7 @@ from cast_ray.cluster.submit import (
 )
 from cast_ray.config.load import load_config
 from cast_ray.errors import CastRayError, ConfigError, EnvironmentSetupError
+from cast_ray.runs.directories import dated, timestamp
 
 RUN_DIR = "run_dir=/shared/runs/one"
 NOBODY = "http://127.0.0.1:9"  # the port of a service that nobody runs any more
@@ -167,8 +167,9 @@ def test_name_that_is_no_name_of_a_log_file_is_refused(name: str) -> None:
 
 def test_job_is_named_by_game_tier_and_time() -> None:
     config = load_config(None, ["game=rush_hour", "tier=id"])
-    name = default_name(config, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
-    assert name == "rush_hour-id-20260102-030405"
+    before, name, after = timestamp(), dated(config.title), timestamp()
+    assert before <= name.removeprefix("rush_hour-id-") <= after
+    assert re.fullmatch(r"rush_hour-id-\d{8}-\d{6}", name)
     assert request(RUN_DIR, name=name).name == name
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from cast_ray.envs.tasks import Step, TextEnvironment
-from cast_ray.envs.testing import CHECKS, EnvironmentCheck, environment_checks
+from cast_ray.envs.testing import CHECKS, Check, environment_checks
 from tests.extensions.guess_number import GuessNumber
 
 
@@ -93,12 +93,17 @@ def test_each_fault_trips_its_own_check(
     kind: type[TextEnvironment], name: str, message: str
 ) -> None:
     with pytest.raises(Exception, match=message):
-        EnvironmentCheck(name=name, kind=kind)()
+        _check(kind, name)()
     others = [check for check in environment_checks(kind) if check.name != name]
     for check in others:
         check()
 
 
+def _check(kind: type[TextEnvironment], name: str) -> Check:
+    (found,) = (check for check in environment_checks(kind) if check.name == name)
+    return found
+
+
 def test_choices_are_skipped_where_there_are_none() -> None:
     with pytest.raises(unittest.SkipTest, match="names no choices"):
-        EnvironmentCheck(name="choices", kind=Silent)()
+        _check(Silent, "choices")()

@@ -61,8 +61,8 @@ def opened(uri: Uri, *overrides: str, resume: bool = False) -> Run:
 def end(run: Run) -> None:
     """End a run as the end of its process does: nothing more is sent, and its locks go."""
     assert run.at_uri is not None
-    assert run.at_uri._publisher is not None
-    run.at_uri._publisher.close()
+    assert run.at_uri.publisher is not None
+    run.at_uri.publisher.close()
     run.at_uri._owner._ended.set()
     run.at_uri._held.close()
     run.at_uri.close = lambda *, failure: None

@@ -33,7 +33,7 @@ from cast_ray.runs.run_directory import RunDirectory
 from serve.service.view import DEMO, view_runs
 from serve.site.runs.browser import RunBrowser
 from serve.site.runs.root import ReadCache
-from serve.site.runs.steps import StepFilter, TrajectoryRow
+from serve.site.runs.steps import StepFilter
 from solver_actors.oracle import Oracle
 from tests.support.browsed_run import DETOUR, PLAYED, ROOM, trajectories, write_run
 from tests.support.made_up_run import new_run, play, scored, scripted, write_evaluation, write_step
@@ -99,7 +99,7 @@ def test_the_demo_has_a_readable_run_of_each_game_and_names_no_machine() -> None
         assert found.trajectory_steps == (1, 6, 12)
         page = browser.step(name, 12, StepFilter())
         shown = page.trajectories[0]
-        assert browser.trajectory(name, 12, group=shown.group, episode=shown.episode).states
+        assert browser.trajectory(name, 12, group=shown["group"], episode=shown["episode"]).states
     assert sum(file.stat().st_size for file in DEMO.rglob("*")) < 500_000
 
 
@@ -312,11 +312,9 @@ def test_a_step_lists_groups_and_trajectories(browser: RunBrowser) -> None:
     assert page.total == 4
 
 
-def _brief(row: TrajectoryRow) -> tuple[object, ...]:
-    return (
-        row.group, row.episode, row.end_reason, row.turns, row.invalid, row.ineffective,
-        row.max_regret, row.cost_start, row.cost_end,
-    )  # fmt: skip
+def _brief(row: dict[str, Any]) -> tuple[object, ...]:
+    names = ("group", "episode", "end_reason", "turns", "invalid", "ineffective", "max_regret")
+    return tuple(row[name] for name in (*names, "cost_start", "cost_end"))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +341,7 @@ def test_a_filter_leaves_what_it_says(
     browser: RunBrowser, wanted: StepFilter, expected: list[tuple[int, int]]
 ) -> None:
     page = browser.step("one", 1, wanted)
-    assert [(row.group, row.episode) for row in page.trajectories] == expected
+    assert [(row["group"], row["episode"]) for row in page.trajectories] == expected
     unpaged = browser.step("one", 1, replace(wanted, limit=100, offset=0))
     assert page.total == len(unpaged.trajectories)
     assert len(page.groups) == 2

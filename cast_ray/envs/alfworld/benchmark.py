@@ -14,7 +14,6 @@ from cast_ray.envs.alfworld.households import Scene, TextGame, require_package
 from cast_ray.envs.environment import BenchmarkTier, Environment
 from cast_ray.envs.text_env import SOLVED, BudgetedEpisode
 from cast_ray.errors import ConfigError
-from cast_ray.games.costs import UNKNOWN
 from cast_ray.games.game import Effect
 from cast_ray.games.puzzles import Puzzle
 from cast_ray.games.text import last_fenced_block
@@ -60,15 +59,7 @@ class Alfworld:
         root = data_folder()
         games = [read_game(root, board) for board in game_files(root, tier)]
         return [
-            Puzzle(
-                game=self.name,
-                tier=tier,
-                puzzle_id=game.digest[:16],
-                board=game.board,
-                cost_to_go=None,
-                cost_status=UNKNOWN,
-                seed=0,
-            )
+            Puzzle(game=self.name, tier=tier, puzzle_id=game.digest[:16], board=game.board)
             for game in games
             if game.is_solvable
         ]

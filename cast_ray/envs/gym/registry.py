@@ -7,7 +7,6 @@ rules and a deadlock (if ``is_dead`` is given) terminate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -20,7 +19,6 @@ from cast_ray.envs.gym.text import GameTextEnv
 from cast_ray.errors import ConfigError
 from cast_ray.games import GAMES, check_game_name, find_tier, get_game, get_plugin
 from cast_ray.games.game import Tier
-from cast_ray.games.puzzles import Puzzle
 
 # Any, here and below: each game has its own state type.
 NUMERIC_RULES: dict[str, NumericRules[Any]] = {
@@ -34,15 +32,8 @@ NUMERIC_IDS = {
 TEXT_IDS = {name: env_id.replace("-v0", "Text-v0") for name, env_id in NUMERIC_IDS.items()}
 
 
-def make_text_env(
-    game: str,
-    *,
-    tier: str = "id",
-    puzzles: Sequence[Puzzle] = (),
-    is_dead: Callable[[Any], bool] | None = None,
-    render_mode: str | None = None,
-) -> GameTextEnv[Any]:
-    """Return the text environment of any game, by its name; arguments as for ``GameTextEnv``.
+def make_text_env(game: str, **options: Any) -> GameTextEnv[Any]:
+    """Return the text environment of any game, by its name; options as for ``GameTextEnv``.
 
     The size of a board is checked in games that have numeric rules.
 
@@ -51,14 +42,7 @@ def make_text_env(
         PuzzleError: a puzzle is broken, decided, or not of the tier's size.
     """
     rules = NUMERIC_RULES.get(game)
-    return GameTextEnv(
-        get_game(game),
-        tier=tier,
-        puzzles=puzzles,
-        size=rules.size if rules else None,
-        is_dead=is_dead,
-        render_mode=render_mode,
-    )
+    return GameTextEnv(get_game(game), size=rules.size if rules else None, **options)
 
 
 def get_numeric_rules(game: str) -> NumericRules[Any]:
@@ -97,30 +81,14 @@ def widest_tier(game: str, tier: str) -> Tier:
     return max([level, *alike], key=lambda one: len(rules.actions(one)))
 
 
-def make_numeric_env(
-    game: str,
-    *,
-    tier: str = "id",
-    puzzles: Sequence[Puzzle] = (),
-    is_dead: Callable[[Any], bool] | None = None,
-    arrays_tier: Tier | None = None,
-    render_mode: str | None = None,
-) -> NumericEnv[Any]:
-    """Return the numeric environment of a game; arguments as for ``NumericEnv``.
+def make_numeric_env(game: str, **options: Any) -> NumericEnv[Any]:
+    """Return the numeric environment of a game; options as for ``NumericEnv``.
 
     Raises:
         ConfigError: the game has no numeric rules, or there is no such tier.
         PuzzleError: a puzzle is broken, decided, or not of the tier's size.
     """
-    return NumericEnv(
-        get_game(game),
-        get_numeric_rules(game),
-        tier=tier,
-        puzzles=puzzles,
-        is_dead=is_dead,
-        arrays_tier=arrays_tier,
-        render_mode=render_mode,
-    )
+    return NumericEnv(get_game(game), get_numeric_rules(game), **options)
 
 
 for _ids, _maker in ((TEXT_IDS, make_text_env), (NUMERIC_IDS, make_numeric_env)):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cast_ray.envs.environment import Environment
 from cast_ray.evaluation.attempts import Attempt
 from cast_ray.evaluation.build_attempts import scored_attempt
-from cast_ray.evaluation.endpoint.config import Endpoint, Patience, Prices
+from cast_ray.evaluation.endpoint.config import Endpoint
 from cast_ray.evaluation.endpoint.journal import AnswerJournal, JournaledPlayer
 from cast_ray.evaluation.endpoint.player import EndpointPlayer
 from cast_ray.evaluation.models import EvaluatedModel
@@ -26,6 +26,9 @@ from cast_ray.rollout.episode import EpisodeSpec, Sampling
 from cast_ray.rollout.specs import episode_groups, evaluation_sampling
 from solver_actors.oracle import Oracle
 from solver_actors.scoring import Scorer
+
+if TYPE_CHECKING:
+    from cast_ray.evaluation.evaluate import Evaluation
 
 MakeEnvironment = Callable[[EpisodeSpec], Environment]
 OnAttempt = Callable[[int, int], None]
@@ -106,25 +109,19 @@ async def _play(
 
 
 def play_with_endpoint(
+    plan: Evaluation,
     model: EvaluatedModel,
     puzzles: Sequence[Puzzle],
     *,
-    attempts: int,
-    patience: Patience,
-    prices: Prices,
-    extra_body: Mapping[str, Any],
     journals: Path,
-    on_attempt: Callable[[int, int], None],
+    on_attempt: OnAttempt,
 ) -> list[Attempt]:
     """Return a model's attempts, ordered by puzzle and attempt.
 
     Args:
+        plan: of the evaluation.
         model: its name is sent to the endpoint that the environment variables name.
         puzzles: of one game and tier.
-        attempts: number at each puzzle.
-        patience: concurrency, time-outs and retries.
-        prices: cost of its tokens.
-        extra_body: further parameters of every request. Any: JSON values.
         journals: directory of its answers; what is there is not requested again.
         on_attempt: called with ``(done, total)`` after each attempt.
 
@@ -133,10 +130,11 @@ def play_with_endpoint(
         EngineError: it cannot be reached, rejects a request, or too much fails in a row.
     """
     [config] = model.configs
-    sampling = evaluation_sampling(config)
-    endpoint = replace(Endpoint.from_environment(model.name, os.environ), extra_body=extra_body)
+    sampling, patience = evaluation_sampling(config), plan.patience
+    endpoint = Endpoint.from_environment(model.name, os.environ)
+    endpoint = replace(endpoint, extra_body=plan.extra_body)
     groups = episode_groups(
-        puzzles, attempts=attempts, step=0, seed=config.seed, purpose="evaluation"
+        puzzles, attempts=plan.attempts, step=0, seed=config.seed, purpose="evaluation"
     )
     specs = [spec for group in groups for spec in group]
     oracle = Oracle(max_bytes=_ORACLE_BYTES)
@@ -169,7 +167,7 @@ def play_with_endpoint(
             spec,
             scorer,
             model=model.label,
-            price_usd=prices.price_usd(
+            price_usd=plan.prices.price_usd(
                 prompt_tokens=episode.total_prompt_tokens, answer_tokens=episode.total_answer_tokens
             ),
         )

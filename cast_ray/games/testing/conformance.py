@@ -11,43 +11,18 @@ where the game said that it does not apply.
 
 from __future__ import annotations
 
-import unittest
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cast_ray.games.plugins import GamePlugin
 from cast_ray.games.testing.game_checks import GAME_CHECKS
-from cast_ray.games.testing.samples import Samples
+from cast_ray.games.testing.samples import Check, Samples
 from cast_ray.games.testing.solver_checks import SOLVER_CHECKS
 from cast_ray.games.testing.text_checks import TEXT_CHECKS
 
 CHECKS: dict[str, Callable[[Samples], None]] = {**GAME_CHECKS, **TEXT_CHECKS, **SOLVER_CHECKS}
 """Every check by name; its docstring says what it demands."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One demand on one game. ``str(check)`` is its name."""
-
-    name: str
-    samples: Samples
-    skip_reason: str
-    """Why it does not apply; empty = it does."""
-
-    def __call__(self) -> None:
-        """Return if the game meets the demand.
-
-        Raises:
-            AssertionError: it does not; the message says where.
-            unittest.SkipTest: the demand does not apply to this game.
-        """
-        if self.skip_reason:
-            raise unittest.SkipTest(f"{self.name}: {self.skip_reason}")
-        CHECKS[self.name](self.samples)
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def conformance_checks(
@@ -81,4 +56,7 @@ def conformance_checks(
     if symmetries is None:
         reasons.setdefault("symmetry", "the game declares no symmetries")
     samples = Samples(plugin, symmetries=symmetries, puzzles_per_tier=puzzles_per_tier, seed=seed)
-    return [Check(name=name, samples=samples, skip_reason=reasons.get(name, "")) for name in CHECKS]
+    return [
+        Check(name=name, run=partial(check, samples), skip_reason=reasons.get(name, ""))
+        for name, check in CHECKS.items()
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -117,6 +118,30 @@ class Samples:
                 states.append(after)
             state = after
         return tuple(states)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One demand on one game or environment. ``str(check)`` is its name."""
+
+    name: str
+    run: Callable[[], None]
+    skip_reason: str = ""
+    """Why it does not apply; empty = it does."""
+
+    def __call__(self) -> None:
+        """Return if the demand is met.
+
+        Raises:
+            AssertionError, CallbackError, ConfigError: it is not; the message says where.
+            unittest.SkipTest: the demand does not apply.
+        """
+        if self.skip_reason:
+            raise unittest.SkipTest(f"{self.name}: {self.skip_reason}")
+        self.run()
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def some_of(states: Sequence[State], count: int = SOLVED_STATES_PER_EPISODE) -> list[State]:

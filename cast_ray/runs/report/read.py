@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,20 +15,20 @@ from cast_ray.algorithms.shifted import shifted_advantages
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.envs.text_env import SOLVED
-from cast_ray.parquet import opened, read_frame, read_rows
+from cast_ray.parquet import opened, read_frame, read_rows, read_table
+from cast_ray.rollout.specs import success_of
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
 from cast_ray.runs.metrics import StepMetrics, read_metrics
 from cast_ray.runs.recoveries import Recovery, read_recoveries
 from cast_ray.runs.report.step_table import wall_seconds
 from cast_ray.runs.run_directory import RunDirectory
-from cast_ray.statistics import Success, success_rate
+from cast_ray.statistics import Success
 
 _COLUMNS = ["puzzle_id", "puzzle", "game", "answers", "actions", "effects", "states"]
 _COLUMNS += ["cost_estimates", "end_reason", "cost_to_go", "cost_status"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(NamedTuple):
     """One answer of the policy and its effect."""
 
     state: str
@@ -111,29 +111,11 @@ def _episode(
             puzzle=row["puzzle"],
             rescue=config.advantage.rescue,
         )
-    turns = zip(
-        row["states"][:-1],
-        costs[:-1].tolist(),
-        row["answers"],
-        row["actions"],
-        row["effects"],
-        credit.tolist(),
-        strict=True,
-    )
+    per_turn = (row["answers"], row["actions"], row["effects"], credit.tolist())
     return Episode(
         puzzle_id=row["puzzle_id"],
         game=row["game"],
-        turns=tuple(
-            Turn(
-                state=state,
-                cost_to_go=cost,
-                answer=answer,
-                action=action,
-                effect=effect,
-                shifted_advantage=advantage,
-            )
-            for state, cost, answer, action, effect, advantage in turns
-        ),
+        turns=tuple(map(Turn, row["states"][:-1], costs[:-1].tolist(), *per_turn)),
         costs=tuple(costs.tolist()),
         last_state=row["states"][-1],
         end_reason=row["end_reason"],
@@ -208,14 +190,9 @@ def _evaluation(
     if stored is None and not episodes:
         return None
     if stored is None:
-        success = success_rate(
-            [episode.puzzle_id for episode in episodes],
-            [float(episode.is_solved) for episode in episodes],
-            seed=config.seed,
-        )
-    else:
-        success = Success(**stored)
-    return Evaluation(success=success, episodes=episodes)
+        games = read_table(path, ["puzzle_id", "end_reason"])
+        return Evaluation(success=success_of(games, seed=config.seed), episodes=episodes)
+    return Evaluation(success=Success(**stored), episodes=episodes)
 
 
 def _group_counts(path: Path) -> GroupCounts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from cast_ray.config.load import load_config, save_config
@@ -13,6 +12,7 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
 from cast_ray.files import refusals_named
+from cast_ray.runs.directories import new_run_dir
 from cast_ray.runs.hub import with_commits
 from cast_ray.runs.run_directory import CHANGEABLE_KEYS, RunDirectory
 from cast_ray.runs.tracking.tracker import IDENTITY
@@ -79,8 +79,7 @@ def branch_run(source: RunDirectory, config: TrainConfig) -> TrainConfig:
             "same values, or without the checkpoint"
         )
     if not config.run_dir:
-        now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        config = replace(config, run_dir=f"runs/{config.title}-{now}")
+        config = replace(config, run_dir=new_run_dir(config.title))
     target = RunDirectory(Path(config.run_dir))
     copy_run(source, target.path)
     if differing_values(stored, replace(config, run_dir=stored.run_dir)):

@@ -52,18 +52,7 @@ class Policy:
             board = game.encode(game.decode(board))
         spec = EpisodeSpec(
             step=self._session.loop.steps_done,
-            group=0,
-            episode=0,
-            attempt=0,
-            puzzle=Puzzle(
-                game=config.game,
-                tier=config.tier,
-                puzzle_id="given",
-                board=board,
-                cost_to_go=None,
-                cost_status="unknown",
-                seed=0,
-            ),
+            puzzle=Puzzle(game=config.game, tier=config.tier, puzzle_id="given", board=board),
             turn_budget=turn_budget or tier_of(config.game, config.tier).turn_budget,
             seed=seed,
         )

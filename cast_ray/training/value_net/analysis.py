@@ -175,13 +175,7 @@ def write_analysis(
     states = pa.Table.from_pylist([asdict(one) for one in analysis.states])
     write_table(out / "analysis.parquet", states)
     write_value_net_page(
-        out / "analysis.html",
-        game=game,
-        tier=tier,
-        num_boards=num_boards,
-        quality=analysis.quality,
-        rows=analysis.headlines(game),
-        states=analysis.states,
+        out / "analysis.html", analysis, game=game, tier=tier, num_boards=num_boards
     )
 
 

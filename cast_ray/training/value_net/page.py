@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -23,6 +24,9 @@ from cast_ray.training.value_net.quality import (
     optimal_choice,
     sign_agreement,
 )
+
+if TYPE_CHECKING:
+    from cast_ray.training.value_net.analysis import ValueNetAnalysis
 
 _SCALE = 2.0
 """Of the credit that the page shows (paper, tab:dqn_hp)."""
@@ -54,29 +58,25 @@ class _WrongBoard:
 
 def write_value_net_page(
     path: Path,
+    analysis: ValueNetAnalysis,
     *,
     game: str,
     tier: str,
     num_boards: int,
-    quality: TeacherQuality,
-    rows: Sequence[Headline],
-    states: Sequence[JudgedState],
 ) -> None:
     """Write the page, one file that asks no other host for anything.
 
     Args:
         path: of the page.
+        analysis: what the page shows.
         game: name of the game.
         tier: of the boards.
         num_boards: how many they are.
-        quality: of all states together.
-        rows: ``headlines`` of these states and of the network's own play.
-        states: what the page draws.
 
     Raises:
         EnvironmentSetupError: the file system refused something.
     """
-    finite = [state for state in states if math.isfinite(state.cost)]
+    finite = [state for state in analysis.states if math.isfinite(state.cost)]
     text = (
         page_templates()
         .get_template("value_net.html")
@@ -84,8 +84,8 @@ def write_value_net_page(
             game=game.replace("_", " ").title(),
             tier=tier,
             num_boards=num_boards,
-            quality=quality,
-            headlines=rows,
+            quality=analysis.quality,
+            headlines=analysis.headlines(game),
             figures=_figures(finite, game),
             wrong=_most_wrong(finite, game),
         )

@@ -14,7 +14,7 @@ from rich.text import Text
 _LINES_A_STAGE = 10
 
 
-class ValueNetProgress:
+class ValueNetProgress(Progress):
     """The progress of one training; a context manager."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -23,32 +23,24 @@ class ValueNetProgress:
         Args:
             console: where to write; None = standard output, with bars on a terminal only.
         """
-        self._console = console or Console(force_terminal=sys.stdout.isatty())
-        self._bars = Progress(
+        console = console or Console(force_terminal=sys.stdout.isatty())
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
+            console=console,
+            disable=not console.is_terminal,
         )
-        self._task = None
         self._stage = ""
         self._lines = 0
 
-    def __enter__(self) -> ValueNetProgress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
     def say(self, text: str) -> None:
         """Write a permanent line."""
-        self._console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(text), soft_wrap=True)
 
-    def advance(self, stage: str, done: int, total: int, figures: str) -> None:
+    def show(self, stage: str, done: int, total: int, figures: str) -> None:
         """Show the progress of a stage.
 
         Args:
@@ -59,9 +51,8 @@ class ValueNetProgress:
         """
         if stage != self._stage:
             self._stage, self._lines = stage, 0
-            self._task = self._bars.add_task(stage, total=total, figures="")
-        assert self._task is not None
-        self._bars.update(self._task, completed=min(done, total), figures=figures)
-        if self._bars.disable and done * _LINES_A_STAGE >= total * (self._lines + 1):
+            self.add_task(stage, total=total, figures="")
+        self.update(self.task_ids[-1], completed=min(done, total), figures=figures)
+        if self.disable and done * _LINES_A_STAGE >= total * (self._lines + 1):
             self._lines = done * _LINES_A_STAGE // total
             self.say(f"{stage} {min(done, total):,}/{total:,}: {figures}")

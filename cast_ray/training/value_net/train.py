@@ -120,7 +120,7 @@ class _Stages:
                 for value, form in ((round_.success, "{:.0%}"), (round_.loss, "{:.2e}"))
             )
             figures = f"{success} solved, loss {loss}, {round_.steps_per_s:,.0f} steps/s"
-            self._progress.advance("base", round_.steps, total, figures)
+            self._progress.show("base", round_.steps, total, figures)
 
         # Its warnings are about its own new API stack and modules.
         logging.getLogger("ray.rllib").setLevel(logging.ERROR)
@@ -153,7 +153,7 @@ class _Stages:
 
         def on_epoch(epoch: int, loss: float) -> None:
             self._run.log({"stage": stage, "epoch": epoch, "loss": loss})
-            self._progress.advance(stage, epoch, settings.epochs, f"loss {loss:.2e}")
+            self._progress.show(stage, epoch, settings.epochs, f"loss {loss:.2e}")
 
         return regress(
             before,

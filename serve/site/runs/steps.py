@@ -5,12 +5,13 @@ Only the needed columns and rows of a step's file are read: most of its bytes ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fastapi import Query
@@ -18,7 +19,7 @@ from fastapi import Query
 from cast_ray import parquet
 from cast_ray.envs.text_env import SOLVED
 from cast_ray.errors import TrajectoryError
-from cast_ray.games.costs import JsonCost, json_cost
+from cast_ray.games.costs import json_cost
 from cast_ray.games.game import Effect
 from cast_ray.games.turn_quality import max_regret
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, costs_of
@@ -29,20 +30,6 @@ _PER_TURN = (
 )  # fmt: skip
 _PER_STATE = ("states", "cost_to_go", "cost_status")
 _KEY = ("group", "episode", "attempt")
-
-
-def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return some columns of all rows. Any: rows as Arrow returns them.
-
-    Args:
-        path: of a table of ``BATCH_SCHEMA``.
-        columns: ``effects`` among them.
-
-    Raises:
-        TrajectoryError: the file is broken, has other columns, or contradicts itself.
-    """
-    with _opened(path, columns) as file:
-        return _checked(path, parquet.read_rows(file, columns))
 
 
 def read_row(
@@ -60,7 +47,7 @@ def read_row(
         attempt: likewise; None = the last.
 
     Raises:
-        TrajectoryError: as ``read_rows``.
+        TrajectoryError: the file is broken, has other columns, or contradicts itself.
     """
     with _opened(path, [*columns, *_KEY]) as file:
         found: tuple[int, int, int] | None = None  # attempt, row group, row in it
@@ -110,8 +97,8 @@ def _checked(path: Path, table: pa.Table) -> list[dict[str, Any]]:
 
 
 _COLUMNS = (
-    "group", "episode", "attempt", "puzzle_id", "game", "tier", "reward", "end_reason", "effects",
-    "cost_to_go", "cost_status", "outcome_advantage",
+    *_KEY, "puzzle_id", "game", "tier", "reward", "end_reason", "effects", "cost_to_go",
+    "cost_status", "outcome_advantage",
 )  # fmt: skip
 Number = Annotated[int, Query(ge=0, le=2**31 - 1)]
 """Of a step, a group, an episode, as Arrow stores it."""
@@ -119,38 +106,6 @@ _EndReason = Literal[
     "solved", "lost", "deadlock", "turn_budget", "token_budget", "truncated", "cancelled"
 ]
 _NO_ACTION = (Effect.INVALID, Effect.ILLEGAL, Effect.TRUNCATED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRow:
-    """The episodes of one puzzle."""
-
-    group: int
-    puzzle_id: str
-    game: str
-    tier: str
-    solved: int
-    episodes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrajectoryRow:
-    """One trajectory in a list."""
-
-    group: int
-    episode: int
-    attempt: int
-    end_reason: str
-    reward: float
-    turns: int
-    invalid: int
-    """Turns without an action, or with a forbidden one."""
-    ineffective: int
-    max_regret: int | None
-    """Most moves that one turn wasted (``max_regret``); None where no turn has a regret."""
-    cost_start: JsonCost
-    cost_end: JsonCost
-    outcome_advantage: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,100 +126,70 @@ class StepFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPage:
-    """One page of a step's trajectories."""
+    """One page of a step's trajectories. Any: JSON values."""
 
     step: int
-    groups: tuple[GroupRow, ...]
+    groups: list[dict[str, Any]]
     """Of all trajectories of the step."""
     total: int
     """Trajectories that pass the filter."""
-    trajectories: tuple[TrajectoryRow, ...]
+    trajectories: list[dict[str, Any]]
+    """``max_regret``: null where no turn has a regret; ``invalid``: turns without an action, or
+    with a forbidden one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRows:
-    """The lists of a step's file."""
+def read_step(path: Path) -> pl.DataFrame:
+    """Return the trajectories of a step's file by group, episode and attempt.
 
-    groups: tuple[GroupRow, ...]
-    trajectories: tuple[TrajectoryRow, ...]
-    """By group, episode and attempt."""
-
-
-def read_step(path: Path) -> StepRows:
-    """Return the lists of a step's file; tokens and texts are not read.
+    Tokens and texts are not read.
 
     Raises:
-        TrajectoryError: the file is broken.
+        TrajectoryError: as ``read_row``.
     """
-    rows = read_rows(path, _COLUMNS)
-    rows.sort(key=lambda row: (row["group"], row["episode"], row["attempt"]))
-    of_group: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        of_group.setdefault(row["group"], []).append(row)
-    return StepRows(
-        groups=tuple(
-            GroupRow(
-                group=group,
-                puzzle_id=members[0]["puzzle_id"],
-                game=members[0]["game"],
-                tier=members[0]["tier"],
-                solved=sum(row["end_reason"] == SOLVED for row in members),
-                episodes=len(members),
-            )
-            for group, members in of_group.items()
-        ),
-        trajectories=tuple(map(_trajectory_row, rows)),
+    with _opened(path, _COLUMNS) as file:
+        table = parquet.read_rows(file, _COLUMNS)
+    rows, effects = _checked(path, table), pl.col("effects").list
+    costs = [costs_of(row).tolist() for row in rows]
+    regrets = [
+        max_regret(known, row["effects"], game=row["game"])
+        for row, known in zip(rows, costs, strict=True)
+    ]
+    frame = pl.DataFrame(table.drop(["cost_to_go", "cost_status"])).with_columns(
+        turns=effects.len(),
+        invalid=pl.sum_horizontal(effects.count_matches(effect.value) for effect in _NO_ACTION),
+        ineffective=effects.count_matches(Effect.INEFFECTIVE.value),
+        max_regret=pl.Series(regrets, dtype=pl.Int32),
+        cost_start=pl.Series([known[0] for known in costs], dtype=pl.Float64),
+        cost_end=pl.Series([known[-1] for known in costs], dtype=pl.Float64),
     )
+    return frame.drop("effects").sort(_KEY)
 
 
-def page_of(step: int, rows: StepRows, which: StepFilter) -> StepPage:
-    """Return one page of a step's lists."""
-    found = [row for row in rows.trajectories if _passes(row, which)]
+def page_of(step: int, rows: pl.DataFrame, which: StepFilter) -> StepPage:
+    """Return one page of what ``read_step`` returned."""
+    groups = rows.group_by("group", maintain_order=True).agg(
+        pl.first("puzzle_id", "game", "tier"),
+        solved=(pl.col("end_reason") == SOLVED).sum(),
+        episodes=pl.len(),
+    )
+    found = rows.drop("puzzle_id", "game", "tier")
+    if which.outcome is not None:
+        found = found.filter(end_reason=which.outcome)
+    if which.invalid:
+        found = found.filter(pl.col("invalid") > 0)
+    if which.min_regret is not None:
+        found = found.filter(pl.col("max_regret") >= which.min_regret)
     if which.sort is not None:
         figure = _FIGURES[which.sort]
-        found.sort(key=lambda row: _descending(figure(row)))
+        found = found.sort(figure, descending=True, nulls_last=True, maintain_order=True)
+    page = found.slice(which.offset, which.limit).to_dicts()
+    costs = ("cost_start", "cost_end")
     return StepPage(
         step=step,
-        groups=rows.groups,
+        groups=groups.to_dicts(),
         total=len(found),
-        trajectories=tuple(found[which.offset : which.offset + which.limit]),
+        trajectories=[row | {name: json_cost(row[name]) for name in costs} for row in page],
     )
 
 
-_FIGURES: dict[str, Callable[[TrajectoryRow], float | None]] = {
-    "regret": lambda row: row.max_regret,
-    "turns": lambda row: row.turns,
-    "advantage": lambda row: row.outcome_advantage,
-}
-
-
-def _trajectory_row(row: dict[str, Any]) -> TrajectoryRow:  # Any: a row as Arrow returns it
-    costs, effects = costs_of(row).tolist(), row["effects"]
-    return TrajectoryRow(
-        group=row["group"],
-        episode=row["episode"],
-        attempt=row["attempt"],
-        end_reason=row["end_reason"],
-        reward=row["reward"],
-        turns=len(effects),
-        invalid=sum(effect in _NO_ACTION for effect in effects),
-        ineffective=sum(effect == Effect.INEFFECTIVE for effect in effects),
-        max_regret=max_regret(costs, effects, game=row["game"]),
-        cost_start=json_cost(costs[0]),
-        cost_end=json_cost(costs[-1]),
-        outcome_advantage=row["outcome_advantage"],
-    )
-
-
-def _passes(row: TrajectoryRow, which: StepFilter) -> bool:
-    if which.outcome is not None and row.end_reason != which.outcome:
-        return False
-    if which.invalid and not row.invalid:
-        return False
-    least = which.min_regret
-    return least is None or (row.max_regret is not None and row.max_regret >= least)
-
-
-def _descending(figure: float | None) -> tuple[bool, float]:
-    """Return a sort key: largest first, None last."""
-    return (figure is None, 0.0 if figure is None else -figure)
+_FIGURES = {"regret": "max_regret", "turns": "turns", "advantage": "outcome_advantage"}
