@@ -378,7 +378,7 @@ class TrainConfig:
         if oracle not in ("exact", "value_net") and self.distillation.mode != "none":
             found.append(
                 f"distillation.mode={self.distillation.mode} learns from a solver's costs: set "
-                f"oracle=exact or value_net, got {oracle}"
+                f"oracle=exact or value_net, got oracle={oracle}"
             )
         return found
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import locked, read_json, write_text
+from cast_ray.files import checked, locked, read_json, write_text
 
 
 class EvaluationDirectory:
@@ -65,7 +65,7 @@ class EvaluationDirectory:
 
     def _check_is_of(self, wanted: dict[str, Any]) -> None:
         try:
-            stored = read_json(self.description)
+            stored = checked(dict[str, Any], read_json(self.description))
         except ValueError:
             raise RunDirectoryError(
                 f"{self.description} is damaged: give another --out; nothing was changed"

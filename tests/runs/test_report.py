@@ -298,7 +298,7 @@ def test_evaluation_without_costs_is_refused(tmp_path: Path, oracle: Oracle) -> 
 def test_broken_summary_is_named(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     run.summary.write_text("{")
-    with refused(RunDirectoryError, "summary.json", "JSON"):
+    with refused(DamagedFileError, "summary.json", "restore it"):
         write_report(run)
 
 

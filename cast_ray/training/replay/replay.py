@@ -109,7 +109,8 @@ def replay_run(run_dir: Path) -> ReplayReport:
         try:
             table = read_trajectories(file)
         except (DamagedFileError, TrajectoryError) as error:
-            found = Mismatch.of(None, "file", error, "a table of trajectories")
+            reason = str(error).removeprefix(f"{file.path} ")
+            found = Mismatch.of(None, "file", reason, "a table of trajectories")
             differences.append(_difference(file, file.place, found))
             continue
         num_files += 1
