@@ -61,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, open_to_network: set[str]
     with ThreadPoolExecutor() as thread:
         running = thread.submit(_cast_ray, "train", *SMALL, f"run_dir={path}")
         while not running.done():
-            open_to_network |= open_to_all(os.getpid()).keys()
+            open_to_network.update(open_to_all(os.getpid()))
             wait([running], timeout=1)
     first = running.result()
     assert first.returncode == 0, first.stdout + first.stderr
