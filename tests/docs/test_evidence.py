@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cast_ray.evaluation.experiments.arms import WAYPOINTS, arms_of, climbs, race
+from cast_ray.evaluation.experiments.arms import WAYPOINTS, arms_of, climbs, gap, race
 from cast_ray.evaluation.experiments.compare import compare
 from cast_ray.evaluation.experiments.repeat import next_seed, plan_repetition
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms
@@ -111,10 +111,14 @@ def test_the_summary_has_the_recorded_steps(name: str) -> None:
         return ["not reached" if math.isinf(s) else f"{s:.{digits}f}" for s in steps]
 
     ways = [way.steps for way in climbs([cast, dapo], dapo)]
+    area = gap(cast, dapo).area
     found = race(cast, dapo).ratio
     ratio, low, high = words(found.value, found.low, found.high, digits=2)
     expected = [
         ", ".join(recorded_means(name)),
+        "{:+.1f} ({:+.1f} to {:+.1f})".format(
+            *(100 * at for at in (area.value, area.low, area.high))
+        ),
         *(", ".join(words(*(way[WAYPOINTS.index(s)] for way in ways))) for s in (0.5, 0.75, 1.0)),
         f"{ratio} ({low} to {high})",
     ]

@@ -18,9 +18,11 @@ from cast_ray.evaluation.experiments.arms import (
     arms_of,
     band,
     climbs,
+    gap,
     race,
     smoothed,
 )
+from cast_ray.evaluation.experiments.plots import comparison_tables
 
 STEPS = np.arange(0, 22, 2)
 
@@ -141,6 +143,53 @@ def test_the_way_ends_where_the_race_does() -> None:
 def test_a_baseline_that_only_fell_has_no_way() -> None:
     falling = arm("DAPO", np.linspace(0.9, 0.1, 11))
     assert climbs([falling], falling) == []
+
+
+def seeded(name: str, curves: dict[int, list[float]], steps: list[int]) -> Arm:
+    solved = np.array([curves[seed] for seed in curves])[:, :, None]
+    return Arm(name=name, seeds=tuple(curves), steps=np.array(steps), solved=solved)
+
+
+def test_area_is_that_of_the_trapezoids_and_paired_by_seed() -> None:
+    # Uneven steps: (0.2 + 0.6) / 2 * 2 + (0.6 + 0.8) / 2 * 6 = 5.0 over 8 steps, and so on.
+    steps = [0, 2, 8]
+    ours = seeded("CAST", {0: [0.2, 0.6, 0.8], 1: [0.2, 0.2, 0.4], 3: [0.9] * 3}, steps)
+    theirs = seeded("DAPO", {1: [0.2, 0.2, 0.2], 0: [0.2, 0.4, 0.4], 7: [0.0] * 3}, steps)
+    found = gap(ours, theirs)
+    first = (0.8 + 4.2) / 8 - (0.6 + 2.4) / 8
+    second = (0.4 + 1.8) / 8 - 0.2
+    mean, error = (first + second) / 2, abs(first - second) / 2
+    assert (found.seeds, found.unpaired) == ((0, 1), (3, 7))
+    assert found.area.value == pytest.approx(mean)
+    # Two pairs: t(0.975, 1) = 12.7062, and the standard error is half of their difference.
+    assert found.area.high - mean == pytest.approx(12.7062 * error, rel=1e-5)
+
+
+def test_area_without_a_pair_is_unknown_and_said_so() -> None:
+    ours, theirs = (seeded(n, {s: [0.1, 0.2]}, [0, 2]) for n, s in (("CAST", 0), ("DAPO", 1)))
+    found = gap(ours, theirs)
+    assert math.isnan(found.area.value)
+    runs = pl.DataFrame(
+        {
+            "arm": ["CAST", "DAPO"],
+            "seed": ["0", "1"],
+            **{key: [0.1, 0.2] for key in ["before", "after", "regret"]},
+            **dict.fromkeys(
+                ["solver_of_turn", "solver_of_trajectory", "solver_of_step"], [0.0] * 2
+            ),
+        }
+    )
+    races = [race(ours, theirs)]
+    text = comparison_tables([ours, theirs], runs, races, gaps=[found])
+    assert "| CAST | — (without a pair: 0, 1) |" in " ".join(text.split())
+
+
+def test_swapping_the_arms_turns_the_gap_around() -> None:
+    one = noisy("a", np.linspace(0.1, 0.6, 11), seed=1)
+    two = noisy("b", np.linspace(0.1, 0.5, 11), seed=2)
+    there, back = gap(one, two).area, gap(two, one).area
+    assert (there.value, there.low) == (pytest.approx(-back.value), pytest.approx(-back.high))
+    assert there.value > 0
 
 
 def test_intervals_cover_what_they_should() -> None:

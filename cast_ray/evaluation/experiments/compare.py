@@ -15,6 +15,7 @@ from cast_ray.evaluation.experiments.arms import (
     TIERS,
     arms_of,
     climbs,
+    gap,
     played_tiers,
     race,
 )
@@ -210,6 +211,7 @@ def compare(
         runs,
         races,
         played,
+        gaps=[gap(arm, by_name[baseline]) for arm in arms if arm.name != baseline],
         ways=climbs(arms, by_name[baseline]),
         training=training,
         ceiling=reached,

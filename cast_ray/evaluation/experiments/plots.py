@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from cast_ray.evaluation.experiments.arms import WAYPOINTS, Arm, Climb, Played, Race, band
+from cast_ray.evaluation.experiments.arms import WAYPOINTS, Arm, Climb, Gap, Played, Race, band
 from cast_ray.evaluation.table_sections import ABSENT, markdown_table
 from cast_ray.files import written_aside
 from cast_ray.statistics import Estimate
@@ -137,6 +137,7 @@ def comparison_tables(
     races: Sequence[Race],
     played: Sequence[Played] = (),
     *,
+    gaps: Sequence[Gap] = (),
     ways: Sequence[Climb] = (),
     training: pl.DataFrame | None = None,
     ceiling: float | None = None,
@@ -144,7 +145,8 @@ def comparison_tables(
     """Return the results of a comparison as Markdown tables.
 
     They are: every arm's held-out results and the ceiling, results on further tiers, steps until
-    the baseline's best, steps for parts of its rise, training, and the solver's share of the time.
+    the baseline's best, the difference in area under the curve, steps for parts of the baseline's
+    rise, training, and the solver's share of the time.
     Those without data are left out.
     """
     results, shares = [], []
@@ -179,6 +181,7 @@ def comparison_tables(
             ["", "best", "at step", "reached at step", "ratio", "95%"],
             [_race(one) for one in races],
         ),
+        *([_gap_table(gaps)] if gaps else []),
         *([_way_table(ways)] if ways else []),
         *([] if training is None or training.is_empty() else [_training_table(training)]),
         markdown_table(
@@ -187,6 +190,19 @@ def comparison_tables(
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _gap_table(gaps: Sequence[Gap]) -> str:
+    rows = []
+    for one in gaps:
+        seeds = ", ".join(map(str, one.seeds)) or ABSENT
+        if one.unpaired:
+            seeds += f" (without a pair: {', '.join(map(str, one.unpaired))})"
+        low, value, high = (100 * at for at in (one.area.low, one.area.value, one.area.high))
+        interval = ABSENT if math.isnan(low) else f"{low:+.1f} to {high:+.1f}"
+        rows.append([one.arm, seeds, ABSENT if math.isnan(value) else f"{value:+.1f}", interval])
+    against = f"area under the validation curve, points above {gaps[0].baseline}"
+    return markdown_table(["", "paired seeds", against, "95% (t)"], rows)
 
 
 def _way_table(ways: Sequence[Climb]) -> str:
