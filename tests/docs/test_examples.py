@@ -34,6 +34,21 @@ def test_one_step_shows_every_stage_and_moves_the_policy_as_told(tmp_path: Path)
     assert not fell > 0  # nan: no turn of this group did harm
 
 
+def test_horizon_trains_every_arm_from_the_same_start() -> None:
+    command = [sys.executable, str(EXAMPLES / "horizon.py"), "--horizons", "8"]
+    command += ["--seeds", "2", "--steps", "4", "--lr", "8e-4"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550)
+    assert done.returncode == 0, done.stderr
+    title, _, *arms = done.stdout.strip().splitlines()
+    assert title.startswith("8 turns, N 4 to 6, 2 seeds, learning rate 0.0008")
+    assert float(re.search(r"before: ([\d.]+)%", title)[1]) >= 3  # type: ignore[index]
+    first = {line[:24].strip(): line[24:].split()[0] for line in arms}
+    assert list(first) == [
+        "DAPO", "CAST", "whole trajectories", "shuffled", "CAST, waiting costs 1",
+    ]  # fmt: skip
+    assert len(set(first.values())) == 1
+
+
 def outputs(name: str) -> list[str]:
     """Run a notebook and return what each of its cells shows."""
     notebook = nbformat.read(EXAMPLES / name, as_version=4)
