@@ -252,6 +252,15 @@ def test_a_run_that_has_not_ended_is_left_out(tmp_path: Path) -> None:
     assert len(pl.read_parquet(tmp_path / "out" / "runs.parquet")) == 3
 
 
+def test_a_run_without_held_out_results_is_named(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path / "sweep")
+    summary = next(iter(sorted(folder.glob("trials/*/summary.json"))))
+    found = json.loads(summary.read_text())
+    summary.write_text(json.dumps({**found, "before": None}))
+    with pytest.raises(RunDirectoryError, match=f"{summary.parent.name} has no held-out results"):
+        compare([folder], baseline="DAPO", out=tmp_path / "out")
+
+
 def test_a_seed_that_was_not_swept_is_the_runs_own(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     made_run(folder / "trials" / "arm=CAST", arm="CAST", seed=7)

@@ -115,6 +115,8 @@ def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
 
 def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, Any]:
     summary = run.read_summary()
+    if not (summary.get("before") and summary.get("after")):
+        raise RunDirectoryError(f"{run.path} has no held-out results before and after training")
     steps = read_metrics(run.metrics)
     timed = [one for one in steps if not one.is_replayed]  # replayed steps took no rollouts
     if not timed:
