@@ -192,9 +192,8 @@ class RemoteAnalyst:
             found = [ActorLostError(message) for _ in batch]
             self._free.insert(0, actor)  # asked again after the others
         else:
-            self._free.append(
-                actor
-            )  # the most recent one has the solvers of the most recent boards
+            # The most recent one has the solvers of the most recent boards.
+            self._free.append(actor)
         self._asking.discard(caller)
         if left := batch[len(found) :]:
             self._waiting.setdefault(caller, deque()).extendleft(reversed(left))

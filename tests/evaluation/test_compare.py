@@ -245,11 +245,14 @@ def test_a_ceiling_is_shown_and_kept(sweep: Path, tmp_path: Path) -> None:
         compare([sweep], baseline="CAST", out=tmp_path / "out", ceiling=trained.path)
 
 
-def test_a_run_that_has_not_ended_is_left_out(tmp_path: Path) -> None:
+def test_a_run_that_has_not_ended_is_left_out_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = made_sweep(tmp_path / "sweep")
     (folder / "trials" / "arm=CAST_seed=1" / "summary.json").unlink()
     compare([folder], baseline="CAST", out=tmp_path / "out")
     assert len(pl.read_parquet(tmp_path / "out" / "runs.parquet")) == 3
+    assert "arm=CAST_seed=1 is left out: it has no summary.json" in caplog.text
 
 
 def test_a_run_without_held_out_results_is_named(tmp_path: Path) -> None:

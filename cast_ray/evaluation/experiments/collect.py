@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import shlex
 from dataclasses import asdict
@@ -26,6 +27,7 @@ from cast_ray.runs.run_directory import RunDirectory
 from solver_actors.oracle import Oracle
 from solver_actors.scoring import Scorer
 
+_LOG = logging.getLogger(__name__)
 _ORACLE_BYTES = 2**28
 RUN_SCHEMA = pl.Schema(
     {
@@ -90,7 +92,9 @@ def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
         run = RunDirectory(folder / "trials" / trial_name(own))
         with faults_named(note):  # no folder can have such a name
             is_finished = run.summary.is_file()
-        if is_finished:
+        if not is_finished:
+            _LOG.warning("%s is left out: it has no summary.json, so it has not ended", run.path)
+        else:
             words = [v if k == ARM else f"{k}={v}" for k, v in own.items() if k != "seed"]
             arm = ", ".join(words) or "all"
             found.append((arm, load_config(run.config, [], is_stored=True).seed, run))
