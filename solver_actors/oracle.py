@@ -19,6 +19,9 @@ from solver_actors.solver import ProvesLoss, Solver, SolverEntry
 from solver_actors.teacher import PuzzleTeacher, SoftTeacher
 from solver_actors.value_net.scale import LossTest, has_loss_test
 
+_MOST_EXPECTATIONS = 50_000
+"""Of turns, about a kilobyte each; then the memory of them begins anew."""
+
 
 @dataclass(slots=True)
 class OracleCounters:
@@ -162,13 +165,11 @@ class Oracle:
                 taught[row] = teacher.turns(visited[row], costs[row], effects[row], seed=seeds[row])
             self.counters.seconds_scoring += time.perf_counter() - started
         self._keep_within_bound()  # the teacher may have made a solver grow
-        return with_costs(
-            rollout,
-            np.concatenate([*costs, np.zeros(0)]),
-            TeacherTurns.concatenated(taught),
-            are_estimates=self._estimator is not None,
-            estimates=estimates,
-        )
+        found = np.concatenate([*costs, np.zeros(0)])
+        teacher = TeacherTurns.concatenated(taught)
+        if self._estimator is not None:
+            return with_costs(rollout, None, teacher, estimates=found)
+        return with_costs(rollout, found, teacher, estimates=estimates)
 
     def expectations(
         self, game: str, boards: Sequence[str], actions: Sequence[str], effects: Sequence[str]
@@ -190,6 +191,8 @@ class Oracle:
                 state = rules.decode(board)
                 seen = (game, rules.visible_rows(state), action)
                 if seen not in self._expectations:
+                    if len(self._expectations) >= _MOST_EXPECTATIONS:
+                        self._expectations.clear()
                     self._expectations[seen] = entry.expected_credit(state, action, self._expected)
                 credit = self._expectations[seen]
             earned.append(earned[-1] + credit)

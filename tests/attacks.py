@@ -33,19 +33,11 @@ import psutil
 from tests.support.nginx import NGINX, proxied
 from tests.support.ports import free_port
 from tests.support.scripted import build_test_policy
-from tests.support.site import SOKOBAN
+from tests.support.site import SMALL_SERVICE, SOKOBAN
 
 HONEST, THEIRS = "h" * 24, "t" * 24
 PAUSE_S = 0.08
 """Between the honest caller's requests: below the limit of 20 per second."""
-SETTINGS = (
-    "engine.dtype=float32",
-    "engine.max_num_seqs=8",
-    "engine.max_model_len=4096",
-    "rollout.prompt_tokens=2048",
-    "rollout.response_tokens=2048",
-    "rollout.max_answer_tokens=16",
-)
 
 
 def trusting() -> ssl.SSLContext:
@@ -345,7 +337,7 @@ def service(folder: Path) -> Iterator[tuple[str, int]]:
     """Start ``cast-ray serve`` with a tiny model; give its address and process."""
     build_test_policy(folder / "tiny", head_dim=32)
     port = free_port()
-    command = [sys.executable, "-m", "cast_ray.cli", "serve", str(folder / "tiny"), *SETTINGS]
+    command = [sys.executable, "-m", "cast_ray.cli", "serve", str(folder / "tiny"), *SMALL_SERVICE]
     environ = os.environ | {"CAST_RAY_API_KEYS": f"{HONEST},{THEIRS}"}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([*command, f"--port={port}"], stderr=log, env=environ)

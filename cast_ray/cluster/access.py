@@ -1,4 +1,4 @@
-"""Who can reach a Ray that runs on this machine alone: its user, and nobody else.
+"""Keep a Ray that runs on one machine to that machine and its user.
 
 To be called before Ray is imported, so this module does not import it.
 """

@@ -52,12 +52,14 @@ SOURCES: Mapping[str, AdvantageConfig] = {
     "CAST, shuffled, α = 1": replace(_ONE, permute_credit=True),
 }
 """Advantages by name, all from the same games and costs."""
-VALUE_NETWORK = "value network, α = 1"
-"""Only of a run with ``oracle=value_net``: from the network's estimates."""
+OWN_SOURCES = {"value_net": "value network, α = 1", "expected": "CAST, expected, α = 1"}
+"""By ``oracle``: what its own estimates give, besides the exact costs."""
 
 _CACHE_BYTES = 256 * 1024 * 1024
 _MOST_LEVELS = 20
 _FEWEST_TURNS = 10
+_SIDES = (slice(None, -1), slice(1, None))
+"""Of the costs of an episode: before its turns, and after them."""
 DISTANCES = (1, 2, 4, 8, 16)
 """Upper ends of the classes of cost before a turn; above the last is one more."""
 
@@ -92,7 +94,7 @@ def study_credit(path: Path, *, progress: Callable[[str], None] = lambda _: None
     config = load_config(run.config, [], is_stored=True)
     if not has_solver(config.game):
         raise ConfigError(f"{path}: no exact solver knows {config.game}, so no loss is known")
-    judge = _Judge(config.game, has_network=config.oracle == "value_net")
+    judge = _Judge(config.game, own_source=OWN_SOURCES.get(config.oracle, ""))
     steps: list[pl.DataFrame] = []
     files = run.trajectory_files()
     for number, file in enumerate(files, 1):
@@ -123,9 +125,9 @@ def study_credit(path: Path, *, progress: Callable[[str], None] = lambda _: None
 class _Judge:
     """Computes credit and losses of the turns of one run."""
 
-    def __init__(self, game: str, *, has_network: bool) -> None:
+    def __init__(self, game: str, *, own_source: str) -> None:
         self._counts_moves = has_regret(game)
-        self._has_network = has_network
+        self._own_source = own_source
         self._scorer = Scorer(Oracle(max_bytes=_CACHE_BYTES))
 
     def judged(self, batch: pa.Table) -> pl.DataFrame:
@@ -134,11 +136,10 @@ class _Judge:
         if len(games) > 1:
             raise TrajectoryError(f"its games are mixed: {', '.join(sorted(games))}")
         estimated = batch.select(SCORED_SCHEMA.names)
-        scored = self._with_exact_costs(estimated)
-        costs = _costs(scored)
+        scored, costs = self._with_exact_costs(estimated)
         num_turns = turn_counts(scored)
-        loss = self._losses(scored, costs)
-        before = np.concatenate([one[:-1] for one in costs])
+        before, after = (np.concatenate([one[part] for one in costs]) for part in _SIDES)
+        loss = self._losses(scored, before, after)
         known = ~np.isnan(loss)
         place = pl.DataFrame(
             {
@@ -156,27 +157,31 @@ class _Judge:
     def _credits(self, scored: pa.Table, estimated: pa.Table) -> Iterator[tuple[str, Array]]:
         for name, advantage in SOURCES.items():
             yield name, self._turn_advantages(scored, advantage)
-        if self._has_network:
-            yield VALUE_NETWORK, self._turn_advantages(estimated, _ONE)
+        if self._own_source:
+            yield self._own_source, self._turn_advantages(estimated, _ONE)
 
     def _turn_advantages(self, scored: pa.Table, advantage: AdvantageConfig) -> Array:
         # The paper's values in all else; a user's functions are not called.
         batch, _ = add_advantages(scored, advantage, rng=np.random.default_rng(0))
         return flat_turns(batch, "turn_advantages")
 
-    def _with_exact_costs(self, scored: pa.Table) -> pa.Table:
-        """Return the table with the solver's costs, as stored unless the run had none."""
-        if any(np.isfinite(one).any() for one in _costs(scored)):
-            return scored
-        rows = zip(scored["game"].to_pylist(), scored["states"].to_pylist(), strict=True)
-        costs = [self._scorer.costs(game, states) for game, states in rows]
-        rollout = scored.select(ROLLOUT_SCHEMA.names).combine_chunks().to_batches()
-        return pa.Table.from_batches([with_costs(rollout[0], np.concatenate(costs))])
+    def _with_exact_costs(self, scored: pa.Table) -> tuple[pa.Table, list[Array]]:
+        """Return the table without estimates, and ``[T + 1]`` the exact costs of each row.
 
-    def _losses(self, scored: pa.Table, costs: list[Array]) -> Array:
+        They are as stored; where the run had none, they are the solver's.
+        """
+        columns = ["cost_to_go", "cost_status", "game", "states"]
+        rows = scored.select(columns).to_pylist()
+        costs = [costs_of(row) for row in rows]
+        if not any(np.isfinite(one).any() for one in costs):
+            costs = [np.array(self._scorer.costs(row["game"], row["states"])) for row in rows]
+        rollout = scored.select(ROLLOUT_SCHEMA.names).combine_chunks().to_batches()
+        exact = with_costs(rollout[0], np.concatenate(costs))
+        return pa.Table.from_batches([exact]), costs
+
+    def _losses(self, scored: pa.Table, before: Array, after: Array) -> Array:
         """Return ``[B]`` what each turn cost; NaN where that is unknown or not defined."""
         if self._counts_moves:
-            before, after = (np.concatenate([one[part] for one in costs]) for part in _SIDES)
             effects = flat_turns(scored, "effects")
             is_known = np.isfinite(before) & ~np.isnan(after) & (effects != Effect.TRUNCATED)
             with np.errstate(invalid="ignore"):
@@ -188,14 +193,6 @@ class _Judge:
             for risk in self._scorer.risks(*(row[name] for name in columns)).excess
         ]
         return np.array(excess, dtype=np.float64)
-
-
-_SIDES = (slice(None, -1), slice(1, None))
-
-
-def _costs(scored: pa.Table) -> list[Array]:
-    """Return ``[T + 1]`` costs of each row: inf = infinite, NaN = unknown."""
-    return [costs_of(row) for row in scored.select(["cost_to_go", "cost_status"]).to_pylist()]
 
 
 def _over_all(turns: pl.DataFrame, *, counts_moves: bool) -> pl.DataFrame:

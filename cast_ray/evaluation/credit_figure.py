@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from cast_ray.evaluation.credit_accuracy import DISTANCES, VALUE_NETWORK
+from cast_ray.evaluation.credit_accuracy import DISTANCES, OWN_SOURCES
 from cast_ray.evaluation.experiments.plots import plain, save_svg
 from cast_ray.evaluation.table_sections import ABSENT, markdown_table
 from cast_ray.files import write_text
@@ -27,7 +27,8 @@ _COLOURS = {
     "CAST, α = 1": "#2f5f96",
     "CAST, whole trajectories, α = 1": "#b5485d",
     "CAST, shuffled, α = 1": "#8a8a8a",
-    VALUE_NETWORK: "#4d9a5b",
+    OWN_SOURCES["value_net"]: "#4d9a5b",
+    OWN_SOURCES["expected"]: "#1aa0a8",
 }
 _WIDTH, _HEIGHT = 4.2, 4.6
 TABLE = "credit.parquet"

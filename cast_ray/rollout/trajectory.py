@@ -85,7 +85,7 @@ class ScoredTrajectory(Trajectory):
     ``cost_estimates``: ``[T + 1]`` whose drops are the credit where there is one: a value network's
     surrogate of the cost (paper, app:dqn); with ``oracle: turn_reward`` minus what the
     environment's rewards add up to, and then the costs themselves are unknown, as with a network;
-    with ``oracle: expected`` minus what the turns earn on average, beside the true costs.
+    with ``oracle: expected`` minus the average credit of the turns so far (the costs stay known).
     ``teacher_logprobs``: ``[T]`` the soft-optimal teacher's log-probability of the action taken,
     null if it is unknown or there is no teacher; ``teacher_actions``: ``[T]`` an action sampled
     from that teacher in the same state, else empty.
@@ -156,35 +156,33 @@ class TeacherTurns:
 
 def with_costs(
     rollout: pa.RecordBatch,
-    costs: np.ndarray,
+    costs: np.ndarray | None,
     teacher: TeacherTurns | None = None,
     *,
-    are_estimates: bool = False,
     estimates: np.ndarray | None = None,
 ) -> pa.RecordBatch:
     """Return the batch with the cost of every visited state and the teacher's columns.
 
     Args:
         rollout: ``ROLLOUT_SCHEMA``.
-        costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown.
+        costs: ``[sum(T + 1)]`` float64 in row order; ``inf`` = infinite, NaN = unknown; None = all
+            are unknown.
         teacher: of all turns; None = there is no teacher.
-        are_estimates: the costs are ``cost_estimates``; the exact ones are unknown.
-        estimates: ``[sum(T + 1)]`` that stand beside exact costs; NaN = there is none.
+        estimates: ``[sum(T + 1)]`` for ``cost_estimates``; None = there are none.
 
     Raises:
         TrajectoryError: the number of costs is not the number of states.
     """
-    unknown = np.full(len(costs), np.nan)
-    if are_estimates:
-        costs, estimates = unknown, costs
-    elif estimates is None:
-        estimates = unknown
     starts = rollout.column("states").offsets.to_numpy()
     starts = starts - starts[0]  # a slice of a batch keeps the batch's
-    if len(costs) != starts[-1]:
-        raise TrajectoryError(
-            f"{len(costs)} costs for {starts[-1]} visited states: need one for each"
-        )
+    unknown = np.full(starts[-1], np.nan)
+    costs = unknown if costs is None else costs
+    estimates = unknown if estimates is None else estimates
+    for given in (costs, estimates):
+        if len(given) != starts[-1]:
+            raise TrajectoryError(
+                f"{len(given)} costs for {starts[-1]} visited states: need one for each"
+            )
     offsets = pa.array(starts)
     exact = np.isfinite(costs)
     values = pa.array(np.where(exact, costs, 0).astype(np.int32), mask=~exact)

@@ -1,4 +1,4 @@
-"""Identify the process that something belongs to, so that nothing in use is removed as a left-over.
+"""Identify the process that owns something, so that nothing still in use is removed.
 
 A process id is not enough: ids are reused, other hosts and containers have their own, and files
 that record them are copied.

@@ -59,7 +59,7 @@ class SessionOptions:
     """Most tokens of one answer, if an agent plays."""
 
     def bytes_of(self, num_turns: int) -> int:
-        """Return about what so many turns take in memory, analyses included, and not less."""
+        """Return an upper estimate of the memory that this many turns take, with their analyses."""
         board_bytes = _BOARD_COPIES * len(self.puzzle.board)
         turn_bytes = _TURN_BYTES + board_bytes + _TOKEN_BYTES * self.answer_tokens
         return (num_turns + 1) * turn_bytes  # the present board is one more

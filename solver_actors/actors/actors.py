@@ -162,10 +162,10 @@ class EnvRunner:
         batch = to_rollout_batch(trajectory for trajectory, _ in played)
         if self._oracle in ASKED:
             return batch
-        estimates = -np.array([reward for _, rewards in played for reward in rewards])
         if self._oracle == "none":
-            return with_costs(batch, np.full(len(estimates), np.nan))
-        return with_costs(batch, estimates, are_estimates=True)
+            return with_costs(batch, None)
+        rewards = np.array([reward for _, earned in played for reward in earned])
+        return with_costs(batch, None, estimates=-rewards)
 
     async def _play(
         self, generate: Generate, spec: EpisodeSpec, sampling: Sampling, solver: ProvesLoss | None

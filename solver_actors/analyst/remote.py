@@ -167,7 +167,7 @@ class RemoteAnalyst:
                 continue
             asks, batch = self._waiting.pop(caller), list[_Ask]()
             while asks and len(batch) < _MAX_BATCH:
-                if not (ask := asks.popleft()).answer.done():  # else nobody awaits it
+                if not (ask := asks.popleft()).answer.done():  # done: its caller left
                     batch.append(ask)
             if asks:
                 self._waiting[caller] = asks  # behind all others

@@ -18,7 +18,7 @@ from cast_ray.algorithms.credit import add_advantages
 from cast_ray.cli.sweep import credit as credit_command
 from cast_ray.config.learning import AdvantageConfig
 from cast_ray.errors import ConfigError, RunDirectoryError
-from cast_ray.evaluation.credit_accuracy import SOURCES, VALUE_NETWORK, study_credit
+from cast_ray.evaluation.credit_accuracy import OWN_SOURCES, SOURCES, study_credit
 from cast_ray.evaluation.credit_figure import credit_markdown
 from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import (
@@ -28,6 +28,7 @@ from cast_ray.rollout.trajectory import (
     with_costs,
 )
 from cast_ray.statistics import t_interval
+from solver_actors.oracle import Oracle
 from tests.support.credit_tables import changed, scored
 
 DEMO = Path(__file__).parents[2] / "serve" / "demo"
@@ -164,7 +165,7 @@ def test_value_network_is_judged_by_its_estimates(tmp_path: Path) -> None:
     # A network that says the opposite of every cost, and the same of every lost state.
     costs = [costs_of(row) for row in table.to_pylist()]
     estimates = np.concatenate([np.where(np.isinf(one), 0.0, -one) for one in costs])
-    estimated = with_costs(rollout, estimates, are_estimates=True)
+    estimated = with_costs(rollout, None, estimates=estimates)
     batch, _ = add_advantages(pa.Table.from_batches([estimated]), AdvantageConfig())
     write_table(first_file(run), batch)
     config = (run / "config.yaml").read_text()
@@ -173,11 +174,11 @@ def test_value_network_is_judged_by_its_estimates(tmp_path: Path) -> None:
     (run / "config.yaml").write_text(config)
     found = study_credit(run)
     rows = overall(found)
-    assert set(rows) == {*SOURCES, VALUE_NETWORK}
-    network, exact = rows[VALUE_NETWORK], overall(plain)["CAST, α = 1"]
+    assert set(rows) == {*SOURCES, OWN_SOURCES["value_net"]}
+    network, exact = rows[OWN_SOURCES["value_net"]], overall(plain)["CAST, α = 1"]
     assert network["correlation"] < 0 < exact["correlation"]
     assert network["wrong_sign"] > 0.8
-    assert found.filter(pl.col("source") != VALUE_NETWORK).equals(plain)
+    assert found.filter(pl.col("source") != OWN_SOURCES["value_net"]).equals(plain)
 
 
 def test_hidden_mines_are_judged_by_risk_and_not_by_luck(tmp_path: Path) -> None:
@@ -191,6 +192,24 @@ def test_hidden_mines_are_judged_by_risk_and_not_by_luck(tmp_path: Path) -> None
     )
     assert found["num_turns"][0] == reveals
     assert overall(found)["CAST, α = 1"]["correlation"] > 0.3
+
+
+def test_credit_apart_from_luck_is_a_source_of_its_own_and_less_noisy(tmp_path: Path) -> None:
+    run = one_game(tmp_path / "run", "minesweeper")
+    plain = study_credit(run)
+    rollout = read_table(first_file(run)).select(ROLLOUT_SCHEMA.names).combine_chunks()
+    scored_anew = Oracle(max_bytes=2**24, expected="cost").score(rollout.to_batches()[0])
+    batch, _ = add_advantages(pa.Table.from_batches([scored_anew]), AdvantageConfig())
+    write_table(first_file(run), batch)
+    config = (run / "config.yaml").read_text().replace("oracle: exact", "oracle: expected")
+    (run / "config.yaml").write_text(config)
+    found = study_credit(run)
+    expected = OWN_SOURCES["expected"]
+    # All others are still computed from the true costs.
+    assert found.filter(pl.col("source") != expected).equals(plain)
+    row, true = overall(found)[expected], overall(plain)["CAST, α = 1"]
+    assert row["noise"] < true["noise"]
+    assert row["correlation"] > true["correlation"]
 
 
 def made_run(path: Path, table: pa.Table) -> Path:

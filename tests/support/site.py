@@ -28,6 +28,15 @@ FREE = SiteSettings(
 )
 """Nobody is slowed down."""
 
+SMALL_SERVICE = (
+    "engine.dtype=float32",
+    "engine.max_num_seqs=8",
+    "engine.max_model_len=4096",
+    "rollout.prompt_tokens=2048",
+    "rollout.response_tokens=2048",
+    "rollout.max_answer_tokens=16",
+)
+"""Values of ``cast-ray serve`` for a small random model."""
 SOKOBAN = {"game": "sokoban", "board": ["######", "#P___#", "#_X__#", "#__O_#", "######"]}
 LARGE_SOKOBAN = {
     "game": "sokoban",

@@ -25,7 +25,7 @@ from tests.support.listening import OPEN_TO_ALL, open_to_all, without_cluster
 from tests.support.ports import free_port
 from tests.support.processes import processes_below
 from tests.support.scripted import build_test_policy
-from tests.support.site import SOKOBAN, read_events
+from tests.support.site import SMALL_SERVICE, SOKOBAN, read_events
 
 pytestmark = pytest.mark.ray
 
@@ -36,14 +36,6 @@ MESSAGES = [
 ]
 NUM_TOKENS = 24
 HUGE = 100 * 2**20
-SETTINGS = (
-    "engine.dtype=float32",
-    "engine.max_num_seqs=8",
-    "engine.max_model_len=4096",
-    "rollout.prompt_tokens=2048",
-    "rollout.response_tokens=2048",
-    "rollout.max_answer_tokens=16",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +62,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
     build_test_policy(folder / "tiny", head_dim=32)
     port = free_port()
-    command = [sys.executable, "-m", "cast_ray.cli", "serve", str(folder / "tiny"), *SETTINGS]
+    command = [sys.executable, "-m", "cast_ray.cli", "serve", str(folder / "tiny"), *SMALL_SERVICE]
     process = subprocess.Popen(
         [*command, f"--port={port}", "--name=tiny"],
         stderr=subprocess.PIPE,
