@@ -120,8 +120,11 @@ def transfer(
         typer.Option("--set", help="Configuration value as key=value; repeatable."),
     ] = None,
     benchmarks: Annotated[
-        str, typer.Option(help="The benchmarks to play, separated by commas.")
-    ] = "alfworld,webshop",
+        str,
+        typer.Option(
+            help="The benchmarks to play, separated by commas; webshop:test has human goals."
+        ),
+    ] = "alfworld,webshop:synthetic-test",
     attempts: _Attempts = 4,
     limit: _Limit = None,
     out: _Out = None,

@@ -344,7 +344,7 @@ def test_a_shopper_who_buys_a_lamp_for_a_sofa_gets_nothing() -> None:
 def test_synthetic_goals_are_played_to_the_end() -> None:
     puzzle = puzzle_of(RUG, "synthetic-test")
     instruction = json.loads(puzzle.board)["instruction"]
-    colour, size = ("navy", "small")
+    colour, size = ("navy", "large")
     assert f"color: {colour}, and size: {size}" in instruction
     environment = Webshop().environment(puzzle.board, turn_budget=30)
     environment.start()

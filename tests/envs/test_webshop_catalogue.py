@@ -240,7 +240,7 @@ def test_synthetic_goals_are_all_combinations_under_one_limit_a_product(
         for size in ("small", "large")
     ]
     order = list(range(6))
-    random.seed(233)
+    random.seed(42)
     random.shuffle(order)
     expected = [
         f"{words[place]}, and price lower than {limits[place >= 2]:.2f} dollars" for place in order
@@ -250,11 +250,11 @@ def test_synthetic_goals_are_all_combinations_under_one_limit_a_product(
 
 
 def test_shuffle_is_that_of_python_for_seed_233() -> None:
-    assert list(shuffled(7)) == [2, 0, 3, 4, 1, 6, 5]
-    assert list(shuffled(0)) == []
+    assert list(shuffled(7, 233)) == [2, 0, 3, 4, 1, 6, 5]
+    assert list(shuffled(0, 233)) == []
     expected = list(range(2000))
     random.Random(233).shuffle(expected)
-    assert list(shuffled(2000)) == expected
+    assert list(shuffled(2000, 233)) == expected
 
 
 def test_first_synthetic_goals_are_the_beginning_of_all() -> None:

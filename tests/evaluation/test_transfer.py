@@ -26,7 +26,7 @@ def test_one_command_fills_the_table(tmp_path: Path) -> None:
         "WEBSHOP_DATA": str(write_shop(tmp_path / "data")),
     }
     agents = ["ReAct=random", "CAST/sokoban=random", "CAST/minesweeper=random"]
-    words = ["--benchmarks", "webshop", "--attempts", "40"]
+    words = ["--benchmarks", "webshop:synthetic-test", "--attempts", "40"]
     code, text, error = run(command(tmp_path / "out", *agents, *words), env)
     assert code == 0, error
     table = (tmp_path / "out/transfer.md").read_text()

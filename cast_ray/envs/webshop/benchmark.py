@@ -147,8 +147,8 @@ GOAL_SETS = {
     "train": GoalSet(kind=HUMAN, places=slice(1500, None)),
     "synthetic-test": GoalSet(kind=SYNTHETIC, places=slice(0, NUM_SYNTHETIC_GOALS)),
 }
-"""The first three are the original's splits. The paper's case study (app:webshop_case) plays a
-synthetic goal among the 1,000 products."""
+"""The first three are the original's splits. The last one is what the reference evaluates among
+the 1,000 products; the paper's case study (app:webshop_case) plays one of these."""
 
 
 class Webshop:

@@ -180,7 +180,7 @@ def read_by_asin(path: Path) -> JsonObject:
     return json_object(value, str(path))
 
 
-FORMAT = 1
+FORMAT = 2
 """Increased with every change of the file's contents, so that older files are not read."""
 NUM_SYNTHETIC_GOALS = 500
 
