@@ -19,7 +19,7 @@ from tests.support.refusals import refused
 from tests.support.rooms import FIXED
 
 _CONFIGS = Path(__file__).parents[2] / "configs"
-_OF_OTHERS = ("arms", "cluster", "serve", "value_net")
+_OF_OTHERS = ("arms", "cluster", "serve", "tiers", "value_net")
 """Folders of files that `cast-ray train` does not read."""
 EXAMPLES = sorted(
     {*_CONFIGS.rglob("*.yaml")}

@@ -39,6 +39,13 @@ def test_a_description_is_a_tier_wherever_its_text_goes(tmp_path: Path) -> None:
     assert find_tier("minesweeper", text).cost_may_be_infinite
 
 
+def test_the_experiment_s_tiers_are_those_of_its_design() -> None:
+    root = Path(__file__).parents[2]
+    design = (root / "docs/horizon.md").read_text()
+    for name in ("far", "middle", "near"):
+        assert f"`{described_tier(str(root / f'configs/tiers/{name}.yaml'))}`" in design
+
+
 def test_a_run_keeps_the_description_without_the_file(tmp_path: Path) -> None:
     file = written(tmp_path)
     save_config(load_config(None, [f"tier={file}"]), tmp_path / "config.yaml")

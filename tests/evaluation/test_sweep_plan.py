@@ -39,6 +39,11 @@ def test_an_algorithm_can_be_swept() -> None:
 def test_commas_in_brackets_belong_to_a_value() -> None:
     plan = plan_sweep(None, ["learner.betas=[0.9,0.95],[0.9,0.99]", "steps=1"])
     assert [trial.config.learner.betas for trial in plan.trials] == [(0.9, 0.95), (0.9, 0.99)]
+    tiers = ["near@6x6x1,4-6,8", "far@6x6x1,8-12,16"]
+    given = [f"puzzles.file=data/{tiers[0]}", "warm_start.steps=0", "policy.path=x"]
+    plan = plan_sweep(None, [f"tier={','.join(tiers)}", *given])
+    assert [trial.config.tier for trial in plan.trials] == tiers
+    assert {trial.config.puzzles.file for trial in plan.trials} == {f"data/{tiers[0]}"}
     assert len({trial.name for trial in plan.trials}) == 2
 
 

@@ -19,6 +19,7 @@ from cast_ray.errors import ConfigError
 from cast_ray.files import read_yaml
 
 _OPEN, _CLOSE = "([{", ")]}"
+_TIER = re.compile(r"@\d+x\d+x\d+,\d+-\d+,\d+")  # a described tier, also as a folder's name
 SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
 """Keys of the warm start, which all trials share."""
 _OWN = ("run_dir",)
@@ -113,7 +114,8 @@ def plan_sweep(
 ) -> SweepPlan:
     """Return the trials of ``key=a,b,…`` overrides; ``key=value`` applies to all trials.
 
-    Commas in brackets are part of a value: ``learner.betas=[0.9,0.95]`` is one.
+    Commas in brackets are part of a value: ``learner.betas=[0.9,0.95]`` is one. So are those of a
+    described tier: ``tier=far@6x6x1,8-12,16``.
 
     Args:
         file: the configuration file of all trials; None = the quickstart's values.
@@ -158,15 +160,15 @@ def _key(override: str) -> str:
 
 
 def _values(text: str) -> list[str]:
-    """Split at the commas outside brackets."""
+    """Split at the commas outside brackets and described tiers."""
     depth, parts = 0, [""]
-    for letter in text:
+    for letter in _TIER.sub(lambda tier: tier[0].replace(",", "\0"), text):
         depth += (letter in _OPEN) - (letter in _CLOSE)
         if letter == "," and depth == 0:
             parts.append("")
         else:
             parts[-1] += letter
-    return [part.strip() for part in parts]
+    return [part.strip().replace("\0", ",") for part in parts]
 
 
 def _check_keys(keys: Sequence[str], swept: Collection[str], base: TrainConfig) -> None:
