@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from jinja2 import Environment
 from markupsafe import Markup
 
 from cast_ray.errors import ConfigError
@@ -20,8 +16,6 @@ from cast_ray.evaluation.case_study_view import ShownAttempt, show_attempt
 from cast_ray.evaluation.table_sections import title_of
 from cast_ray.files import write_text
 from cast_ray.games import get_game
-from cast_ray.runs.report import wording
-from cast_ray.runs.report.boards import board_legend, draw_board
 from cast_ray.runs.report.held_out import cost_chart
 from cast_ray.runs.report.page import page_templates
 from cast_ray.runs.report.wording import words_of
@@ -158,7 +152,6 @@ def _by_difference(case: Case) -> tuple[float, float]:
     return -abs(share), -abs(reward)
 
 
-_SCRIPTS = ("stepping.js", "case_study.js")
 _LONGEST_NAME = 20
 """Letters of a model's name beside its line in a chart."""
 
@@ -186,24 +179,12 @@ def write_case_study(
 
 def _render(cases: Cases) -> str:
     environment = page_templates()
-    environment.filters.update(cost=wording.cost, end_reason=wording.end_reason, title=title_of)
-    environment.tests.update(infinite=math.isinf, unknown=math.isnan)
-    environment.globals.update(count=wording.count, draw_board=draw_board)
-    script = _script(environment)
+    environment.filters["title"] = title_of
     return environment.get_template("case_study.html").render(
         names=(cases.shown[0].first.model, cases.shown[0].second.model),
         cases=cases,
         views=[_view(case) for case in cases.shown],
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-
-
-def _script(environment: Environment) -> str:
-    """Return the page's script; the page's security policy allows it by its hash."""
-    assert environment.loader is not None
-    sources = [environment.loader.get_source(environment, name)[0] for name in _SCRIPTS]
-    return "\n" + "".join(sources)
 
 
 def _view(case: Case) -> dict[str, Any]:  # Any: what the template reads by name
@@ -215,7 +196,6 @@ def _view(case: Case) -> dict[str, Any]:  # Any: what the template reads by name
         "sides": list(zip(shown, ("a", "b"), (case.first_tally, case.second_tally), strict=True)),
         "words": words_of(game),
         "chart": _cost_chart(shown) if any(one.has_costs for one in shown) else None,
-        "legend": board_legend(game),
         "rules": _rules(game),
     }
 

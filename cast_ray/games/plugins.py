@@ -38,9 +38,9 @@ class GamePlugin:
     numeric: Any = None
     """A ``cast_ray.envs.gym.numeric.NumericRules``, for value networks: of kernels, or made by
     ``cast_ray.envs.gym.numeric.plain_rules``; None = the game has no boards of numbers."""
-    drawing: Any = None
-    """A ``cast_ray.runs.report.boards.BoardDrawing``, for reports; None = boards are shown as
-    text."""
+    drawing: Callable[[str], str] | None = None
+    """Return the picture of a state, from its text, as an SVG file's text, for reports; None =
+    boards are shown as text."""
 
 
 def plugin_names(builtin: Collection[str]) -> tuple[str, ...]:

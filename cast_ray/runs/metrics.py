@@ -220,6 +220,19 @@ def metric_texts() -> dict[str, str]:
     return {name: text.replace("``", "") for name, text in field_descriptions(StepMetrics).items()}
 
 
+def metric_facts() -> dict[str, dict[str, str]]:
+    """Return ``label``, ``unit`` and ``text`` of each column, for pages."""
+    texts = metric_texts()
+    return {
+        name: {
+            "label": metric.label or name.replace("_", " ").capitalize(),
+            "unit": metric.unit,
+            "text": texts[name],
+        }
+        for name, metric in METRICS.items()
+    }
+
+
 def shown_name(column: str) -> str:
     """Return the name of a column in TensorBoard and other trackers."""
     return f"time/{column}" if METRICS[column].unit == "seconds" else f"train/{column}"

@@ -12,13 +12,13 @@ export async function showCompare(place, { first, second }) {
   const runs = await Promise.all(names.map((run) => getJson("api/run", { run })));
   const metrics = await Promise.all(names.map((run) => getJson("api/run/metrics", { run })));
   const styles = ["a", "b"];
-  const tables = runs.map((run, index) => ({ style: styles[index], label: runTitle(run.name), columns: metrics[index].columns }));
+  const tables = runs.map((run, index) => ({ style: styles[index], name: runTitle(run.name), ...metrics[index] }));
   refill(place,
     h("div", { class: "heading" }, h("h1", {}, "Two runs"), h("div", { class: "heading-links" }, h("a", { class: "button", href: "#/runs" }, "All runs"))),
     h("ul", { class: "legend" }, runs.map((run, index) => h("li", {},
       h("span", { class: `key ${styles[index]}`, "aria-hidden": "true" }),
       h("a", { href: `#/run/${encodeURIComponent(run.name)}` }, runTitle(run.name)), h("span", { class: "soft" }, index ? " dashed, squares" : " solid, circles"), " ", successWords(run)))),
-    h("section", { "aria-labelledby": "curves" }, h("h2", { id: "curves" }, "Curves"), metricsPanel(tables).element),
+    h("section", { "aria-labelledby": "curves" }, h("h2", { id: "curves" }, "Curves"), metricsPanel(tables)),
     h("section", { "aria-labelledby": "differences" }, h("h2", { id: "differences" }, "Differences in configuration"), differences(runs)));
   return () => {};
 }

@@ -1,21 +1,19 @@
-/** Curves of the metrics that somebody chose, of one run or of two. */
+/** Curves of the metrics that somebody chose, of two runs. */
 
-import { MetricChart, metricTitle } from "./chart.js";
+import { Chart } from "./chart.js";
 import { h, recalled, refill, remember } from "./dom.js";
+import { figureOf } from "./run_charts.js";
 
 const FIRST_CHOICE = ["success", "validation_success", "lost_fraction", "invalid_fraction", "shifted_advantage_mean", "turns_mean", "entropy", "tokens_per_s"];
 
-/**
- * Return `{element, setStep}`.
- *
- * `tables` are `[{style, label, columns}, …]`, columns as the interface gives them: name to values.
- */
-export function metricsPanel(tables, { onStep = null } = {}) {
+/** Return an element with charts of `tables`: `[{style, name, columns, metrics}, …]` as the interface gives them. */
+export function metricsPanel(tables) {
+  if (tables.every(({ columns }) => !columns.step?.length)) return h("p", { class: "soft" }, "No step is finished yet.");
+  const facts = Object.assign({}, ...tables.map(({ metrics }) => metrics));
   const names = [...new Set(tables.flatMap(({ columns }) => Object.keys(columns)))].filter((name) => name !== "step");
   const chosen = new Set(recalled("metrics", FIRST_CHOICE).filter((name) => names.includes(name)));
   const grid = h("div", { class: "charts" });
-  let step = null;
-  const draw = () => refill(grid, names.filter((name) => chosen.has(name)).map((name) => new MetricChart(name, linesOf(tables, name), { step, onStep }).element));
+  const draw = () => refill(grid, names.filter((name) => chosen.has(name)).map((name) => chartOf(tables, name, facts[name])));
   const count = h("span", { class: "soft" });
   const tell = () => { count.textContent = `${chosen.size} of ${names.length}`; };
   const flip = (name, isOn) => {
@@ -25,15 +23,15 @@ export function metricsPanel(tables, { onStep = null } = {}) {
     tell();
     draw();
   };
-  const boxes = names.map((name) => h("label", {},
-    h("input", { type: "checkbox", checked: chosen.has(name), onchange: (event) => flip(name, event.target.checked) }), h("span", {}, metricTitle(name))));
+  const boxes = names.map((name) => h("label", { title: facts[name]?.text },
+    h("input", { type: "checkbox", checked: chosen.has(name), onchange: (event) => flip(name, event.target.checked) }), h("span", {}, facts[name]?.label ?? name)));
   const picker = h("details", { class: "fold picker" }, h("summary", {}, "Choose metrics ", count), h("fieldset", { class: "checks" }, h("legend", { class: "unseen" }, "Metrics"), boxes));
   tell();
   draw();
-  if (tables.every(({ columns }) => !columns.step?.length)) return { element: h("p", { class: "soft" }, "No step is finished yet."), setStep: () => {} };
-  return { element: h("div", {}, picker, grid), setStep: (to) => { step = to; draw(); } };
+  return h("div", {}, picker, grid);
 }
 
-function linesOf(tables, name) {
-  return tables.filter(({ columns }) => columns[name]).map(({ style, label, columns }) => ({ style, label, steps: columns.step, values: columns[name] }));
+function chartOf(tables, metric, { label, unit, text } = { label: metric, unit: "", text: "" }) {
+  const lines = tables.filter(({ columns }) => columns[metric]).map(({ style, name, columns }) => ({ style, name, points: columns.step.map((step, row) => [step, columns[metric][row]]) }));
+  return figureOf(label, text, new Chart({ label, x: "step", unit, lines }).element);
 }

@@ -3,22 +3,22 @@
 import { getJson } from "./api.js";
 import { h, refill } from "./dom.js";
 import { gameTitle } from "./episode_view.js";
-import { metricsPanel } from "./metrics_panel.js";
+import { runCharts } from "./run_charts.js";
 import { modelWords, runTitle, startedWords, stepsWords, successWords } from "./runs.js";
 import { StepBrowser } from "./step_browser.js";
 
 /** Show a run in `place`, with the trajectories of `step` or of its last stored one. */
 export async function showRun(place, { run: name, step, query }) {
-  const [run, metrics] = await Promise.all([getJson("api/run", { run: name }), getJson("api/run/metrics", { run: name })]);
+  const [run, charted] = await Promise.all([getJson("api/run", { run: name }), getJson("api/run/charts", { run: name })]);
   const stored = run.trajectory_steps;
   const browser = stored.length ? new StepBrowser(name, stored, query) : null;
-  const panel = metricsPanel([{ style: "a", label: runTitle(name), columns: metrics.columns }], { onStep: browser && ((to) => toStep(nearest(stored, to))) });
+  const sections = runCharts(charted, { onStep: browser && ((to) => toStep(nearest(stored, to))) });
   const toStep = async (to) => {
-    panel.setStep(to);
+    for (const { charts } of sections) for (const chart of charts) chart.setStep(to);
     await browser.show(to);
   };
   refill(place, heading(run), facts(run),
-    h("section", { "aria-labelledby": "curves" }, h("h2", { id: "curves" }, "Curves"), panel.element),
+    sections.length ? sections.map(chartSection) : h("p", { class: "soft" }, "No step is finished yet."),
     h("section", { "aria-labelledby": "trajectories" }, h("h2", { id: "trajectories" }, "Trajectories"),
       browser ? browser.element : h("p", { class: "soft" }, "This run has no stored trajectories.")),
     settings(run.config));
@@ -28,6 +28,11 @@ export async function showRun(place, { run: name, step, query }) {
     if (step !== undefined) browser.element.scrollIntoView();
   }
   return () => {};
+}
+
+/** The first section is open, the others unfold. */
+function chartSection({ title, element }, place) {
+  return place ? h("details", { class: "fold section" }, h("summary", {}, title), element) : h("section", {}, h("h2", {}, title), element);
 }
 
 function nearest(steps, wanted) {

@@ -54,7 +54,7 @@ export function percent(share) {
   if (share === null || share === undefined) return "unknown";
   const value = 100 * share;
   const isNearEnd = (value > 0 && value < 1) || (value > 99 && value < 100);
-  return `${isNearEnd ? value.toFixed(1) : Math.round(value)} %`;
+  return `${isNearEnd ? value.toFixed(1) : Math.round(value)}%`;
 }
 
 /** Return a number with at most four digits that matter. */

@@ -23,9 +23,10 @@ from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles
 from cast_ray.evaluation.with_players import play_with_player
 from cast_ray.games.text import FENCE, last_fenced_block, split_at_last_block
 from cast_ray.games.turn_quality import first_fatal_turn, turn_regrets
+from cast_ray.runs.report.figures import plain
 from tests.support.figures import figures_in
 from tests.support.made_attempts import attempts_at, made_attempt
-from tests.support.page import Element, parse_page
+from tests.support.page import SVG, Element, parse_page
 from tests.support.rooms import FIXED
 
 HOSTILE = (
@@ -266,8 +267,9 @@ def test_page_shows_both_attempts_turn_by_turn_with_their_whole_texts(page: Elem
 def test_curve_has_a_mark_for_every_known_cost(page: Element) -> None:
     cases = choose_cases(list(played("solver")), list(played("random")), limit=7)
     for section, case in zip(page.all("case"), cases.shown, strict=True):
-        marks = [element for element in section.one("chart").all("mark") if element.tag == "path"]
-        assert len(marks) == len(case.first.costs) + len(case.second.costs)
+        (figure,) = [one for one in section.all("figure") if "wide" in one.attributes["class"]]
+        shown = [[cost for _, cost in line["points"]] for line in figure.attached["lines"]]
+        assert shown == [plain(case.first.costs), plain(case.second.costs)]
 
 
 def test_page_states_the_balance_and_how_many_it_shows(page: Element) -> None:
@@ -278,13 +280,14 @@ def test_page_states_the_balance_and_how_many_it_shows(page: Element) -> None:
 
 
 def test_page_asks_no_host_and_runs_its_own_script_alone(html: str, page: Element) -> None:
-    assert "://" not in html
+    assert "://" not in html.replace(SVG, "")
     script = page.one("script").parts[0]
     assert isinstance(script, str)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = [m.attributes["content"] for m in page.all("meta") if "http-equiv" in m.attributes]
     assert policy == (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        f"script-src 'sha256-{digest}'"
     )
 
 
@@ -310,7 +313,7 @@ def test_page_of_a_benchmark_has_texts_and_neither_costs_nor_curve(tmp_path: Pat
     first = made_attempt(game="webshop", model="one", states=("a page", "b", "c"), reward=0.67)
     second = made_attempt(game="webshop", model="two", states=("a page", "b", "c"))
     section = parse_page(html_of(tmp_path, [first], [second])).one("case")
-    assert section.all("chart") == []
+    assert section.all("figure") == []
     assert section.all("n") == []
     assert [text.text for text in section.all("board")] == ["a page", "b", "c"] * 2
     assert "0.67" in section.text
@@ -325,4 +328,5 @@ def test_long_names_are_cut_where_they_differ(tmp_path: Path) -> None:
     names = [f"runs/a-rather-long-name-of-a-model-{number}" for number in (1, 2)]
     attempts = [made_attempt(model=name, costs=(2.0, 1.0, 0.0)) for name in names]
     page = parse_page(html_of(tmp_path, attempts[:1], attempts[1:]))
-    assert sorted(name.text[-3:] for name in page.all("name")) == ["l-1", "l-2"]
+    lines = page.one("figure").attached["lines"]
+    assert sorted(line["name"][-3:] for line in lines) == ["l-1", "l-2"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from markupsafe import Markup
 
 from cast_ray.algorithms.shifted import win_from_infinite
 from cast_ray.games import get_game
@@ -14,22 +14,21 @@ from cast_ray.games.analysis import visible_board
 from cast_ray.games.json_state import parse_state
 from cast_ray.games.plugins import forget_plugins
 from cast_ray.games.turn_quality import has_regret
-from cast_ray.runs.report.boards import board_legend, draw_board
+from cast_ray.runs.report.boards import draw_board
 from cast_ray.runs.report.wording import words_of
 from solver_actors.analyst.analyst import analyse
 from solver_actors.oracle import Oracle
 from solver_actors.players import is_privileged
 from solver_actors.scoring import Scorer
 from tests.support import installed
+from tests.support.page import parse_page
 
 BLACKOUT = """
 from dataclasses import replace
 
-from markupsafe import Markup
 
 from cast_ray.games.game import ActionRisk
 from cast_ray.games.wording import GameWording
-from cast_ray.runs.report.boards import BoardDrawing
 from lights_out.game import LightsOut
 from lights_out.solver import LIGHTS_OUT
 
@@ -60,7 +59,7 @@ PLUGIN = replace(
     LIGHTS_OUT,
     game=Blackout(),
     solver=replace(LIGHTS_OUT.solver, cell_risks=lambda solver, state: ((0.25, 0.125),)),
-    drawing=BoardDrawing(draw=lambda text: Markup("<b>drawn</b>")),
+    drawing=lambda text: f"<svg>{text}</svg>",
 )
 """
 
@@ -105,8 +104,8 @@ def test_credit_of_a_rescue_is_the_games() -> None:
 def test_reports_use_its_words_and_its_drawing() -> None:
     assert words_of("blackout").unit == "press"
     assert get_game("blackout").title == "Blackout"
-    assert draw_board("blackout", ".o") == Markup("<b>drawn</b>")
-    assert board_legend("blackout") == []
+    source = parse_page(draw_board("blackout", ".o")).one("img").attributes["src"]
+    assert b64decode(source.removeprefix("data:image/svg+xml;base64,")) == b"<svg>.o</svg>"
 
 
 def test_its_own_json_is_read() -> None:

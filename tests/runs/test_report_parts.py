@@ -1,40 +1,22 @@
-"""The report's parts, one by one: scales, charts, boards, words, comparison."""
+"""The report's parts, one by one: boards, words, comparison."""
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cast_ray.runs.report.boards import draw_board
+from cast_ray.runs.report.figures import Line, line_chart
 from cast_ray.runs.report.held_out import choose_showcase, gain
-from cast_ray.runs.report.line_chart import Line, count_scale, line_chart, value_scale
 from cast_ray.runs.report.read import Episode, Evaluation
 from cast_ray.runs.report.step_table import time_split
-from cast_ray.runs.report.svg import tag
 from cast_ray.runs.report.wording import count, credit, duration, signed
 from cast_ray.statistics import Success
 from tests.support.figures import figures_in
 from tests.support.made_up_run import step_row
-from tests.support.page import Element, parse_page
-from tests.support.rooms import FIXED
-
-FLOATS = st.floats(-1e6, 1e6, allow_subnormal=False)
-
-
-def drawn(*points: tuple[float, float]) -> Element:
-    line = Line(label="x", style="a", points=points)
-    return parse_page(
-        line_chart([line], title="t", x_name="step", write=str, infinite="dead", size=(300, 200))
-    )
-
-
-def marks(chart: Element) -> list[tuple[float, float]]:
-    places = [mark.attributes["transform"] for mark in chart.all("mark")]
-    pairs = [place.removeprefix("translate(").removesuffix(")").split() for place in places]
-    return [(float(x), float(y)) for x, y in pairs]
+from tests.support.page import parse_page
 
 
 def attempt(puzzle: str, *, solved: bool, cost: float = 3.0) -> Episode:
@@ -54,81 +36,13 @@ def evaluation(*episodes: Episode) -> Evaluation:
     return Evaluation(success=rate, episodes=episodes)
 
 
-@FIXED
-@given(st.lists(FLOATS, min_size=1, max_size=8), st.booleans())
-def test_value_scale_holds_every_value_between_its_ends(
-    values: list[float], from_zero: bool
-) -> None:
-    scale = value_scale(values, start=200.0, end=10.0, from_zero=from_zero)
-    slack = 1e-6 * max(1.0, *map(abs, values))
-    assert scale.low - slack <= min(values)
-    assert max(values) <= scale.high + slack
-    assert list(scale.ticks) == sorted(set(scale.ticks))
-    assert 2 <= len(scale.ticks) <= 8
-    assert scale(scale.low) == 200.0
-    assert scale(scale.high) == pytest.approx(10.0)
-
-
-@FIXED
-@given(st.integers(0, 5000), st.integers(0, 5000))
-def test_count_scale_has_whole_ticks_inside_its_ends(first: int, length: int) -> None:
-    scale = count_scale([float(first), float(first + length)], start=0.0, end=100.0)
-    assert all(tick == int(tick) for tick in scale.ticks)
-    assert all(0 <= scale(tick) <= 100 for tick in scale.ticks)
-    assert 1 <= len(scale.ticks) <= 12
-
-
-def test_larger_values_stand_higher_and_later_steps_further_right() -> None:
-    (x1, y1), (x2, y2) = marks(drawn((1.0, 0.2), (2.0, 0.4)))
-    assert x1 < x2
-    assert y1 > y2
-
-
-def test_infinite_values_stand_above_all_others_and_are_named() -> None:
-    chart = drawn((0.0, 5.0), (1.0, math.inf))
-    assert marks(chart)[1][1] < marks(chart)[0][1]
-    assert "dead" in [text.text for text in chart.all("tick")]
-
-
-def test_unknown_values_leave_a_gap() -> None:
-    assert len(marks(drawn((0.0, 1.0), (1.0, math.nan), (2.0, 1.0)))) == 2
-
-
-def test_single_point_is_a_mark_without_a_line() -> None:
-    chart = drawn((1.0, 0.5))
-    assert len(marks(chart)) == 1
-    assert not chart.all("line")
-
-
-def test_names_of_lines_that_end_together_do_not_overlap() -> None:
-    lines = [
-        Line(label=name, style=style, points=((0.0, 0.0), (1.0, 0.0)))
-        for name, style in (("one", "a"), ("two", "b"), ("three", "c"))
-    ]
-    chart = parse_page(line_chart(lines, title="t", x_name="step", write=str))
-    heights = sorted(float(name.attributes["y"]) for name in chart.all("name"))
-    assert heights[1] - heights[0] >= 15
-    assert heights[2] - heights[1] >= 15
-
-
-def test_sokoban_board_draws_every_piece_once() -> None:
-    board = parse_page(draw_board("sokoban", "#####\n#PXO#\n#*__#\n#####"))
-    pieces = [
-        (use.attributes["href"], use.attributes["x"], use.attributes["y"])
-        for use in board.all("use")
-    ]
-    assert pieces == [
-        ("#player", "20", "20"),
-        ("#box", "40", "20"),
-        ("#target", "60", "20"),
-        ("#target", "20", "40"),
-        ("#stored", "20", "40"),
-    ]
-
-
-def test_player_on_a_target_shows_both() -> None:
-    board = parse_page(draw_board("sokoban", "SX"))
-    assert [use.attributes["href"] for use in board.all("use")] == ["#target", "#player", "#box"]
+def test_a_board_is_what_the_page_draws_and_text_without_it() -> None:
+    rows = ["#####", "#PXO#", "#*__#", "#####"]
+    board = parse_page(draw_board("sokoban", "\n".join(rows)))
+    place = board.one("div")
+    assert place.attributes["data-game"] == "sokoban"
+    assert json.loads(place.attributes["data-board"])["rows"] == rows
+    assert place.one("pre").parts == ["\n".join(rows)]
 
 
 @pytest.mark.parametrize("text", ["", "##\n#", "#P?#"])
@@ -141,11 +55,15 @@ def test_unknown_game_is_shown_as_escaped_text() -> None:
     assert str(board) == '<pre class="board text">&lt;b&gt;K&lt;/b&gt;\n&amp; q</pre>'
 
 
-def test_tag_escapes_attributes_and_text() -> None:
-    element = tag("text", '<&"', class_="a", stroke_width=1.50, x=None, data='"><script>')
-    assert str(element) == (
-        '<text class="a" stroke-width="1.5" data="&#34;&gt;&lt;script&gt;">&lt;&amp;&#34;</text>'
-    )
+def test_data_of_charts_are_json_and_escaped() -> None:
+    hostile = '"><script>'
+    line = Line(name=hostile, style="a", points=((0, 1.0), (1, math.nan), (2, math.inf)))
+    chart = parse_page(line_chart([line], title=hostile, x_name="turn"))
+    spec = json.loads(chart.one("div").attributes["data-chart"])
+    assert spec["lines"] == [
+        {"name": hostile, "style": "a", "points": [[0, 1], [1, None], [2, "infinite"]]}
+    ]
+    assert not chart.all("script")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the report says of rollouts: engines, waits, staleness, memory, recoveries, time."""
+"""What the report says of rollouts: recoveries, and where the time went."""
 
 from __future__ import annotations
 
@@ -14,12 +14,6 @@ from hypothesis import strategies as st
 from cast_ray.runs.metrics import StepMetrics, write_metrics
 from cast_ray.runs.recoveries import Recovery
 from cast_ray.runs.report import write_report
-from cast_ray.runs.report.rollout_charts import (
-    engine_rows,
-    rollout_figures,
-    staleness_figure,
-    time_chart,
-)
 from cast_ray.runs.report.step_table import time_split, wall_seconds
 from tests.support.figures import figures_in
 from tests.support.made_up_run import new_run, step_row
@@ -56,80 +50,6 @@ def page_of(
     if recoveries:
         run.recoveries.write_text(recoveries)
     return parse_page(write_report(run).read_text(encoding="utf-8"))
-
-
-def titles(rows: list[StepMetrics], *, max_staleness: int = 0) -> list[str]:
-    return [figure.title for figure in rollout_figures(rows, max_staleness=max_staleness)]
-
-
-def hints(markup: object) -> list[str]:
-    return [hint.text for hint in parse_page(str(markup)).all("title")]
-
-
-def test_figures_that_no_step_knows_are_left_out() -> None:
-    older = step_row(
-        1,
-        waiting_fraction=NAN,
-        seconds_long_tail=NAN,
-        **dict.fromkeys(UNSEEN, NAN) | {"oracle_hit_fraction": 0.5},
-    )
-    assert titles([older]) == ["Cache hits"]
-    assert titles([replayed(1)]) == ["Long tail", "Waiting for the slowest episode"]
-
-
-def test_each_engine_has_a_line_and_one_that_was_away_is_not_shown_as_idle() -> None:
-    rows = [
-        step_row(1, engine_busy_fractions=(0.75, 0.5)),
-        step_row(2, engine_busy_fractions=(0.25, NAN)),
-    ]
-    (figure,) = [f for f in rollout_figures(rows, max_staleness=0) if f.title == "Busy engines"]
-    # The engine, the step and its share.
-    assert list(map(figures_in, hints(figure.chart))) == ["0 1 75%", "0 2 25%", "1 1 50%"]
-    first, second = engine_rows(rows)
-    assert (first.busy, first.idle, first.away) == ("50.0%", "50.0%", 0)
-    assert (second.busy, second.idle, second.away) == ("50.0%", "50.0%", 1)
-
-
-def test_many_engines_are_shown_by_their_busiest_mean_and_idlest() -> None:
-    row = step_row(1, engine_busy_fractions=(0.125, 0.25, 0.5, 0.75, 1.0, NAN))
-    (figure,) = [f for f in rollout_figures([row], max_staleness=0) if f.title == "Busy engines"]
-    assert list(map(figures_in, hints(figure.chart))) == ["1 100%", "1 52%", "1 12%"]
-    assert "6 engines" in figure.caption
-
-
-def test_engine_that_was_never_there_is_unknown() -> None:
-    (row,) = engine_rows([step_row(1, engine_busy_fractions=(NAN,))])
-    assert (row.busy, row.idle, row.away) == ("", "", 1)
-
-
-def test_long_tail_says_what_it_means_at_each_bound() -> None:
-    rows = [step_row(1, seconds_long_tail=2.0, waiting_fraction=0.25)]
-    strict = " ".join(figure.caption for figure in rollout_figures(rows, max_staleness=0))
-    loose = " ".join(figure.caption for figure in rollout_figures(rows, max_staleness=2))
-    assert "max_staleness" in strict and "max_staleness" in loose and strict != loose
-
-
-def test_staleness_is_shown_as_shares_that_fill_the_bar() -> None:
-    rows = [
-        step_row(1, staleness_max=0, staleness_tokens=(40,)),
-        step_row(2, staleness_max=5, staleness_tokens=(10, 20, 4, 3, 2, 1)),
-    ]
-    figure = staleness_figure(rows)
-    assert figure is not None
-    assert figures_in(figure.beside) == "5"
-    # The step, how far behind unless current, and the share.
-    shares = ["1 100%", "2 25%", "2 1 50%", "2 2 10%", "2 3 15%"]
-    assert list(map(figures_in, hints(figure.chart))) == shares
-
-
-def test_staleness_is_not_drawn_where_no_token_is_stale() -> None:
-    assert staleness_figure([step_row(1, staleness_tokens=(40,))]) is None
-    assert staleness_figure([step_row(1)]) is None
-
-
-def test_faults_are_drawn_only_where_there_are_any() -> None:
-    assert "Played or sent again" not in titles([step_row(1)])
-    assert "Played or sent again" in titles([step_row(1), step_row(2, engine_retries=3)])
 
 
 def test_recoveries_are_a_table_with_their_text_escaped(tmp_path: Path) -> None:
@@ -180,9 +100,6 @@ def test_replayed_steps_are_left_out_of_the_time_and_said_to_be(tmp_path: Path) 
     section = next(s for s in page.all("section") if s.attributes["id"] == "time")
     assert "10 s" in section.one("small").text
     assert figures_in(section.one("aside").text) == "10.0% 1"  # what is other, and left out
-    assert not [
-        h for h in hints(time_chart([seen, replayed(2)], is_asynchronous=False)) if "p 2" in h
-    ]
     assert "nan" not in page.text.lower()
 
 
@@ -193,7 +110,6 @@ def test_checkpoint_is_a_part_of_its_own_after_the_step() -> None:
     split = time_split([row])
     assert (split.checkpoint, split.other, split.total) == (2.5, 1.0, 12.5)
     assert split.overhead_fraction == pytest.approx(0.1)
-    assert "step 1, checkpoint: 2.5 s" in hints(time_chart([row], is_asynchronous=False))
 
 
 def test_asynchronous_generation_and_validation_count_once() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
+SVG = "http://www.w3.org/2000/svg"
+"""A name, no address."""
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 """Elements without a closing tag."""
 
@@ -20,8 +24,12 @@ class Element:
 
     @property
     def text(self) -> str:
-        """Return all text inside, runs of white space as one space."""
-        pieces = (part if isinstance(part, str) else part.text for part in self.parts)
+        """Return all text inside but scripts, runs of white space as one space."""
+        pieces = (
+            part if isinstance(part, str) else part.text
+            for part in self.parts
+            if isinstance(part, str) or part.tag != "script"
+        )
         return " ".join("".join(pieces).split())
 
     def all(self, name: str) -> list[Element]:
@@ -32,6 +40,17 @@ class Element:
         """Return the only element inside of that tag or with that class."""
         (found,) = self.all(name)
         return found
+
+    @property
+    def attached(self) -> Any:  # Any: JSON
+        """Return the data that the page draws in the place of the only such element inside."""
+        (found,) = [
+            value
+            for element in self._inside()
+            for name, value in element.attributes.items()
+            if name in ("data-chart", "data-board")
+        ]
+        return json.loads(found)
 
     def _names(self) -> list[str]:
         return [self.tag, *self.attributes.get("class", "").split()]

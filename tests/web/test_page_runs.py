@@ -37,22 +37,34 @@ def test_two_runs_are_compared(desktop: Visit) -> None:
         page.get_by_label(f"Compare {name}").check()
     desktop.check_accessibility()
     page.get_by_role("link", name="Compare these two").click()
-    success = page.locator("figure.metric").filter(has_text="success").first
+    success = page.locator("figure.metric").filter(has_text="Success").first
     expect(success.locator("path.way")).to_have_count(2)
-    expect(success.locator("title")).to_contain_text("first: from 0.5 to 0.75")
+    expect(success.locator("title")).to_contain_text("first: from 50% to 75%")
     settings = page.locator("table.settings tbody tr")
     expect(settings).to_have_text(["seed711"])
     desktop.check_accessibility()
 
 
 def test_metrics_are_chosen_and_stay(desktop: Visit) -> None:
-    page = desktop.open("#/run/first")
+    page = desktop.open("#/compare/first/deeper%2Fsecond")
     page.get_by_text("Choose metrics").click()
-    page.get_by_label("grad norm", exact=True).check()
-    chosen = page.locator("figure.metric").filter(has_text="grad norm")
+    page.get_by_label("Gradient norm", exact=True).check()
+    chosen = page.locator("figure.metric").filter(has_text="Gradient norm")
     expect(chosen).to_be_visible()
     page.reload()
     expect(chosen).to_be_visible()
+
+
+def test_charts_of_a_run_are_those_of_its_report(desktop: Visit) -> None:
+    page = desktop.open("#/run/first")
+    learning = page.locator("figure.metric").filter(has_text="Success").first
+    expect(learning.locator("title")).to_contain_text("training: from 50% to 75%")
+    page.get_by_text("Health of the learner and the weights").click()
+    loss = page.locator("figure.metric").filter(has_text="Gradient norm")
+    expect(loss.locator("svg")).to_be_visible()
+    learning.locator("svg").click(position={"x": 60, "y": 80})
+    expect(page.get_by_label("Step", exact=True)).to_have_value("1")
+    desktop.check_accessibility()
 
 
 def test_filters_lead_to_the_turn_that_lost(desktop: Visit) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 from markupsafe import Markup
 
 from cast_ray.games.wording import GameWording
-from cast_ray.runs.report.line_chart import Figure, Line, line_chart, line_figure
+from cast_ray.runs.report.figures import Figure, Line, line_chart
 from cast_ray.runs.report.read import Episode, Evaluation, share_solved
-from cast_ray.runs.report.wording import percent, words_of
+from cast_ray.runs.report.wording import words_of
 from cast_ray.statistics import Estimate, mean_estimate
 
 
@@ -137,20 +137,21 @@ def distance_figure(
 ) -> Figure | None:
     """Return success by the distance of the start board; None if there are fewer than two."""
     lines = [
-        Line(label=name, style=style, points=_by_distance(evaluation.episodes))
+        Line(name=name, style=style, points=_by_distance(evaluation.episodes))
         for name, style, evaluation in (("before", "b", before), ("after", "a", after))
         if evaluation is not None and evaluation.episodes
     ]
     if not lines or max(len(line.points) for line in lines) < 2:
         return None
-    return line_figure(
-        "Success by distance",
-        f"Held-out boards by {words.letter} of their start: {words.of_start}",
-        lines,
-        spoken="Success on held-out boards by distance to the goal, before and after",
-        x_name=f"{words.letter} of the start board, in {words.unit}s",
-        write=percent,
-        size=(500, 220),
+    return Figure(
+        title="Success by distance",
+        caption=f"Held-out boards by {words.letter} of their start: {words.of_start}",
+        chart=line_chart(
+            lines,
+            title="Success on held-out boards, before and after",
+            x_name=f"{words.letter} of the start board, in {words.unit}s",
+            unit="share",
+        ),
     )
 
 
@@ -171,12 +172,10 @@ def cost_chart(game: str, played: Sequence[tuple[str, str, Sequence[float]]], *,
     """
     words = words_of(game)
     return line_chart(
-        [Line(label=name, style=style, points=tuple(enumerate(n))) for name, style, n in played],
-        title=f"Cost-to-go {words.letter} after each turn of {of}",
+        [Line(name=name, style=style, points=tuple(enumerate(n))) for name, style, n in played],
+        title=f"Cost-to-go {words.letter} of {of}",
         x_name="turn",
-        write=lambda value: f"{value:.3g}",
         infinite=words.infinite,
-        size=(1020, 200),
     )
 
 

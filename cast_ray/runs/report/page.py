@@ -9,34 +9,51 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from cast_ray.files import write_text
 from cast_ray.functions import short_name
-from cast_ray.runs.report import (
-    held_out,
-    rollout_charts,
-    step_charts,
-    wording,
-)
-from cast_ray.runs.report.bars import interval_chart
-from cast_ray.runs.report.boards import board_legend, draw_board
+from cast_ray.runs.report import held_out, wording
+from cast_ray.runs.report.boards import draw_board
+from cast_ray.runs.report.figures import interval_chart, run_data
 from cast_ray.runs.report.held_out import choose_showcase, gain
 from cast_ray.runs.report.read import Evaluation, RunContents, read_run
-from cast_ray.runs.report.step_table import time_split, was_watched
+from cast_ray.runs.report.script import WEB, page_script, script_hash
+from cast_ray.runs.report.step_table import TIME_PARTS, time_split, was_watched
 from cast_ray.runs.report.wording import words_of
 from cast_ray.runs.run_directory import RunDirectory
 
 
 def page_templates() -> Environment:
     """Return the templates of all pages: text is escaped, and an undefined name is an error."""
-    return Environment(
-        loader=PackageLoader("cast_ray.runs.report", "template"),
+    environment = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader("cast_ray.runs.report", "template"), FileSystemLoader(WEB)]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters.update(
+        percent=wording.percent,
+        points=wording.points,
+        signed=wording.signed,
+        duration=wording.duration,
+        cost=wording.cost,
+        credit=wording.credit,
+        end_reason=wording.end_reason,
+    )
+    environment.tests.update(infinite=math.isinf, unknown=math.isnan)
+    script = page_script()
+    environment.globals.update(
+        count=wording.count,
+        draw_board=draw_board,
+        script=Markup(script),
+        script_hash=script_hash(script),
+    )
+    return environment
 
 
 def write_report(run: RunDirectory) -> Path:
@@ -49,24 +66,9 @@ def write_report(run: RunDirectory) -> Path:
         TrajectoryError: a table is of another stage.
     """
     contents = read_run(run)
-    write_text(run.report, _render(contents))
+    page = page_templates().get_template("page.html").render(_view(contents))
+    write_text(run.report, page)
     return run.report
-
-
-def _render(contents: RunContents) -> str:
-    environment = page_templates()
-    environment.filters.update(
-        percent=wording.percent,
-        points=wording.points,
-        signed=wording.signed,
-        duration=wording.duration,
-        cost=wording.cost,
-        credit=wording.credit,
-        end_reason=wording.end_reason,
-    )
-    environment.tests.update(infinite=math.isinf, unknown=math.isnan)
-    environment.globals.update(count=wording.count, draw_board=draw_board)
-    return environment.get_template("page.html").render(_view(contents))
 
 
 def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template reads by name
@@ -86,39 +88,34 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
         "cost_chart": held_out.showcase_costs(showcase)
         if showcase and showcase.has_costs
         else None,
-        "legend": board_legend(config.game),
+        "run_data": run_data(
+            contents.steps,
+            contents.groups,
+            is_asynchronous=config.max_staleness > 0,
+            has_credit=bool(words.judge),
+        ),
         **_step_view(contents),
     }
 
 
 def _step_view(contents: RunContents) -> dict[str, Any]:
-    """Return what is drawn over the steps; nothing if there are none yet."""
+    """Return what is told of the steps; nothing if there are none yet."""
     steps, config = contents.steps, contents.config
-    words = words_of(config.game, config.oracle)
     if not steps:
-        return {"num_watched": 0, "rollouts": [], "columns": []}
-    is_asynchronous = config.max_staleness > 0
-    split = time_split(steps, is_asynchronous=is_asynchronous)
-    num_watched = sum(map(was_watched, steps))
+        return {"num_watched": 0, "columns": []}
+    split = time_split(steps, is_asynchronous=config.max_staleness > 0)
     return {
-        "learning": step_charts.learning_figures(steps, words),
-        "turns": step_charts.turn_figures(steps, words),
-        "health": step_charts.health_figures(steps),
-        "groups": step_charts.group_figure(contents.groups) if contents.groups else None,
         "layer_error": _largest_known(row.layer_error for row in steps),
         "split": split,
-        "num_watched": num_watched,
+        "num_watched": sum(map(was_watched, steps)),
         "num_replayed": sum(row.is_replayed for row in steps),
-        "time_chart": (
-            rollout_charts.time_chart(steps, is_asynchronous=is_asynchronous)
-            if num_watched
-            else None
-        ),
-        "time_rows": rollout_charts.time_rows(split, num_steps=max(num_watched, 1)),
-        "rollouts": rollout_charts.rollout_figures(steps, max_staleness=config.max_staleness),
-        "engines": rollout_charts.engine_rows(steps),
-        "staleness": rollout_charts.staleness_figure(steps),
-        "staleness_names": rollout_charts.staleness_names(steps),
+        "time_parts": TIME_PARTS,
+        "beside": {
+            "solver, during generation": split.solver,
+            "environments, summed over episodes": split.environment,
+            "generation, during learning": split.generation_overlap,
+            "validation, during the next steps": split.validation_overlap,
+        },
         "columns": list(asdict(steps[0])),
         "table": [[_cell(value) for value in asdict(row).values()] for row in steps],
     }

@@ -53,6 +53,10 @@ class TimeSplit:
         return (self.sync + self.other) / step if step > 0 else 0.0
 
 
+TIME_PARTS = ("generation", "learner", "sync", "checkpoint", "validation", "other")
+"""Of ``TimeSplit``, disjoint."""
+
+
 def was_watched(row: StepMetrics) -> bool:
     """Return whether it is known where this step's time went."""
     return not row.is_replayed and not math.isnan(row.seconds_generation)

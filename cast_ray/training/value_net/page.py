@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
 
 from cast_ray.files import write_text
 from cast_ray.runs.report.boards import draw_board
-from cast_ray.runs.report.line_chart import Figure, Line, line_figure
+from cast_ray.runs.report.figures import Figure, Line, line_chart
 from cast_ray.runs.report.page import page_templates
-from cast_ray.runs.report.wording import percent, signed, words_of
+from cast_ray.runs.report.wording import percent, words_of
 from cast_ray.statistics import Estimate, Success
 from cast_ray.training.value_net.quality import (
     JudgedState,
@@ -154,37 +154,40 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
     groups = {cost: of for cost, of in by_distance(states).items() if len(of) >= _FEWEST}
     distance = f"{words.letter}, in {words.unit}s"
     return [
-        line_figure(
+        _figure(
             "Value by distance",
             "The lines should fall, and differ from one distance to the next.",
             _quantiles({cost: [one.value for one in of] for cost, of in groups.items()}),
-            x_name=distance,
-            write=lambda value: f"{value:.2f}",
+            distance,
             from_zero=False,
         ),
-        line_figure(
+        _figure(
             "Credit by progress",
             f"What a move earns, {_SCALE:g}·(V after − V before), by how many {words.unit}s nearer "
             "it leads.",
             _quantiles(_credit(states)),
-            x_name=f"drop of {words.letter}",
-            write=lambda value: signed(value, digits=2),
+            f"drop of {words.letter}",
         ),
-        line_figure(
+        _figure(
             "Signs that agree, by distance",
             "Of moves that change the distance.",
-            [_shares("signs", "a", groups, sign_agreement)],
-            x_name=distance,
-            write=percent,
+            [_shares("signs", groups, sign_agreement)],
+            distance,
+            unit="share",
         ),
-        line_figure(
+        _figure(
             "Best moves that are optimal, by distance",
             "A wrong sign hurts most where one move matters; a wrong choice shows where.",
-            [_shares("optimal", "a", groups, optimal_choice)],
-            x_name=distance,
-            write=percent,
+            [_shares("optimal", groups, optimal_choice)],
+            distance,
+            unit="share",
         ),
     ]
+
+
+def _figure(title: str, caption: str, lines: list[Line], x_name: str, **more: Any) -> Figure:
+    chart = line_chart(lines, title=title, x_name=x_name, **more)  # Any: unit, from_zero
+    return Figure(title=title, caption=caption, chart=chart)
 
 
 def _quantiles(values: dict[int, list[float]]) -> list[Line]:
@@ -192,7 +195,7 @@ def _quantiles(values: dict[int, list[float]]) -> list[Line]:
     shown = {place: of for place, of in sorted(values.items()) if len(of) >= _FEWEST}
     return [
         Line(
-            label=label,
+            name=label,
             style=style,
             points=tuple((place, float(np.quantile(of, share))) for place, of in shown.items()),
         )
@@ -212,14 +215,13 @@ def _credit(states: Sequence[JudgedState]) -> dict[int, list[float]]:
 
 
 def _shares(
-    label: str,
-    style: str,
+    name: str,
     groups: dict[int, tuple[JudgedState, ...]],
     figure: Callable[[Sequence[JudgedState]], float | None],
 ) -> Line:
     points = ((cost, figure(of)) for cost, of in groups.items())
     known = tuple((float(cost), share) for cost, share in points if share is not None)
-    return Line(label=label, style=style, points=known)
+    return Line(name=name, style="a", points=known)
 
 
 def _most_wrong(states: Sequence[JudgedState], game: str) -> list[_WrongBoard]:

@@ -21,7 +21,9 @@ from cast_ray.errors import (
 )
 from cast_ray.parquet import read_table
 from cast_ray.rollout.specs import success_of
-from cast_ray.runs.metrics import read_metrics_frame
+from cast_ray.runs.metrics import metric_facts, read_metrics, read_metrics_frame
+from cast_ray.runs.report.figures import run_data
+from cast_ray.runs.report.wording import words_of
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.runs.summary import read_summary
 from cast_ray.statistics import Success
@@ -153,6 +155,7 @@ class RunBrowser:
         self._summaries = ReadCache(read_summary, max_entries=_SMALL_FILES)
         self._successes = ReadCache(read_success, max_entries=_SMALL_FILES)
         self._figures = ReadCache(read_figures, max_entries=_METRICS)
+        self._rows = ReadCache(read_metrics, max_entries=_METRICS)
         self._steps = ReadCache(read_step, max_entries=_STEPS)
 
     def runs(self) -> tuple[RunSummary, ...]:
@@ -186,6 +189,24 @@ class RunBrowser:
         if figures is None:
             figures = read_figures(run.metrics)  # before the first step: empty columns
         return metric_columns(figures, columns)
+
+    def charts(self, name: str) -> dict[str, Any]:  # Any: as ``run_data`` has it
+        """Return what the charts of one run are drawn from, without its groups.
+
+        Of a table that another version wrote these are its numbers alone.
+
+        Raises:
+            RunUnknown: there is no such run.
+        """
+        run = self._root.run(name)
+        config = self._configs.get(self._root.file(run.config))
+        try:
+            steps = self._read(self._rows, run.metrics) or []
+        except RunDirectoryError:
+            return {"columns": self.metrics(name), "metrics": metric_facts()}
+        has_credit = bool(words_of(config.game, config.oracle).judge)
+        is_asynchronous = config.max_staleness > 0
+        return run_data(steps, (), is_asynchronous=is_asynchronous, has_credit=has_credit)
 
     def step(self, name: str, step: int, wanted: StepFilter) -> StepPage:
         """Return one page of a step's trajectories.

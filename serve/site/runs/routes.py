@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from cast_ray.envs.registry import is_benchmark
 from cast_ray.games import get_game
 from cast_ray.games.analysis import Analyst
+from cast_ray.runs.metrics import metric_facts
 from serve.site import schemas
 from serve.site.runs.browser import RunBrowser
 from serve.site.runs.episode import StoredEpisode
@@ -43,9 +44,14 @@ def router_of(root: Path) -> APIRouter:
         run: _Run,
         columns: Annotated[str, Query(max_length=5000, description="Separated by commas.")] = "",
     ) -> dict[str, Any]:
-        """Figures step by step; null = not measured."""
+        """Figures step by step, null = not measured; and what they are."""
         wanted = [name for name in columns.split(",") if name]
-        return {"columns": browser.metrics(run, wanted)}
+        return {"columns": browser.metrics(run, wanted), "metrics": metric_facts()}
+
+    @router.get("/run/charts")
+    def charts(run: _Run) -> dict[str, Any]:
+        """What the charts of one run are drawn from."""
+        return browser.charts(run)
 
     @router.get("/run/step")
     def step(run: _Run, step: Number, wanted: Annotated[StepFilter, Depends()]) -> dict[str, Any]:

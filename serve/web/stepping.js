@@ -1,6 +1,8 @@
-// Shows one turn of a section's games large, and steps through them with the arrow keys. Without
-// this script nothing is missing: every board stands in the columns below.
-function stepThrough(section) {
+/**
+ * Show one turn of a section's games large, and step through them with the arrow keys. Without this nothing is
+ * missing: every board stands in the columns below.
+ */
+export function stepThrough(section) {
   const stage = section.querySelector(".stage");
   const boards = stage.querySelector(".stage-boards");
   const slider = stage.querySelector("input");

@@ -1,6 +1,5 @@
-// Shows one puzzle at a time, the one that the address names. Without this script all stand below
-// each other, and the links lead to them.
-(() => {
+/** Show one puzzle of a case study at a time, the one that the address names. Without this all stand below each other. */
+export function showOneCase() {
   const cases = [...document.querySelectorAll(".case")];
   const links = [...document.querySelectorAll(".picker a")];
 
@@ -15,7 +14,7 @@
     if (named) named.scrollIntoView();
   }
 
-  cases.forEach(stepThrough);
+  if (!cases.length) return;
   window.addEventListener("hashchange", choose);
   choose();
-})();
+}

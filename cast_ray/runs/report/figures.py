@@ -1,0 +1,117 @@
+"""Charts and boards as data inside the HTML, which the page's own modules draw (``serve/web``)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from cast_ray.runs.metrics import StepMetrics, metric_facts
+from cast_ray.runs.report.read import GroupCounts
+from cast_ray.runs.report.step_table import TIME_PARTS, time_split, was_watched
+from cast_ray.statistics import Success
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a chart."""
+
+    name: str
+    style: str
+    """``a``, ``b``, ``c`` or ``d``: colour, dash and marker."""
+    points: Sequence[tuple[float, float]]
+    """x and y, by ascending x; NaN is left out, inf is drawn above all other values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A chart with its texts."""
+
+    title: str
+    caption: str
+    chart: Markup
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    x_name: str,
+    unit: str = "",
+    from_zero: bool = True,
+    infinite: str = "∞",
+) -> Markup:
+    """Return a chart of lines against whole numbers.
+
+    Args:
+        lines: at most four.
+        title: for screen readers.
+        x_name: what the x axis counts.
+        unit: of y, as a metric's.
+        from_zero: whether the y axis includes zero.
+        infinite: the word for inf on the y axis.
+    """
+    shown = [asdict(line) for line in lines]
+    spec = {"label": title, "x": x_name, "unit": unit, "infinite": infinite, "lines": shown}
+    return placeholder("chart", {**spec, "from_zero": from_zero})
+
+
+def interval_chart(rows: Sequence[tuple[str, str, Success]]) -> Markup:
+    """Return success rates with their intervals, of ``[(name, style, rate), …]``."""
+    intervals = [
+        {"name": name, "style": style, "low": rate.low, "value": rate.success, "high": rate.high}
+        for name, style, rate in rows
+    ]
+    spec = {"label": "Share of attempts solved, 95% intervals", "unit": "share"}
+    return placeholder("chart", {**spec, "intervals": intervals})
+
+
+def placeholder(kind: str, value: Any, text: str = "", **attributes: str) -> Markup:
+    """Return an element that ``report.js`` fills; ``text`` stands there without it.
+
+    Any: what JSON holds, beside NaN and infinities.
+    """
+    more = Markup("").join(Markup(' data-{}="{}"').format(*pair) for pair in attributes.items())
+    return Markup('<div data-{}="{}"{}><pre class="board text">{}</pre></div>').format(
+        Markup(kind), json.dumps(plain(value), ensure_ascii=False), more, text
+    )
+
+
+def run_data(
+    steps: Sequence[StepMetrics],
+    groups: Sequence[GroupCounts],
+    *,
+    is_asynchronous: bool,
+    has_credit: bool,
+) -> dict[str, Any]:  # Any: lists of numbers, texts
+    """Return what ``run_charts.js`` draws: values by metric and step, and what the metrics are."""
+    rows = [asdict(row) for row in steps]
+    splits = [
+        time_split([row], is_asynchronous=is_asynchronous) if was_watched(row) else None
+        for row in steps
+    ]
+    return {
+        "columns": {name: plain([row[name] for row in rows]) for name in (rows[0] if rows else ())},
+        "metrics": metric_facts(),
+        "time": {
+            part: plain([math.nan if one is None else getattr(one, part) for one in splits])
+            for part in TIME_PARTS
+        },
+        "groups": [asdict(one) for one in groups],
+        "has_credit": has_credit,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return a value in JSON's types: None for NaN, ``infinite`` for infinities. Any: as above."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "infinite"
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [plain(one) for one in value]
+    return value
