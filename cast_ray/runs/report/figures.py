@@ -76,8 +76,9 @@ def placeholder(kind: str, value: Any, text: str = "", **attributes: str) -> Mar
     Any: what JSON holds, beside NaN and infinities.
     """
     more = Markup("").join(Markup(' data-{}="{}"').format(*pair) for pair in attributes.items())
-    return Markup('<div data-{}="{}"{}><pre class="board text">{}</pre></div>').format(
-        Markup(kind), json.dumps(plain(value), ensure_ascii=False), more, text
+    inside = Markup('<pre class="board text">{}</pre>').format(text) if text else ""
+    return Markup('<div data-{}="{}"{}>{}</div>').format(
+        Markup(kind), json.dumps(plain(value), ensure_ascii=False), more, inside
     )
 
 
