@@ -20,7 +20,7 @@ from solver_actors.teacher import PuzzleTeacher, SoftTeacher
 from solver_actors.value_net.scale import LossTest, has_loss_test
 
 _MOST_EXPECTATIONS = 50_000
-"""Of turns, about a kilobyte each; then the memory of them begins anew."""
+"""Turns kept, at about a kilobyte each; the cache is cleared when it is full."""
 
 
 @dataclass(slots=True)

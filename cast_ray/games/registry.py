@@ -14,7 +14,7 @@ from cast_ray.games.sokoban import Sokoban
 
 GAMES: dict[str, Game[Any]] = {game.name: game for game in (Sokoban(), Minesweeper(), RushHour())}
 """The built-in games. Any: each game has a state type of its own."""
-_DESCRIBED = re.compile(r"[\w-]+@(\d+)x(\d+)x(\d+),(\d+)-(\d+),(\d+)", re.ASCII)
+DESCRIBED_TIER = re.compile(r"[\w-]+@(\d+)x(\d+)x(\d+),(\d+)-(\d+),(\d+)", re.ASCII)
 
 
 def game_names() -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def find_tier(game: str | Game[Any], tier: str) -> Tier:
     tiers = rules.tiers
     if tier in tiers:
         return tiers[tier]
-    match = _DESCRIBED.fullmatch(tier)
+    match = DESCRIBED_TIER.fullmatch(tier)
     if match is None:
         raise ConfigError(
             f"tier of {rules.name} must be one of {', '.join(tiers)}, or a YAML file that "

@@ -31,7 +31,7 @@ class Metric:
     aggregation: Literal["sum", "mean", "max", "last"]
     """How the figures of a step's parts become the step's."""
     label: str = ""
-    """Title of its chart in the report; empty if it has none."""
+    """Title of its chart; empty = the column's name."""
     tag: str = ""
     """Prometheus label for the place in a list."""
     is_live: bool = False

@@ -15,6 +15,7 @@ from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 
 from cast_ray.games.analysis import Analyst
+from cast_ray.runs.report.script import WEB
 from serve.site.agent import Agent
 from serve.site.guard import Guard, GuardSettings
 from serve.site.problems import add_problem_handlers
@@ -23,7 +24,6 @@ from serve.site.runs.routes import router_of
 from serve.site.schemas import About, ProblemBody
 from serve.site.sessions import SessionLimits, Sessions
 
-_WEB = Path(__file__).parent.parent / "web"
 _SWAGGER = Path(fastapi_offline.__file__).parent / "static"
 """Swagger UI's own files; nothing else of that package is used."""
 _DESCRIPTION = (
@@ -117,11 +117,11 @@ def _about(settings: SiteSettings, agent: Agent | None) -> About:
 def _add_pages(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
-        return FileResponse(_WEB / "index.html", headers={"cache-control": "no-cache"})
+        return FileResponse(WEB / "index.html", headers={"cache-control": "no-cache"})
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> FileResponse:
-        return FileResponse(_WEB / "docs.html", headers={"cache-control": "no-cache"})
+        return FileResponse(WEB / "docs.html", headers={"cache-control": "no-cache"})
 
     app.mount("/docs/files", StaticFiles(directory=_SWAGGER), name="docs")
-    app.mount("/web", StaticFiles(directory=_WEB), name="web")
+    app.mount("/web", StaticFiles(directory=WEB), name="web")

@@ -1,4 +1,4 @@
-/** Charts as SVG: lines or stacked bars over whole numbers such as steps, and intervals beside names. */
+/** SVG charts: lines or stacked bars over integers such as steps, and named confidence intervals. */
 
 import { freshId, h, refill, s } from "./dom.js";
 import { formatOf, isWritten, sizeOf } from "./units.js";
@@ -85,8 +85,9 @@ export class Chart {
 
   scale() {
     const { unit, parts, from_zero: fromZero = true, infinite } = this.spec;
-    const totals = parts ? this.numbers.map((number) => parts.reduce((sum, part) => sum + (valueAt(part, number) ?? 0), 0)) : [];
-    const values = [...totals, ...this.series.flatMap(({ points }) => points.map(([, y]) => y))].filter((y) => typeof y === "number");
+    const totals = new Map();
+    for (const [number, value] of (parts ?? []).flatMap(({ points }) => points)) totals.set(number, (totals.get(number) ?? 0) + (value ?? 0));
+    const values = [...totals.values(), ...this.series.flatMap(({ points }) => points.map(([, y]) => y))].filter((y) => typeof y === "number");
     this.ticks = ticksOf(values, fromZero, unit);
     this.format = formatOf(unit, this.ticks);
     this.hasInfinite = this.series.some(({ points }) => points.some(([, y]) => y === INFINITE));

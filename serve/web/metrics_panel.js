@@ -1,4 +1,4 @@
-/** Curves of the metrics that somebody chose, of two runs. */
+/** The chosen metrics of two runs, one chart each. */
 
 import { Chart } from "./chart.js";
 import { h, recalled, refill, remember } from "./dom.js";

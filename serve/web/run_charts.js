@@ -71,12 +71,12 @@ function chartOf(run, entry, options) {
   if (needs === "credit" && run.has_credit === false) return null;
   const told = metric ? run.metrics[metric] : wanted;
   if (!told) return null;
-  const of = metric ? { [told.label || metric]: metric } : wanted.of;
+  const of = metric ? { [told.label]: metric } : wanted.of;
   const spec = wanted.build ? wanted.build(run) : { lines: linesOf(run, of) };
   const series = spec && (spec.lines ?? spec.parts).filter(({ points }) => points.some(([, y]) => y !== null && !(hidesZero && y === 0)));
   if (!series?.length) return null;
   const unit = wanted.unit ?? (of ? run.metrics[Object.values(of)[0]]?.unit : "share") ?? "";
-  const title = metric ? told.label || metric : wanted.title;
+  const title = metric ? told.label : wanted.title;
   const chart = new Chart({ label: title, x: "step", unit, ...spec }, options);
   return { chart, figure: figureOf(title, told.text, chart.element, wanted.isWide) };
 }

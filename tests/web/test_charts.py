@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from cast_ray.config.train import AdvantageConfig, TrainConfig
 from cast_ray.runs.metrics import write_metrics
 from cast_ray.runs.report import write_report
 from cast_ray.runs.report.figures import run_data
@@ -25,9 +26,11 @@ from tests.support.made_up_run import new_run, play, scored, scripted, step_row,
 
 expect.set_options(timeout=PATIENCE_MS)
 NAN = math.nan
+EXACT = TrainConfig()
+WITHOUT = TrainConfig(oracle="none", advantage=AdvantageConfig(alpha=0.0))
+"""No turn has credit."""
 TOP, BOTTOM = 24, 162
 """Of a chart's plot, in its own units."""
-Draw = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +82,9 @@ def line(*points: tuple[float, float | str | None], name: str = "x", style: str 
     return {"name": name, "style": style, "points": points}
 
 
-def sections(page: Page, *rows: Any, groups: Any = (), has_credit: bool = True) -> Any:
+def sections(page: Page, *rows: Any, groups: Any = (), config: TrainConfig = EXACT) -> Any:
     """Return the titles of a run's charts and what each says, by section."""
-    data = run_data(rows, groups, is_asynchronous=False, has_credit=has_credit)
+    data = run_data(rows, groups, config)
     return page.evaluate(
         """run => Object.fromEntries(modules["run_charts.js"].runCharts(run).map(
             ({ id, charts }) => [id, Object.fromEntries(charts.map(
@@ -170,7 +173,7 @@ def test_what_no_step_knows_is_left_out(page: Page) -> None:
     found = sections(page, row, step_row(2, engine_retries=3))
     assert "Played or sent again" in found["rollouts"]
     assert {"Turns by the solver", "Success"} <= set(found["learning"])
-    without = sections(page, row, has_credit=False)
+    without = sections(page, row, config=WITHOUT)
     assert "Turns by the solver" not in without["learning"]
     assert "Mean shifted advantage" not in without["episodes"]
 

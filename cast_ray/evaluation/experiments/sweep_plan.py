@@ -17,9 +17,9 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError
 from cast_ray.files import read_yaml
+from cast_ray.games.registry import DESCRIBED_TIER
 
 _OPEN, _CLOSE = "([{", ")]}"
-_TIER = re.compile(r"@\d+x\d+x\d+,\d+-\d+,\d+")  # a described tier, also as a folder's name
 SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
 """Keys of the warm start, which all trials share."""
 _OWN = ("run_dir",)
@@ -162,7 +162,7 @@ def _key(override: str) -> str:
 def _values(text: str) -> list[str]:
     """Split at the commas outside brackets and described tiers."""
     depth, parts = 0, [""]
-    for letter in _TIER.sub(lambda tier: tier[0].replace(",", "\0"), text):
+    for letter in DESCRIBED_TIER.sub(lambda tier: tier[0].replace(",", "\0"), text):
         depth += (letter in _OPEN) - (letter in _CLOSE)
         if letter == "," and depth == 0:
             parts.append("")

@@ -10,9 +10,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from cast_ray.config.train import TrainConfig
 from cast_ray.runs.metrics import StepMetrics, metric_facts
 from cast_ray.runs.report.read import GroupCounts
 from cast_ray.runs.report.step_table import TIME_PARTS, time_split, was_watched
+from cast_ray.runs.report.wording import words_of
 from cast_ray.statistics import Success
 
 
@@ -73,7 +75,7 @@ def interval_chart(rows: Sequence[tuple[str, str, Success]]) -> Markup:
 def placeholder(kind: str, value: Any, text: str = "", **attributes: str) -> Markup:
     """Return an element that ``report.js`` fills; ``text`` stands there without it.
 
-    Any: what JSON holds, beside NaN and infinities.
+    Any: a JSON value, which may also contain NaN and infinities.
     """
     more = Markup("").join(Markup(' data-{}="{}"').format(*pair) for pair in attributes.items())
     inside = Markup('<pre class="board text">{}</pre>').format(text) if text else ""
@@ -85,14 +87,12 @@ def placeholder(kind: str, value: Any, text: str = "", **attributes: str) -> Mar
 def run_data(
     steps: Sequence[StepMetrics],
     groups: Sequence[GroupCounts],
-    *,
-    is_asynchronous: bool,
-    has_credit: bool,
+    config: TrainConfig,
 ) -> dict[str, Any]:  # Any: lists of numbers, texts
     """Return what ``run_charts.js`` draws: values by metric and step, and what the metrics are."""
     rows = [asdict(row) for row in steps]
     splits = [
-        time_split([row], is_asynchronous=is_asynchronous) if was_watched(row) else None
+        time_split([row], is_asynchronous=config.max_staleness > 0) if was_watched(row) else None
         for row in steps
     ]
     return {
@@ -103,7 +103,7 @@ def run_data(
             for part in TIME_PARTS
         },
         "groups": [asdict(one) for one in groups],
-        "has_credit": has_credit,
+        "has_credit": bool(words_of(config.game, config.oracle).judge),
     }
 
 

@@ -88,12 +88,7 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
         "cost_chart": held_out.showcase_costs(showcase)
         if showcase and showcase.has_costs
         else None,
-        "run_data": run_data(
-            contents.steps,
-            contents.groups,
-            is_asynchronous=config.max_staleness > 0,
-            has_credit=bool(words.judge),
-        ),
+        "run_data": run_data(contents.steps, contents.groups, config),
         **_step_view(contents),
     }
 
@@ -110,7 +105,7 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
         "num_watched": sum(map(was_watched, steps)),
         "num_replayed": sum(row.is_replayed for row in steps),
         "time_parts": TIME_PARTS,
-        "beside": {
+        "overlapping": {
             "solver, during generation": split.solver,
             "environments, summed over episodes": split.environment,
             "generation, during learning": split.generation_overlap,

@@ -23,7 +23,6 @@ from cast_ray.parquet import read_table
 from cast_ray.rollout.specs import success_of
 from cast_ray.runs.metrics import metric_facts, read_metrics, read_metrics_frame
 from cast_ray.runs.report.figures import run_data
-from cast_ray.runs.report.wording import words_of
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.runs.summary import read_summary
 from cast_ray.statistics import Success
@@ -204,9 +203,7 @@ class RunBrowser:
             steps = self._read(self._rows, run.metrics) or []
         except RunDirectoryError:
             return {"columns": self.metrics(name), "metrics": metric_facts()}
-        has_credit = bool(words_of(config.game, config.oracle).judge)
-        is_asynchronous = config.max_staleness > 0
-        return run_data(steps, (), is_asynchronous=is_asynchronous, has_credit=has_credit)
+        return run_data(steps, (), config)
 
     def step(self, name: str, step: int, wanted: StepFilter) -> StepPage:
         """Return one page of a step's trajectories.
