@@ -45,6 +45,9 @@ What `--help` says of each. {EXIT_CODES} The option
 `--install-completion` makes your shell complete the words.
 
 `make docs` writes this page from the command line.
+
+| command | what it does |
+| --- | --- |
 """
 
 
@@ -76,16 +79,28 @@ def metrics() -> str:
 
 def commands() -> str:
     """Return the page of all commands: what ``--help`` says of each."""
-    return _COMMANDS + "".join(_command("cast-ray", get_command(app)))
+    found = list(_leaves("cast-ray", get_command(app)))
+    summary = (
+        f"| [{name}](#{name.replace(' ', '-')}) | {_cell(_paragraphs(command)[0])} |\n"
+        for name, command in found
+    )
+    return _COMMANDS + "".join([*summary, *(part for one in found for part in _command(*one))])
+
+
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the commands below one. Any: of the library that Typer is built on."""
+    if not hasattr(command, "commands"):
+        yield name, command
+    for word, below in getattr(command, "commands", {}).items():
+        yield from _leaves(f"{name} {word}", below)
+
+
+def _paragraphs(command: Any) -> list[str]:
+    return [" ".join(text.split()) for text in inspect.cleandoc(command.help).split("\n\n")]
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
-    """Yield a command's part, or those of a group's. Any: of the library that Typer is built on."""
-    for word, below in getattr(command, "commands", {}).items():
-        yield from _command(f"{name} {word}", below)
-    if hasattr(command, "commands"):
-        return
-    paragraphs = [" ".join(text.split()) for text in inspect.cleandoc(command.help).split("\n\n")]
+    paragraphs = _paragraphs(command)
     yield "\n".join([f"\n## {name}\n", *(f"{_cell(text)}\n" for text in paragraphs)])
     rows = [
         f"| {_cell(', '.join(f'`{word}`' for word in _words(one)))} | {_cell(one.help or '')} |\n"
