@@ -11,7 +11,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from cast_ray.evaluation.credit_accuracy import DISTANCES, OWN_SOURCES
-from cast_ray.evaluation.experiments.plots import plain, save_svg
+from cast_ray.evaluation.experiments.plots import METHODS, plain, save_svg
 from cast_ray.evaluation.table_sections import ABSENT, markdown_table
 from cast_ray.files import write_text
 from cast_ray.games import get_game
@@ -19,15 +19,15 @@ from cast_ray.games.turn_quality import has_regret
 from cast_ray.parquet import write_frame
 
 _COLOURS = {
-    "outcome (GRPO, DAPO)": "#d9822b",
-    "GiGPO": "#8a7448",
+    "outcome (GRPO, DAPO)": METHODS["DAPO"],
+    "GiGPO": METHODS["GiGPO"],
     "CAST, α = 0.01": "#a9c3e0",
     "CAST, α = 0.1": "#7ba3cf",
     "CAST, α = 0.3": "#5388bd",
     "CAST, α = 1": "#2f5f96",
-    "CAST, whole trajectories, α = 1": "#b5485d",
-    "CAST, shuffled, α = 1": "#8a8a8a",
-    OWN_SOURCES["value_net"]: "#4d9a5b",
+    "CAST, whole trajectories, α = 1": METHODS["whole trajectories"],
+    "CAST, shuffled, α = 1": METHODS["shuffled"],
+    OWN_SOURCES["value_net"]: METHODS["value network"],
     OWN_SOURCES["expected"]: "#1aa0a8",
 }
 _WIDTH, _HEIGHT = 4.2, 4.6

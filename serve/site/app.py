@@ -11,6 +11,7 @@ from pathlib import Path
 import fastapi_offline
 from fastapi import Depends, FastAPI
 from fastapi.responses import FileResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 
@@ -92,6 +93,9 @@ def build_site(
     app.include_router(router, dependencies=keyed)
     if settings.runs is not None:
         app.include_router(router_of(settings.runs), dependencies=keyed)
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            route.summary = route.description.partition("\n")[0].rstrip(".")
     _add_pages(app)
     add_problem_handlers(app)
     app.add_middleware(Guard, settings=settings.guard)

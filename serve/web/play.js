@@ -9,6 +9,8 @@ import { costText } from "./wording.js";
 
 /** Boards that "New board" draws from: numbers that people can read out. */
 const MOST_SEEDS = 100_000;
+/** What tiers that every game has are called. */
+const LEVELS = { mini: "Small", "mini-unseen": "Small, harder", id: "Standard", unseen: "Harder" };
 const PLAYERS = {
   human: ["You", "play by keys, mouse or touch"],
   solver: ["The solver", "plays an optimal line"],
@@ -55,7 +57,7 @@ class Setup {
 
   tierChoice() {
     if (!this.game.tiers.length) return null;
-    const label = ({ name, rows, cols, turn_budget: turns }) => [name, name, `${rows} × ${cols}, ${turns} turns`];
+    const label = ({ name, rows, cols, turn_budget: turns }) => [name, LEVELS[name] ?? name, `${name in LEVELS ? `${name}: ` : ""}${rows} × ${cols}, ${turns} turns`];
     return choice("tier", "Level", this.game.tiers.map(label), this.tier, (name) => {
       this.tier = name;
       remember(`tier.${this.game.name}`, name);

@@ -10,7 +10,8 @@ export async function showRuns(place) {
   const { runs } = await getJson("api/runs");
   const heading = h("div", { class: "heading" }, h("h1", {}, "Training runs"));
   if (!runs.length) {
-    refill(place, heading, h("p", { class: "soft" }, "There is no run in this directory yet. ", h("code", {}, "cast-ray train"), " makes one."));
+    refill(place, heading, h("div", { class: "card" }, h("p", {}, "This directory holds no training run yet. Train one here, or look at recorded ones:"),
+      h("pre", {}, "cast-ray train run_dir=runs/first\ncast-ray view --demo"), h("p", {}, "Then reload this page. You can already ", h("a", { href: "#/play" }, "play the games"), ".")));
     return () => {};
   }
   const chosen = new Set();
@@ -64,7 +65,7 @@ export function stepsWords({ steps, planned_steps: planned }) {
 /** Return success before and after training on held-out boards. */
 export function successWords({ before, after }) {
   if (!before && !after) return h("span", { class: "soft" }, "not measured");
-  const one = (rate) => (rate ? h("span", { title: `95 % interval ${percent(rate.low)} to ${percent(rate.high)}, ${rate.n} games` }, percent(rate.success)) : "–");
+  const one = (rate) => (rate ? h("span", { title: `95% interval ${percent(rate.low)} to ${percent(rate.high)}, ${rate.n} games` }, percent(rate.success)) : "–");
   return h("span", { class: "success" }, one(before), " → ", h("b", {}, one(after)));
 }
 

@@ -1,6 +1,7 @@
 /** The trajectories of one step of a run: its groups, filters, order, and a link to each. */
 
 import { getJson } from "./api.js";
+import { createBoard } from "./board_svg.js";
 import { freshId, h, refill } from "./dom.js";
 import { orError } from "./forms.js";
 import { END_REASONS, costText, figure } from "./wording.js";
@@ -8,7 +9,8 @@ import { END_REASONS, costText, figure } from "./wording.js";
 const PAGE = 50;
 /** Most trajectories that the interface gives at once. */
 const MOST = 1000;
-const ORDERS = { "": "as played", regret: "largest regret", turns: "most turns", advantage: "advantage" };
+/** The columns of the table: the names of those by which the interface sorts, largest first. */
+const COLUMNS = { Trajectory: "", End: null, Turns: "turns", Invalid: null, "No effect": null, "Largest regret": "regret", "Cost first → last": null, Advantage: "advantage" };
 
 /** Browses the steps in `steps`; `onStep(step)` when another one is chosen. */
 export class StepBrowser {
@@ -32,12 +34,11 @@ export class StepBrowser {
       this.load();
     };
     const options = (names, chosen) => Object.entries(names).map(([value, text]) => h("option", { value, selected: value === chosen }, text));
-    const { outcome, invalid, min_regret: least, sort } = this.filters;
+    const { outcome, invalid, min_regret: least } = this.filters;
     return h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
       labelled("Step", this.picker),
       labelled("Outcome", h("select", { onchange: changed("outcome", ({ value }) => value) }, options({ "": "any", ...END_REASONS }, outcome))),
       labelled("Regret at least", h("input", { type: "number", min: 0, step: 1, value: least, placeholder: "any", onchange: changed("min_regret", ({ value }) => value) })),
-      labelled("Order", h("select", { onchange: changed("sort", ({ value }) => value) }, options(ORDERS, sort))),
       h("label", { class: "switch" }, h("input", { type: "checkbox", checked: invalid, onchange: changed("invalid", ({ checked }) => checked) }), h("span", {}, "with invalid actions")));
   }
 
@@ -86,22 +87,34 @@ export class StepBrowser {
     this.draw();
   }
 
-  groupButton({ group, solved, episodes }) {
+  groupButton({ group, solved, episodes, game, board }) {
     const isChosen = String(group) === this.group;
     const choose = () => {
       this.group = isChosen ? null : String(group);
       this.load();
     };
     const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span", { style: { width: `${(100 * solved) / Math.max(episodes, 1)}%` } }));
+    const picture = board && createBoard(game);
+    picture?.update(board);
     return h("button", { type: "button", class: "group", "aria-pressed": String(isChosen), "aria-label": `Group ${group}: ${solved} of ${episodes} solved`, onclick: choose },
-      h("span", {}, `Group ${group}`), bar, h("small", {}, `${solved}/${episodes}`));
+      picture?.element, h("span", {}, `Group ${group}`), bar, h("small", {}, `${solved}/${episodes}`));
   }
 
   rows(trajectories) {
-    const columns = ["Trajectory", "End", "Turns", "Invalid", "No effect", "Largest regret", "Cost first → last", "Advantage"];
     return h("table", { class: "trajectories" },
-      h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
+      h("thead", {}, h("tr", {}, Object.entries(COLUMNS).map((column) => this.heading(...column)))),
       h("tbody", {}, trajectories.map((one) => this.row(one))));
+  }
+
+  heading(name, order) {
+    if (order === null) return h("th", { scope: "col" }, name);
+    const isChosen = order === this.filters.sort;
+    const choose = () => {
+      this.filters.sort = order;
+      this.load();
+    };
+    const direction = order ? "descending" : "ascending";
+    return h("th", { scope: "col", "aria-sort": isChosen ? direction : "none" }, h("button", { type: "button", class: "sort", onclick: choose }, `${name} ${isChosen ? (order ? "▼" : "▲") : ""}`));
   }
 
   row(one) {

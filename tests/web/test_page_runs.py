@@ -85,6 +85,18 @@ def test_filters_lead_to_the_turn_that_lost(desktop: Visit) -> None:
     desktop.check_accessibility()
 
 
+def test_trajectories_are_sorted_by_a_column_and_groups_show_their_board(desktop: Visit) -> None:
+    page = desktop.open("#/run/first/step/1")
+    expect(page.locator(".group svg.board")).to_have_count(2)
+    expect(page.locator(".group svg.board title").first).to_contain_text("5")
+    turns = page.locator(".trajectories tbody td[data-label=Turns]")
+    expect(turns).to_have_text(["2", "6", "6", "3"])
+    page.get_by_role("button", name="Turns").click()
+    expect(turns).to_have_text(["6", "6", "3", "2"])
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Turns")
+    desktop.check_accessibility()
+
+
 def test_a_group_is_shown_alone_and_the_address_says_so(phone: Visit) -> None:
     page = phone.open("#/run/first/step/1")
     page.get_by_role("button", name="Group 1").tap()

@@ -206,12 +206,13 @@ def compare(
     ]
     played = played_tiers(tables[TIERS_FILE]) if TIERS_FILE in tables else []
     reached = float(tables[CEILING_FILE]["success"][0]) if CEILING_FILE in tables else None
+    gaps = [gap(arm, by_name[baseline]) for arm in arms if arm.name != baseline]
     text = comparison_tables(
         arms,
         runs,
         races,
         played,
-        gaps=[gap(arm, by_name[baseline]) for arm in arms if arm.name != baseline],
+        gaps=gaps,
         ways=climbs(arms, by_name[baseline]),
         training=training,
         ceiling=reached,
@@ -219,6 +220,7 @@ def compare(
     for name, table in tables.items():
         if not table.is_empty():
             write_frame(out / name, table)
-    draw_comparison(arms, runs, out / "comparison.svg", baseline=baseline, ceiling=reached)
+    file = out / "comparison.svg"
+    draw_comparison(arms, runs, file, baseline=baseline, gaps=gaps, ceiling=reached)
     write_text(out / "comparison.md", text)
     return text

@@ -17,10 +17,19 @@ from cast_ray.evaluation.table_sections import ABSENT, markdown_table
 from cast_ray.files import written_aside
 from cast_ray.statistics import Estimate
 
-COLOURS = (
-    *("#3b6ea8", "#d9822b", "#4d9a5b", "#b5485d", "#7d62a8", "#8a7448", "#4fa3a5", "#2f4b7c"),
-    *("#d183b5", "#98b84c"),
-)
+METHODS = {
+    "CAST": "#3b6ea8",
+    "DAPO": "#d9822b",
+    "GRPO": "#b5485d",
+    "GSPO": "#7d62a8",
+    "GiGPO": "#8a7448",
+    "value network": "#4d9a5b",
+    "whole trajectories": "#2f4b7c",
+    "shuffled": "#8a8a8a",
+}
+"""The colour of a method in every picture."""
+_SAME = {"exact solver": "CAST", "outcome only": "DAPO"}
+_OTHERS = ("#4fa3a5", "#d183b5", "#98b84c", "#2f4b7c", "#c2a33a", "#4d9a5b", "#8a7448", "#7d62a8")
 _GREY = "#6b6b6b"
 _SIZE = (11.0, 4.2)
 _MOST_IN_ONE_PANEL = 4
@@ -33,49 +42,106 @@ def draw_comparison(
     path: Path,
     *,
     baseline: str,
+    gaps: Sequence[Gap],
     ceiling: float | None = None,
 ) -> None:
     """Write an SVG of mean validation curves with 95% bands, and of every run's held-out result.
 
-    Many arms are drawn in one panel each, with the baseline in grey. The scales start at 0 and end
-    at the first quarter above all values. ``ceiling`` is the result of a policy that was taught by
-    good play alone.
+    Many arms are drawn in one panel each, with the baseline. The scales start at 0 and end
+    at the first quarter above all values.
+
+    Args:
+        arms: the baseline among them.
+        runs: ``RUN_SCHEMA``.
+        path: of the SVG.
+        baseline: name of an arm.
+        gaps: of every other arm from the baseline; they give the titles.
+        ceiling: result of a policy that was taught by good play alone.
 
     Raises:
         EnvironmentSetupError: the file cannot be written.
     """
+    found = {one.arm: one for one in gaps}
     others = [arm for arm in arms if arm.name != baseline]
     together = len(arms) <= _MOST_IN_ONE_PANEL
     rows = 1 if together else math.ceil(len(others) / 3)
     height = max(_SIZE[1], 1.4 + 0.34 * len(arms), 2.0 * rows)
     figure = Figure(figsize=(_SIZE[0], height), layout="constrained")
     ((left, right),) = figure.subfigures(1, 2, width_ratios=(3, 2), squeeze=False)
-    colours = {arm.name: COLOURS[place % len(COLOURS)] for place, arm in enumerate(arms)}
+    colours = colours_of([arm.name for arm in arms])
     bands = {arm.name: band(arm) for arm in arms}
     top = _quarter(max(one.high for estimates in bands.values() for one in estimates))
     if together:
         axes = left.subplots()
         for arm in arms:
             _draw_curve(axes, arm, bands[arm.name], colours[arm.name])
-        axes.set(title="Validation boards solved", xlabel="step", ylim=(0, top))
-        axes.set_ylabel("mean over seeds, 95% over seeds and boards")
-        axes.legend(frameon=False, fontsize=8)
+        axes.set(title=_finding(*gaps[:1]), xlabel="step", ylim=(0, top))
+        axes.set_ylabel("validation boards solved\n(mean, 95% over seeds and boards)")
+        _name_curves(axes, {name: ends[-1].value for name, ends in bands.items()}, colours, top)
     else:
         (behind,) = (arm for arm in arms if arm.name == baseline)
-        colours[baseline] = _GREY
         panels = left.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flatten()
-        left.suptitle(f"Validation boards solved, {baseline} in grey", fontsize=12)
+        title = f"Difference from {baseline} during training"
+        left.suptitle(title, fontsize=12, color=colours[baseline])
         left.supxlabel("step", fontsize=10)
-        left.supylabel("mean over seeds, 95% over seeds and boards", fontsize=10)
+        left.supylabel("validation boards solved (mean, 95%)", fontsize=10)
         for axes, arm in zip(panels, others, strict=False):
             for one in (behind, arm):
                 _draw_curve(axes, one, bands[one.name], colours[one.name])
-            axes.set_title(arm.name, color=colours[arm.name], fontsize=9)
+            title = f"{arm.name}: {_points(found[arm.name])}"
+            axes.set_title(title, color=colours[arm.name], fontsize=9)
         for axes in panels[len(others) :]:
             axes.set_axis_off()
         panels[0].set_ylim(0, top)
     _draw_held_out(right.subplots(), arms, runs, colours=colours, ceiling=ceiling)
     save_svg(figure, path)
+
+
+def colours_of(names: Sequence[str]) -> dict[str, str]:
+    """Return a colour for each name: a method's own, one of the others for anything else."""
+    methods = {
+        name: METHODS[known] for name in names if (known := _SAME.get(name, name)) in METHODS
+    }
+    free = [one for one in _OTHERS if one not in methods.values()]
+    others = [name for name in names if name not in methods]
+    return methods | {name: free[place % len(free)] for place, name in enumerate(others)}
+
+
+def _finding(found: Gap | None = None) -> str:
+    """Return a title that says what the curves show."""
+    if found is None or math.isnan(found.area.low):
+        return "Validation during training"
+    area = found.area
+    if area.low <= 0 <= area.high:
+        return (
+            f"No clear lead of {found.arm} over {found.baseline} during training: {_points(found)}"
+        )
+    ahead = (found.arm, found.baseline) if area.value > 0 else (found.baseline, found.arm)
+    return f"{ahead[0]} leads {ahead[1]} during training: {_points(found)}"
+
+
+def _points(found: Gap) -> str:
+    """Return the mean difference of two curves with its interval."""
+    value, low, high = (100 * at for at in (found.area.value, found.area.low, found.area.high))
+    interval = "" if math.isnan(low) else f"\n(95%: {low:+.1f} to {high:+.1f})"
+    return "no pair of seeds" if math.isnan(value) else f"{value:+.1f} points{interval}"
+
+
+def _name_curves(axes: Axes, ends: dict[str, float], colours: dict[str, str], top: float) -> None:
+    """Write the names of curves at their right ends, moved apart."""
+    last, height = axes.get_lines()[0].get_xdata()[-1], -math.inf  # type: ignore[index]
+    for name in sorted(ends, key=ends.__getitem__):
+        height = max(ends[name], height + 0.05 * top)
+        axes.annotate(
+            name,
+            (last, height),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            color=colours[name],
+            weight="bold",
+            fontsize=9,
+        )
 
 
 def save_svg(figure: Figure, path: Path) -> None:
@@ -88,8 +154,8 @@ def _draw_curve(axes: Axes, arm: Arm, estimates: Sequence[Estimate], colour: str
     low, high = [one.low for one in estimates], [one.high for one in estimates]
     axes.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
     means = [one.value for one in estimates]
-    axes.plot(arm.steps, means, color=colour, linewidth=2, label=arm.name)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.plot(arm.steps, means, color=colour, linewidth=2)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     plain(axes)
 
@@ -106,7 +172,18 @@ def _draw_held_out(
         after = runs.filter(pl.col("arm") == arm.name).sort("seed")["after"].to_numpy()
         colour = colours[arm.name]
         axes.plot(after, [place] * len(after), "o", color=colour, markersize=4, alpha=0.8)
-        axes.plot(after.mean(), place, "|", color=colour, markersize=18, markeredgewidth=2.5)
+        mean = after.mean()
+        axes.plot(mean, place, "|", color=colour, markersize=18, markeredgewidth=2.5)
+        axes.annotate(
+            f"{mean:.1%}",
+            (mean, place),
+            xytext=(0, -13),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            color=colour,
+            fontsize=8,
+        )
     before = runs["before"].to_numpy().mean()
     axes.axvline(before, color=_GREY, linestyle=":", label="before training")
     if ceiling is not None:
@@ -115,7 +192,7 @@ def _draw_held_out(
     axes.set_xlim(0, _quarter(max(runs["after"].to_numpy().max(), ceiling or 0.0)))
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_yticks(range(len(arms)), [arm.name for arm in arms])
-    axes.set_ylim(len(arms) - 0.5, -1.2)  # from the top, with room for the legend
+    axes.set_ylim(len(arms) - 0.2, -1.2)  # from the top, with room for the legend
     axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
     plain(axes)
 

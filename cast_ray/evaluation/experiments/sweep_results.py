@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from cast_ray.evaluation.experiments.plots import COLOURS, plain, save_svg
+from cast_ray.evaluation.experiments.plots import colours_of, plain, save_svg
 from cast_ray.evaluation.experiments.sweep_plan import ARM, Trial
 from cast_ray.parquet import write_frame
 from cast_ray.runs.metrics import read_metrics
@@ -82,21 +82,24 @@ def comparison(trials: Sequence[Trial], table: pl.DataFrame) -> Figure:
         (training, "success", "Boards solved in training"),
         (validation, "validation_success", "Validation boards"),
     )
+    colours = colours_of(settings)
     for place, label in enumerate(settings):
         names = [trial.name for trial in trials if _label(trial) == label]
         rows = table.filter(pl.col("name").is_in(names)).to_dicts()
-        colour = COLOURS[place % len(COLOURS)]
+        colour = colours[label]
         for axes, column, _ in panels:
             _draw_curves(axes, rows, column, colour)
         _draw_after(after, rows, place, colour)
     for axes, _, title in panels:
         axes.set(title=title, xlabel="step", ylabel="share of episodes", ylim=(0, 1))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     after.set(title="Held-out boards after training", xlabel="share of attempts, 95% interval")
     after.set_xlim(0, 1)
+    after.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     after.set_yticks(range(len(settings)), settings)
-    for place, tick in enumerate(after.get_yticklabels()):
-        tick.set_color(COLOURS[place % len(COLOURS)])
+    for label, tick in zip(settings, after.get_yticklabels(), strict=True):
+        tick.set_color(colours[label])
     after.invert_yaxis()
     for axes in (training, validation, after):
         plain(axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +27,7 @@ from cast_ray.runs.report.figures import run_data
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.runs.summary import read_summary
 from cast_ray.statistics import Success
-from serve.site.runs.episode import StoredEpisode, read_episode
+from serve.site.runs.episode import StoredEpisode, read_episode, stored_board
 from serve.site.runs.root import ReadCache, RunRoot, damage_named
 from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
 
@@ -214,7 +215,11 @@ class RunBrowser:
         rows = self._read(self._steps, self._step_file(name, step))
         if rows is None:  # moved aside just now
             raise StepUnknown(f"step {step} of {name} is being played again: try later")
-        return page_of(step, rows, wanted)
+        page = page_of(step, rows, wanted)
+        for group in page.groups:
+            with contextlib.suppress(CastRayError):  # the list is of use without pictures
+                group["board"] = stored_board(group["game"], group.pop("state")).model_dump()
+        return page
 
     def trajectory(
         self, name: str, step: int, *, group: int, episode: int, attempt: int | None = None

@@ -52,7 +52,7 @@ def read_episode(
     if row is None:
         return None
     try:
-        boards = [_board(row["game"], state) for state in row["states"]]
+        boards = [stored_board(row["game"], state) for state in row["states"]]
     except CastRayError as error:
         raise TrajectoryError(
             f"{path.name}: a board of group {group}, episode {episode} cannot be shown: {error}"
@@ -77,7 +77,12 @@ def read_episode(
     return StoredEpisode(episode=found, states=tuple(row["states"]))
 
 
-def _board(name: str, state: str) -> schemas.Board:
+def stored_board(name: str, state: str) -> schemas.Board:
+    """Return a board of a finished game or environment.
+
+    Raises:
+        CastRayError: the game is not installed, or it cannot decode the state.
+    """
     if is_benchmark(name):
         return schemas.Board(rows=state.splitlines(), text=state, mines=None)
     return shown_board(get_game(name), state, is_over=True)

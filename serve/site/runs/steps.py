@@ -98,7 +98,7 @@ def _checked(path: Path, table: pa.Table) -> list[dict[str, Any]]:
 
 _COLUMNS = (
     *_KEY, "puzzle_id", "game", "tier", "reward", "end_reason", "effects", "cost_to_go",
-    "cost_status", "outcome_advantage",
+    "cost_status", "outcome_advantage", "states",
 )  # fmt: skip
 Number = Annotated[int, Query(ge=0, le=2**31 - 1)]
 """Of a step, a group, an episode, as Arrow stores it."""
@@ -130,7 +130,7 @@ class StepPage:
 
     step: int
     groups: list[dict[str, Any]]
-    """Of all trajectories of the step."""
+    """Of all trajectories of the step; ``state`` is their puzzle, ``Game.encode``."""
     total: int
     """Trajectories that pass the filter."""
     trajectories: list[dict[str, Any]]
@@ -159,20 +159,21 @@ def read_step(path: Path) -> pl.DataFrame:
         invalid=pl.sum_horizontal(effects.count_matches(effect.value) for effect in _NO_ACTION),
         ineffective=effects.count_matches(Effect.INEFFECTIVE.value),
         max_regret=pl.Series(regrets, dtype=pl.Int32),
+        state=pl.col("states").list.first(),
         cost_start=pl.Series([known[0] for known in costs], dtype=pl.Float64),
         cost_end=pl.Series([known[-1] for known in costs], dtype=pl.Float64),
     )
-    return frame.drop("effects").sort(_KEY)
+    return frame.drop("effects", "states").sort(_KEY)
 
 
 def page_of(step: int, rows: pl.DataFrame, which: StepFilter) -> StepPage:
     """Return one page of what ``read_step`` returned."""
     groups = rows.group_by("group", maintain_order=True).agg(
-        pl.first("puzzle_id", "game", "tier"),
+        pl.first("puzzle_id", "game", "tier", "state"),
         solved=(pl.col("end_reason") == SOLVED).sum(),
         episodes=pl.len(),
     )
-    found = rows.drop("puzzle_id", "game", "tier")
+    found = rows.drop("puzzle_id", "game", "tier", "state")
     if which.outcome is not None:
         found = found.filter(end_reason=which.outcome)
     if which.invalid:
