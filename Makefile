@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 ARGS ?=
-# One ninja for all: two versions would each compile DeepSpeed's operator anew.
+# One ninja for all: two versions would each compile DeepSpeed's operator again.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # What `make test` takes from tests/ray: the whole job, an engine, a learner, every algorithm.
@@ -84,7 +84,7 @@ wheel-test: $(READY)  ## Build wheel and sdist, install each alone and use it (4
 container-test: $(READY)  ## Build the image for CPUs over a Debian made here, and train in it (needs root, debootstrap, buildah; 15 minutes)
 	$(BIN)/python -m tests.container
 
-lock: $(READY)  ## Write requirements/*.lock anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
+lock: $(READY)  ## Regenerate requirements/*.lock from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash requirements/make.sh
 
 versions-test: $(READY)  ## The core's tests with its lowest and highest versions (12 minutes; ARGS="--python 3.13")
@@ -93,14 +93,14 @@ versions-test: $(READY)  ## The core's tests with its lowest and highest version
 links: $(READY)  ## Ask whether every address that the pages link to still answers (needs a network)
 	$(BIN)/python -m tests.links
 
-docs: $(READY)  ## Write the generated pages anew and build the documentation into site/
+docs: $(READY)  ## Regenerate the generated pages and build the documentation into site/
 	$(BIN)/python docs/make_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 
-demo: $(READY)  ## Record the runs of `cast-ray view --demo` anew (ten minutes)
+demo: $(READY)  ## Record the runs of `cast-ray view --demo` again (ten minutes)
 	bash docs/make_demo.sh
 
-golden: $(READY)  ## Write the golden transcripts anew; read the difference before you commit it
+golden: $(READY)  ## Regenerate the golden transcripts; read the difference before you commit it
 	$(BIN)/python -m tests.golden.make
 
 gpu-test: $(READY)  ## What a GPU has to show; on CPUs the same checks, small (3 minutes; ARGS=engine runs one part)

@@ -30,7 +30,7 @@ log=$venv/setup.log
 install() { "${pip[@]}" install --progress-bar off -q --no-deps "$@" 2>"$log"; }
 failed() {
   why=$(grep -m 1 -E '^ *([A-Za-z]*Error|ERROR|error):' "$log" || tail -n 1 "$log")
-  echo "setup: ${why##  } (all of it is in $log); once that is mended, the same command goes on" >&2
+  echo "setup: ${why##  } (all of it is in $log); fix it and run the same command again" >&2
   exit 1
 }
 echo "setup: installing what requirements/$engine.lock names into $venv (a few minutes)"

@@ -64,7 +64,7 @@ class PolicyConfig:
     """Width of a head; vLLM's CPU kernels need a multiple of 32."""
     sliding_window: int = 128
     """Tokens that a layer looks back, about a turn and a half of Sokoban; 0 = the whole game. The
-    present state is all that matters, and so small a policy learns faster without the past."""
+    current state is all that matters, and a small policy learns faster without the past."""
 
     def __post_init__(self) -> None:
         at_least(300, self, "policy.", "vocab_size")

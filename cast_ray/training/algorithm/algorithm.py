@@ -294,7 +294,7 @@ class Algorithm(tune.Trainable):
             raise CallbackError(
                 f"{type(self._callbacks).__name__}.{name} raised {type(error).__name__}: {error} "
                 f"({where.filename}, line {where.lineno}); all that was played is kept in "
-                f"{self._config.run_dir}: mend it and resume the run"
+                f"{self._config.run_dir}: fix it and resume the run"
             ) from error
 
 
