@@ -22,7 +22,7 @@ from cast_ray.errors import (
 from cast_ray.parquet import read_table
 from cast_ray.rollout.specs import success_of
 from cast_ray.runs.metrics import metric_facts, read_metrics, read_metrics_frame
-from cast_ray.runs.report.figures import run_data
+from cast_ray.runs.report.figures import plain, run_data
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.runs.summary import read_summary
 from cast_ray.statistics import Success
@@ -111,17 +111,6 @@ def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> dict[str, li
         ]
         for name in names
     }
-
-
-def plain(value: Any) -> Any:
-    """Return a configuration's value in types that JSON has. Any: a value of any section."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
 
 
 T = TypeVar("T")
