@@ -16,11 +16,12 @@ const SPEEDS = { 1600: "½×", 800: "1×", 400: "2×", 160: "5×" };
 /**
  * Positions are 0 .. T: at position p the board is the one before turn p, at T the last one.
  * Where the episode goes on, the player follows it as long as it stands at its end.
- * `optimalLine(game, board)` asks for a line to the goal; `isPart`: the player shares its page with other content.
+ * `optimalLine(game, board)` asks for a line to the goal; `name`: of one player
+ * among others, which shares its page with other content.
  */
 export class Player {
-  constructor(episode, { position = null, onSeek = () => {}, optimalLine = null, isPart = false } = {}) {
-    Object.assign(this, { episode, onSeek, optimalLine, isPart });
+  constructor(episode, { position = null, onSeek = () => {}, optimalLine = null, name = "" } = {}) {
+    Object.assign(this, { episode, onSeek, optimalLine, name });
     this.board = createBoard(episode.game, episode.board);
     this.curve = new CostCurve(episode.game, (to) => this.seek(to));
     this.list = new TurnList((to) => this.seek(to));
@@ -44,10 +45,11 @@ export class Player {
   }
 
   layout() {
-    const boardSide = h("section", { class: "card board-card", "aria-label": "Board" },
+    const label = (what) => (this.name ? `${what}: ${this.name}` : what);
+    const boardSide = h("section", { class: "card board-card", "aria-label": label("Board") },
       this.frame, this.below, this.controls, this.switches.element, this.curve.element);
-    const turnSide = h("section", { class: "card turn-card", "aria-label": "What was played" }, this.status, this.panel);
-    const listSide = h("section", { class: "card list-card", "aria-label": "All turns" }, h("h2", { class: "small" }, "Turns"), this.list.element);
+    const turnSide = h("section", { class: "card turn-card", "aria-label": label("What was played") }, this.status, this.panel);
+    const listSide = h("section", { class: "card list-card", "aria-label": label("All turns") }, h("h2", { class: "small" }, "Turns"), this.list.element);
     return h("div", { class: "watching" }, boardSide, h("div", { class: "side" }, turnSide, listSide));
   }
 
@@ -141,7 +143,7 @@ export class Player {
   }
 
   pressed(event) {
-    if (isTyping(event) || this.isPlaying() || (event.defaultPrevented && !this.isPart) || !this.isMeant(event)) return;
+    if (isTyping(event) || this.isPlaying() || (event.defaultPrevented && !this.name) || !this.isMeant(event)) return;
     const act = {
       ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1), Home: () => this.seek(0), End: () => this.seek(this.last),
       " ": isOnControl(event) ? null : () => this.toggle(),
@@ -154,7 +156,7 @@ export class Player {
   /** Beside other content the arrow keys alone belong to a player, and to all that are seen. */
   isMeant(event) {
     const { top, bottom } = this.element.getBoundingClientRect();
-    return !this.isPart || (event.key.startsWith("Arrow") && top < innerHeight && bottom > 0);
+    return !this.name || (event.key.startsWith("Arrow") && top < innerHeight && bottom > 0);
   }
 
   /** Draw all that depends on the episode, then what depends on the position. */

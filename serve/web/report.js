@@ -43,8 +43,11 @@ function showGames({ episodes, facts }) {
     for (const section of sections) section.hidden = section !== shown;
     for (const link of document.querySelectorAll(".picker a")) link.setAttribute("aria-current", String(link.hash === `#${shown.id}`));
     for (const player of players) player.close();
-    players = [...shown.querySelectorAll("[data-episode]")].map((place) => new Player(episodes[place.dataset.episode], { isPart: true }));
-    shown.querySelectorAll("[data-episode]").forEach((place, index) => refill(place, players[index].element));
+    players = [...shown.querySelectorAll("[data-episode]")].map((place) => {
+      const player = new Player(episodes[place.dataset.episode], { name: place.previousElementSibling.textContent.trim() });
+      refill(place, player.element);
+      return player;
+    });
   };
   addEventListener("hashchange", choose);
   choose();
