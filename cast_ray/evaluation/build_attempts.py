@@ -85,9 +85,10 @@ def _attempt(record: Mapping[str, Any], scorer: Scorer, **more: Any) -> Attempt:
     """Return an attempt from columns that it shares with ``record``, and others."""
     played = (record[name] for name in ("game", "states", "actions", "effects"))
     risks = scorer.risks(*played)
+    shared: dict[str, Any] = {name: record[name] for name in _VALUES}
+    shared |= {name: tuple(record[name]) for name in _LISTS}
     return Attempt(
-        **{name: record[name] for name in _VALUES},
-        **{name: tuple(record[name]) for name in _LISTS},
+        **shared,
         is_success=record["end_reason"] == SOLVED,
         excess_risks=risks.excess,
         safe_reveals=risks.safe,

@@ -146,10 +146,11 @@ def write_case_study(
         ConfigError: no puzzle was attempted by both.
         EnvironmentSetupError: the file system refused something.
     """
-    write_text(path, _render(choose_cases(first, second, limit=limit)))
+    write_text(path, case_study_page(choose_cases(first, second, limit=limit)))
 
 
-def _render(cases: Cases) -> str:
+def case_study_page(cases: Cases) -> str:
+    """Return the HTML of the page."""
     environment = page_templates()
     environment.filters["title"] = title_of
     shown = [attempt for case in cases.shown for attempt in (case.first, case.second)]

@@ -18,7 +18,12 @@ from hypothesis import strategies as st
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
-from cast_ray.evaluation.case_study import Cases, _render, choose_cases, write_case_study
+from cast_ray.evaluation.case_study import (
+    Cases,
+    case_study_page,
+    choose_cases,
+    write_case_study,
+)
 from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles
 from cast_ray.evaluation.with_players import play_with_player
 from cast_ray.games.costs import json_cost
@@ -177,13 +182,13 @@ def test_turns_have_the_regrets_risks_and_costs_of_the_attempt(player: str) -> N
 
 def shown(attempt: Attempt) -> Any:  # Any: JSON
     """The first of two equal attempts, as their page holds it."""
-    page = parse_page(_render(choose_cases([attempt], [attempt], limit=1)))
+    page = parse_page(case_study_page(choose_cases([attempt], [attempt], limit=1)))
     return page.games[0]
 
 
 def facts(attempt: Attempt) -> dict[str, str]:
     """What the page's table says of an attempt."""
-    table = parse_page(_render(choose_cases([attempt], [attempt], limit=1))).one("compared")
+    table = parse_page(case_study_page(choose_cases([attempt], [attempt], limit=1))).one("compared")
     rows = [(row.one("th").text, row.all("td")[0].text) for row in table.one("tbody").all("tr")]
     return {name: figures_in(text) for name, text in rows[2:]}
 
@@ -217,7 +222,7 @@ def test_attempt_without_any_answer_is_shown_with_its_reason() -> None:
         effects=(), answers=(), actions=(), end_reason="no_answer", no_answer_reason="time-out"
     )
     assert shown(attempt)["turns"] == []
-    page = parse_page(_render(choose_cases([attempt], [attempt], limit=1)))
+    page = parse_page(case_study_page(choose_cases([attempt], [attempt], limit=1)))
     assert "time-out" in page.one("compared").text
 
 

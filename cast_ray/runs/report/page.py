@@ -40,8 +40,8 @@ def page_templates() -> Environment:
     environment.filters.update({name: getattr(wording, name) for name in names})
     environment.tests["unknown"] = math.isnan
     script = page_script()
-    environment.globals |= {"count": wording.count, "script": Markup(script)}
-    environment.globals["script_hash"] = script_hash(script)
+    told = {"count": wording.count, "script": Markup(script), "script_hash": script_hash(script)}
+    environment.globals.update(told)
     return environment
 
 

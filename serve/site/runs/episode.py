@@ -58,10 +58,8 @@ def read_episode(
             f"{path.name}: the boards of group {group}, episode {episode} cannot be shown: they "
             f"are no boards of {row['game']}, or it is not installed"
         )
-    episode_id = {"id": "", "created": "", "model": None, "error": None, "analysis": None}
-    return StoredEpisode(
-        episode=schemas.Episode(**found, **episode_id), states=tuple(row["states"])
-    )
+    found |= {"id": "", "created": "", "model": None, "error": None, "analysis": None}
+    return StoredEpisode(episode=schemas.Episode(**found), states=tuple(row["states"]))
 
 
 def _advantages(row: Mapping[str, Any]) -> list[dict[str, float | None]]:
