@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from cast_ray.envs.text_env import SOLVED
@@ -13,7 +16,9 @@ from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.rollout.trajectory import SCORED_SCHEMA, check_schema, costs_of
 from solver_actors.scoring import Scorer
 
-_VALUES = ("game", "tier", "puzzle_id", "puzzle", "group", "seed", "turn_budget", "reward")
+_VALUES = (
+    "game", "tier", "puzzle_id", "puzzle", "group", "seed", "turn_budget", "reward", "end_reason",
+)  # fmt: skip
 _LISTS = ("answers", "actions", "effects", "states")
 """Columns that trajectories and attempts share."""
 
@@ -28,28 +33,15 @@ def scored_attempt(
 ) -> Attempt:
     """Return an episode that was played in text as an attempt, with the costs of its states."""
     puzzle = spec.puzzle
-    risks = scorer.risks(puzzle.game, played.states, played.actions, played.effects)
-    return Attempt(
+    record = asdict(played) | {"game": puzzle.game, "tier": puzzle.tier, "puzzle": puzzle.board}
+    record |= {"puzzle_id": puzzle.puzzle_id, "group": spec.group}
+    return _attempt(
+        record | {"seed": spec.seed, "turn_budget": spec.turn_budget},
+        scorer,
         model=model,
         run=0,
-        game=puzzle.game,
-        tier=puzzle.tier,
-        puzzle_id=puzzle.puzzle_id,
-        puzzle=puzzle.board,
-        group=spec.group,
         attempt=spec.episode,
-        seed=spec.seed,
-        turn_budget=spec.turn_budget,
-        answers=played.answers,
-        actions=played.actions,
-        effects=played.effects,
-        states=played.states,
-        reward=played.reward,
-        is_success=played.end_reason == SOLVED,
-        end_reason=played.end_reason,
         costs=scorer.costs(puzzle.game, played.states),
-        excess_risks=risks.excess,
-        safe_reveals=risks.safe,
         answer_tokens=played.answer_tokens,
         prompt_tokens=played.total_prompt_tokens,
         price_usd=price_usd,
@@ -71,28 +63,34 @@ def attempts_of_trajectories(
         run: number of its run, from 0.
     """
     check_schema(table, SCORED_SCHEMA)
-    found: list[Attempt] = []
-    for row in table.to_pylist():
-        risks = scorer.risks(row["game"], row["states"], row["actions"], row["effects"])
-        spans = zip(row["turn_starts"], row["turn_ends"], strict=True)
-        shared: dict[str, Any] = {name: row[name] for name in _VALUES}  # Any: Arrow's rows
-        shared |= {name: tuple(row[name]) for name in _LISTS}
-        found.append(
-            Attempt(
-                model=model,
-                run=run,
-                attempt=row["episode"],
-                **shared,
-                is_success=row["end_reason"] == SOLVED,
-                end_reason=row["end_reason"],
-                costs=tuple(costs_of(row).tolist()),
-                excess_risks=risks.excess,
-                safe_reveals=risks.safe,
-                answer_tokens=tuple(end - start for start, end in spans),
-                prompt_tokens=sum(row["turn_starts"]),
-                price_usd=None,
-                num_retries=0,
-                seconds=row["seconds_generation"] + row["seconds_environment"],
-            )
+    return [
+        _attempt(
+            row,
+            scorer,
+            model=model,
+            run=run,
+            attempt=row["episode"],
+            costs=tuple(costs_of(row).tolist()),
+            answer_tokens=tuple(np.subtract(row["turn_ends"], row["turn_starts"]).tolist()),
+            prompt_tokens=sum(row["turn_starts"]),
+            price_usd=None,
+            num_retries=0,
+            seconds=row["seconds_generation"] + row["seconds_environment"],
         )
-    return found
+        for row in table.to_pylist()
+    ]
+
+
+def _attempt(record: Mapping[str, Any], scorer: Scorer, **more: Any) -> Attempt:
+    """Return an attempt from columns that it shares with ``record``, and others."""
+    played = (record[name] for name in ("game", "states", "actions", "effects"))
+    risks = scorer.risks(*played)
+    shared: dict[str, Any] = {name: record[name] for name in _VALUES}
+    shared |= {name: tuple(record[name]) for name in _LISTS}
+    return Attempt(
+        **shared,
+        is_success=record["end_reason"] == SOLVED,
+        excess_risks=risks.excess,
+        safe_reveals=risks.safe,
+        **more,
+    )

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from markupsafe import Markup
-
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
-from cast_ray.evaluation.case_study_view import ShownAttempt, show_attempt
-from cast_ray.evaluation.table_sections import title_of
+from cast_ray.evaluation.scores import play_quality
+from cast_ray.evaluation.table_sections import COSTS, MOVES, REVEALS, title_of
 from cast_ray.files import write_text
-from cast_ray.games import get_game
-from cast_ray.runs.report.held_out import cost_chart
+from cast_ray.games import find_game
+from cast_ray.runs.report.episode import player_data, shown_episode
 from cast_ray.runs.report.page import page_templates
-from cast_ray.runs.report.wording import words_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """The results of all attempts of one model at one puzzle."""
-
-    num_solved: int
-    num_attempts: int
-    mean_reward: float
-    """In [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +24,10 @@ class Case:
 
     first: Attempt
     second: Attempt
-    first_tally: Tally
-    second_tally: Tally
-
-    @property
-    def difference(self) -> tuple[float, float]:
-        """Share solved and mean reward of the first model minus the second's."""
-        ours, theirs = self.first_tally, self.second_tally
-        share = ours.num_solved / ours.num_attempts - theirs.num_solved / theirs.num_attempts
-        return share, ours.mean_reward - theirs.mean_reward
+    solved: tuple[tuple[int, int], tuple[int, int]]
+    """By model: how many of its attempts solved the puzzle, and how many there are."""
+    difference: tuple[float, float]
+    """Share solved and mean reward of the first model minus the second's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,23 +93,17 @@ def _by_puzzle(attempts: Sequence[Attempt]) -> dict[_Puzzle, list[Attempt]]:
 
 
 def _case(ours: list[Attempt], theirs: list[Attempt]) -> Case:
-    case = Case(
-        first=ours[0], second=theirs[0], first_tally=_tally(ours), second_tally=_tally(theirs)
-    )
+    solved = [sum(attempt.is_success for attempt in attempts) for attempts in (ours, theirs)]
+    rewards = [fmean(attempt.reward for attempt in attempts) for attempts in (ours, theirs)]
+    difference = (solved[0] / len(ours) - solved[1] / len(theirs), rewards[0] - rewards[1])
+    first, second = ours[0], theirs[0]
     # max and min return the first of equals.
-    if case.difference > (0, 0):
-        return replace(case, first=max(ours, key=_outcome), second=min(theirs, key=_outcome))
-    if case.difference < (0, 0):
-        return replace(case, first=min(ours, key=_outcome), second=max(theirs, key=_outcome))
-    return case
-
-
-def _tally(attempts: list[Attempt]) -> Tally:
-    return Tally(
-        num_solved=sum(attempt.is_success for attempt in attempts),
-        num_attempts=len(attempts),
-        mean_reward=fmean(attempt.reward for attempt in attempts),
-    )
+    if difference > (0, 0):
+        first, second = max(ours, key=_outcome), min(theirs, key=_outcome)
+    elif difference < (0, 0):
+        first, second = min(ours, key=_outcome), max(theirs, key=_outcome)
+    tallies = (solved[0], len(ours)), (solved[1], len(theirs))
+    return Case(first=first, second=second, solved=tallies, difference=difference)
 
 
 def _outcome(attempt: Attempt) -> tuple[bool, float]:
@@ -152,10 +128,6 @@ def _by_difference(case: Case) -> tuple[float, float]:
     return -abs(share), -abs(reward)
 
 
-_LONGEST_NAME = 20
-"""Letters of a model's name beside its line in a chart."""
-
-
 def write_case_study(
     path: Path, first: Sequence[Attempt], second: Sequence[Attempt], *, limit: int = 20
 ) -> None:
@@ -174,57 +146,42 @@ def write_case_study(
         ConfigError: no puzzle was attempted by both.
         EnvironmentSetupError: the file system refused something.
     """
-    write_text(path, _render(choose_cases(first, second, limit=limit)))
+    write_text(path, case_study_page(choose_cases(first, second, limit=limit)))
 
 
-def _render(cases: Cases) -> str:
+def case_study_page(cases: Cases) -> str:
+    """Return the HTML of the page."""
     environment = page_templates()
     environment.filters["title"] = title_of
+    shown = [attempt for case in cases.shown for attempt in (case.first, case.second)]
     return environment.get_template("case_study.html").render(
-        names=(cases.shown[0].first.model, cases.shown[0].second.model),
+        names=(shown[0].model, shown[1].model),
         cases=cases,
-        views=[_view(case) for case in cases.shown],
+        facts=[_facts(case) for case in cases.shown],
+        find_game=find_game,
+        player_data=player_data([_episode(attempt) for attempt in shown]),
     )
 
 
-def _view(case: Case) -> dict[str, Any]:  # Any: what the template reads by name
-    shown = [show_attempt(attempt) for attempt in (case.first, case.second)]
-    game = case.first.game
-    return {
-        "case": case,
-        "game": game,
-        "sides": list(zip(shown, ("a", "b"), (case.first_tally, case.second_tally), strict=True)),
-        "words": words_of(game),
-        "chart": _cost_chart(shown) if any(one.has_costs for one in shown) else None,
-        "rules": _rules(game),
-    }
+def _episode(attempt: Attempt) -> dict[str, Any]:  # Any: JSON values
+    return shown_episode(
+        asdict(attempt),
+        attempt.costs,
+        excess_risk=attempt.excess_risks,
+        is_safe=attempt.safe_reveals,
+        num_tokens=attempt.answer_tokens,
+    )
 
 
-def _cost_chart(shown: Sequence[ShownAttempt]) -> Markup:
-    """Return a chart of the cost-to-go of both attempts."""
-    played = [
-        (name, style, one.attempt.costs)
-        for one, name, style in zip(shown, _short_names(shown), ("a", "b"), strict=True)
-    ]
-    return cost_chart(shown[0].attempt.game, played, of="the two attempts")
+_OF_MANY = ("fatal_share", "turns")
+"""Says nothing of a single attempt, or what its outcome says."""
 
 
-def _short_names(shown: Sequence[ShownAttempt]) -> list[str]:
-    """Return names short enough for the chart; equal beginnings are cut, else the ends."""
-    names = [one.attempt.model for one in shown]
-    cut = [
-        name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in names
-    ]
-    if len(set(cut)) == len(names):
-        return cut
+def _facts(case: Case) -> list[tuple[str, str, str]]:
+    """Return what is known of each attempt's quality and effort: heading, figure, figure."""
+    first, second = (asdict(play_quality([attempt])) for attempt in (case.first, case.second))
     return [
-        name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :] for name in names
+        (heading.partition(" (")[0], write(first[name]), write(second[name]))
+        for heading, name, write in (*MOVES, *REVEALS, *COSTS)
+        if name not in _OF_MANY and (first[name], second[name]) != (None, None)
     ]
-
-
-def _rules(game: str) -> str:
-    """Return the system prompt of a game; empty for a benchmark or a game that is not installed."""
-    try:
-        return get_game(game).rules
-    except ConfigError:
-        return ""

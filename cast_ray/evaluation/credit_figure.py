@@ -32,6 +32,7 @@ _COLOURS = {
 }
 _WIDTH, _HEIGHT = 4.2, 4.6
 TABLE = "credit.parquet"
+_SHARES = ("wrong_sign", "no_sign", "noise", "within")
 
 
 def write_credit(found: pl.DataFrame, out: Path) -> str:
@@ -65,9 +66,9 @@ def credit_markdown(found: pl.DataFrame) -> str:
                 [
                     [
                         row["source"],
-                        _number(row["correlation"]),
-                        _interval(row["low"], row["high"]),
-                        *(_percent(row[n]) for n in ("wrong_sign", "no_sign", "noise", "within")),
+                        _written("{:.2f}", row["correlation"]),
+                        _written("{:.2f} to {:.2f}", row["low"], row["high"]),
+                        *(_written("{:.0%}", row[name]) for name in _SHARES),
                     ]
                     for row in overall.to_dicts()
                 ],
@@ -122,13 +123,5 @@ def _class_names(ends: Sequence[float], game: str) -> list[str]:
     return names
 
 
-def _interval(low: float, high: float) -> str:
-    return ABSENT if math.isnan(low) else f"{low:.2f} to {high:.2f}"
-
-
-def _number(value: float) -> str:
-    return ABSENT if math.isnan(value) else f"{value:.2f}"
-
-
-def _percent(value: float) -> str:
-    return ABSENT if math.isnan(value) else f"{value:.0%}"
+def _written(layout: str, *values: float) -> str:
+    return ABSENT if math.isnan(values[0]) else layout.format(*values)

@@ -88,6 +88,10 @@ def _decimals(number: int) -> Callable[[float | None], str]:
     return lambda value: ABSENT if value is None else f"{value:,.{number}f}"
 
 
+def _dollars(value: float | None) -> str:
+    return f"{value:.2g}" if value and value < 1 else _decimals(2)(value)
+
+
 Columns = tuple[tuple[str, str, Callable[[float | None], str]], ...]
 """Heading, name in ``PlayQuality``, format."""
 MOVES: Columns = (
@@ -108,7 +112,7 @@ COSTS: Columns = (
     ("prompt tokens", "prompt_tokens", _decimals(0)),
     ("seconds", "seconds", _decimals(1)),
     ("retries, total", "num_retries", _decimals(0)),
-    ("US dollars, total", "price_usd", _decimals(2)),
+    ("US dollars, total", "price_usd", _dollars),
 )
 
 

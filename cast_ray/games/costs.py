@@ -35,8 +35,10 @@ JsonCost = int | Literal["dead", "unknown"]
 """A cost as JSON has it."""
 
 
-def json_cost(cost: float) -> JsonCost:
-    """Return a number of moves, ``dead`` or ``unknown`` for a cost as a float."""
+def json_cost(cost: float | None) -> JsonCost | None:
+    """Return a number of moves, ``dead`` or ``unknown`` for a cost as a float; None stays None."""
+    if cost is None:
+        return None
     if math.isnan(cost):
         return "unknown"
     return "dead" if math.isinf(cost) else int(cost)

@@ -95,20 +95,13 @@ class Minesweeper(Game[MinesweeperState]):
         letter="K",
         unit="reveal",
         infinite="solver loses",
-        infinite_style="loses",
         lost="hit a mine",
         failure="mine",
         hidden="the mines",
         meaning=(
-            "the number of reveals that the peek-free solver would still need on this board, and "
-            "1 more for each flag on a safe cell"
-        ),
-        along_game=(
-            "the reveals that the peek-free solver would still need. “Solver loses” means that it "
-            "would hit a mine from there: no proof, because another guess may win."
-        ),
-        of_start=(
-            "the reveals that the peek-free solver needs. Boards on which it loses are left out."
+            "the reveals that the peek-free solver would still need, and 1 more for each flag on a "
+            "safe cell. “Solver loses” means that it would hit a mine from there: no proof, "
+            "because another guess may win."
         ),
         one_away="a flag on a safe cell",
         to_infinite="; a turn to a mine, or to a board on which the solver loses, costs all of K",
@@ -116,12 +109,6 @@ class Minesweeper(Game[MinesweeperState]):
             "; a guess that comes out well where the solver loses earns the K it leads to, and "
             "if it wins the number of safe cells"
         ),
-        harmful=(
-            "it put a flag on a safe cell, or led from where the solver wins to a mine or to where "
-            "it loses"
-        ),
-        mean_advantage="Reveals gained by a turn; the solver’s own play gains 1.",
-        failures="Ended because a mine was hit.",
     )
 
     def decode(self, text: str) -> MinesweeperState:

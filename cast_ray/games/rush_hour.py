@@ -102,13 +102,9 @@ class RushHour(Game[RushHourState]):
     }
     wording = GameWording(
         unit="slide",
-        along_game="the slides that the best player would still need.",
-        of_start="the slides that the best player needs.",
+        meaning="the slides that the best player would still need.",
         one_away="one slide away",
         to_infinite="",
-        harmful="it led away from it",
-        mean_advantage="Slides gained by a turn; 1 would be optimal play.",
-        failures="",
     )
 
     @property

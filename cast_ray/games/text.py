@@ -155,26 +155,12 @@ def last_fenced_block(answer: str) -> str | None:
     Returns:
         The content, never empty; None without a pair of fences or with an empty last pair.
     """
-    parts = split_at_last_block(answer)
-    if parts is None:
-        return None
-    content = parts[1].strip()
-    tag, *rest = content.split(maxsplit=1) or [""]
-    if rest and tag.lower() in LANGUAGE_TAGS:
-        return rest[0]
-    return content or None
-
-
-def split_at_last_block(answer: str) -> tuple[str, str, str] | None:
-    """Return the text before, inside and after the last pair of fences; None without a pair.
-
-    The fences stay at the end of the first part and the start of the last: the three parts together
-    are the answer.
-    """
     pieces = answer.split(FENCE)
     num_pairs = (len(pieces) - 1) // 2
     if num_pairs == 0:
         return None
-    inside = 2 * num_pairs - 1
-    before, after = FENCE.join(pieces[:inside]), FENCE.join(pieces[inside + 1 :])
-    return before + FENCE, pieces[inside], FENCE + after
+    content = pieces[2 * num_pairs - 1].strip()
+    tag, *rest = content.split(maxsplit=1) or [""]
+    if rest and tag.lower() in LANGUAGE_TAGS:
+        return rest[0]
+    return content or None

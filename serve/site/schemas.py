@@ -140,6 +140,8 @@ class Board(BaseModel):
     mines: list[tuple[int, int]] | None = Field(
         description="Minesweeper, once the game is over: row and column of each."
     )
+    picture: str | None = Field(None, description="Of a plug-in's stored game, as a data URI.")
+    is_text: bool = Field(False, description="Whether it is prose and no grid.")
 
 
 class Analysis(BaseModel):
@@ -176,13 +178,13 @@ class Turn(BaseModel):
     feedback: str
     cost_before: Cost
     cost_after: Cost
-    analysis: Analysis | None
+    analysis: Analysis | None = None
     regret: int | None = Field(description="Moves lost compared with the best action.")
     excess_risk: float | None = Field(
-        description="Minesweeper: mine probability of the cell minus that of the safest cell."
+        None, description="Minesweeper: mine probability of the cell minus that of the safest cell."
     )
-    num_tokens: int | None
-    seconds: float | None
+    num_tokens: int | None = None
+    seconds: float | None = None
     advantages: Advantages | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import asdict
 from typing import Any
 
 from cast_ray.games import get_game
@@ -16,19 +17,14 @@ from serve.site import schemas
 _KEPT_BOARDS = 2048
 
 
-def shown_cost(cost: float | None) -> schemas.Cost:
-    """Return a cost as it is written: a number, ``dead``, ``unknown``; None = withheld."""
-    return None if cost is None else json_cost(cost)
-
-
 def shown_analysis(analysis: Analysis) -> schemas.Analysis:
     """Return an analysis as it is written."""
     costs, line = analysis.action_costs, analysis.line
     risks = analysis.cell_risks
     return schemas.Analysis(
-        cost=shown_cost(analysis.cost),
+        cost=json_cost(analysis.cost),
         best=analysis.best,
-        q=None if costs is None else {name: shown_cost(cost) for name, cost in costs.items()},
+        q=None if costs is None else {name: json_cost(cost) for name, cost in costs.items()},
         line=None if line is None else list(line),
         teacher=None if analysis.teacher is None else dict(analysis.teacher),
         mines=None if risks is None else [list(row) for row in risks],
@@ -43,12 +39,7 @@ def shown_board(game: Game[Any], text: str, *, is_over: bool) -> schemas.Board:
 @functools.lru_cache(maxsize=_KEPT_BOARDS)  # each is shown after one turn and before the next
 def _shown_board(name: str, text: str, is_over: bool) -> schemas.Board:
     game = get_game(name)
-    board = visible_board(game, game.decode(text), is_over=is_over)
-    return schemas.Board(
-        rows=list(board.rows),
-        text=board.text,
-        mines=None if board.mines is None else list(board.mines),
-    )
+    return schemas.Board(**asdict(visible_board(game, game.decode(text), is_over=is_over)))
 
 
 def scored_turn(
@@ -78,8 +69,8 @@ def scored_turn(
         action=played.action,
         effect=played.effect,  # pyright: ignore[reportArgumentType]: a value of Effect
         feedback=played.feedback,
-        cost_before=shown_cost(before.cost),
-        cost_after=shown_cost(cost_after),
+        cost_before=json_cost(before.cost),
+        cost_after=json_cost(cost_after),
         analysis=shown_analysis(before),
         regret=None if game.has_hidden_state else regret(before, played.action),
         excess_risk=excess_risk(game, before, played.action),

@@ -1,13 +1,13 @@
 /** A board as a picture: one renderer per game, text for a game that has none. */
 
-import { freshId, h, s } from "./dom.js";
+import { freshId, h, refill, s } from "./dom.js";
 import { factsOf } from "./games.js";
 import { CELL } from "./geometry.js";
 
 /** Return a board to look at, of `PictureBoard` or `TextBoard`; both have `element` and `update`. */
-export function createBoard(game) {
+export function createBoard(game, { is_text: isText = false } = {}) {
   const { Pieces } = factsOf(game);
-  return Pieces ? new PictureBoard(game, new Pieces()) : new TextBoard(game);
+  return Pieces && !isText ? new PictureBoard(game, new Pieces()) : new TextBoard(game);
 }
 
 /** A drawn board. What stays on the board between two updates moves to its new place. */
@@ -43,17 +43,17 @@ class PictureBoard {
   }
 }
 
-/** A game without a picture: its text. */
+/** A game that is not drawn here: the picture that came with the board, or its text. */
 class TextBoard {
   constructor(game) {
     this.game = game;
     this.overlay = null;
-    this.element = h("pre", { class: "board text", tabindex: "0", role: "img" });
+    this.element = h("div", { class: "board told" });
   }
 
   update(board) {
     this.board = board;
-    this.element.textContent = board.rows.join("\n");
-    this.element.setAttribute("aria-label", `Board: ${board.text}`);
+    const named = board.is_text ? { class: "text prose" } : { class: "text", role: "img", "aria-label": `Board: ${board.text}` };
+    refill(this.element, board.picture ? h("img", { src: board.picture, alt: board.text }) : h("pre", { ...named, tabindex: "0" }, board.rows.join("\n")));
   }
 }

@@ -4,6 +4,7 @@ import { ApiError, followEpisode, getJson, postJson, remove } from "./api.js";
 import { announce, h, refill } from "./dom.js";
 import { errorBox } from "./forms.js";
 import { steer } from "./human.js";
+import { optimalLine } from "./optimal_line.js";
 import { Player } from "./player.js";
 
 const PLAYERS = { agent: "The agent", solver: "The solver", human: "You" };
@@ -11,7 +12,7 @@ const PLAYERS = { agent: "The agent", solver: "The solver", human: "You" };
 /** Show the episode `id` in `place`; return a function that ends it. */
 export async function showEpisode(place, { id }) {
   const episode = await getJson(`api/episodes/${encodeURIComponent(id)}`);
-  const player = new Player(episode);
+  const player = new Player(episode, { optimalLine });
   const notice = h("div", { class: "notices" });
   const ending = new AbortController();
   refill(place, heading(episode), notice, player.element);

@@ -37,6 +37,11 @@ const GAMES = {
   },
 };
 
+/** Take `{name: facts}` of games that were added. */
+export function learnGames(facts) {
+  for (const [name, of] of Object.entries(facts)) GAMES[name] ??= of;
+}
+
 /** Return the facts about a game; the default ones for a game that was added. */
 export function factsOf(game) {
   return { ...DEFAULTS, ...GAMES[game] };

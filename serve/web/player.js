@@ -5,7 +5,6 @@ import { createBoard } from "./board_svg.js";
 import { CostCurve } from "./curve.js";
 import { icon } from "./icons.js";
 import { drawOverlay, overlaySwitches } from "./overlay.js";
-import { optimalLine } from "./optimal_line.js";
 import { TurnList } from "./turn_list.js";
 import { turnPanel } from "./turn_panel.js";
 import { factsOf } from "./games.js";
@@ -17,12 +16,13 @@ const SPEEDS = { 1600: "½×", 800: "1×", 400: "2×", 160: "5×" };
 /**
  * Positions are 0 .. T: at position p the board is the one before turn p, at T the last one.
  * Where the episode goes on, the player follows it as long as it stands at its end.
+ * `optimalLine(game, board)` asks for a line to the goal; `name`: of one player
+ * among others, which shares its page with other content.
  */
 export class Player {
-  constructor(episode, { position = null, onSeek = () => {} } = {}) {
-    this.episode = episode;
-    this.onSeek = onSeek;
-    this.board = createBoard(episode.game);
+  constructor(episode, { position = null, onSeek = () => {}, optimalLine = null, name = "" } = {}) {
+    Object.assign(this, { episode, onSeek, optimalLine, name });
+    this.board = createBoard(episode.game, episode.board);
     this.curve = new CostCurve(episode.game, (to) => this.seek(to));
     this.list = new TurnList((to) => this.seek(to));
     this.panel = h("div", { class: "turn-panel" });
@@ -45,10 +45,11 @@ export class Player {
   }
 
   layout() {
-    const boardSide = h("section", { class: "card board-card", "aria-label": "Board" },
+    const label = (what) => (this.name ? `${what}: ${this.name}` : what);
+    const boardSide = h("section", { class: "card board-card", "aria-label": label("Board") },
       this.frame, this.below, this.controls, this.switches.element, this.curve.element);
-    const turnSide = h("section", { class: "card turn-card", "aria-label": "What was played" }, this.status, this.panel);
-    const listSide = h("section", { class: "card list-card", "aria-label": "All turns" }, h("h2", { class: "small" }, "Turns"), this.list.element);
+    const turnSide = h("section", { class: "card turn-card", "aria-label": label("What was played") }, this.status, this.panel);
+    const listSide = h("section", { class: "card list-card", "aria-label": label("All turns") }, h("h2", { class: "small" }, "Turns"), this.list.element);
     return h("div", { class: "watching" }, boardSide, h("div", { class: "side" }, turnSide, listSide));
   }
 
@@ -142,7 +143,7 @@ export class Player {
   }
 
   pressed(event) {
-    if (isTyping(event) || this.isPlaying() || event.defaultPrevented) return;
+    if (isTyping(event) || this.isPlaying() || (event.defaultPrevented && !this.name) || !this.isMeant(event)) return;
     const act = {
       ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1), Home: () => this.seek(0), End: () => this.seek(this.last),
       " ": isOnControl(event) ? null : () => this.toggle(),
@@ -152,12 +153,19 @@ export class Player {
     act();
   }
 
+  /** Beside other content the arrow keys alone belong to a player, and to all that are seen. */
+  isMeant(event) {
+    const { top, bottom } = this.element.getBoundingClientRect();
+    return !this.name || (event.key.startsWith("Arrow") && top < innerHeight && bottom > 0);
+  }
+
   /** Draw all that depends on the episode, then what depends on the position. */
   show() {
     this.shownLast = this.last;
     this.shownStatus = this.episode.status;
     this.slider.max = this.last;
     this.list.update(this.episode);
+    this.switches.element.hidden = ![this.episode, ...this.episode.turns].some(({ analysis }) => analysis);
     this.draw();
   }
 
@@ -182,8 +190,8 @@ export class Player {
     const { board } = this.board;
     const draw = (line) => drawOverlay(this.board, analysis && { ...analysis, line }, { kinds, chosen });
     draw(analysis?.line ?? null);
-    if (!kinds.has("line") || !analysis || analysis.line) return;
-    optimalLine(this.episode.game, board)
+    if (!kinds.has("line") || !analysis || analysis.line || !this.optimalLine) return;
+    this.optimalLine(this.episode.game, board)
       .then((line) => line && this.board.board === board && draw(line))
       .catch((error) => { this.status.textContent = error.message; });
   }

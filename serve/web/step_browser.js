@@ -94,7 +94,7 @@ export class StepBrowser {
       this.load();
     };
     const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span", { style: { width: `${(100 * solved) / Math.max(episodes, 1)}%` } }));
-    const picture = board && createBoard(game);
+    const picture = board.is_text ? null : createBoard(game, board);
     picture?.update(board);
     return h("button", { type: "button", class: "group", "aria-pressed": String(isChosen), "aria-label": `Group ${group}: ${solved} of ${episodes} solved`, onclick: choose },
       picture?.element, h("span", {}, `Group ${group}`), bar, h("small", {}, `${solved}/${episodes}`));

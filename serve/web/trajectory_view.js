@@ -2,6 +2,7 @@
 
 import { getJson } from "./api.js";
 import { h, refill } from "./dom.js";
+import { optimalLine } from "./optimal_line.js";
 import { Player } from "./player.js";
 import { runTitle } from "./runs.js";
 import { factsOf } from "./games.js";
@@ -18,7 +19,7 @@ export async function showTrajectory(place, { run, step, group, episode, query }
     history.replaceState(null, "", `${here}?${address}`);
   };
   const turn = query.get("turn");
-  const player = new Player(shown, { position: turn === null ? null : Math.max(Number(turn) - 1, 0), onSeek });
+  const player = new Player(shown, { position: turn === null ? null : Math.max(Number(turn) - 1, 0), onSeek, optimalLine });
   refill(place,
     h("div", { class: "heading" },
       h("h1", {}, `Group ${group}, episode ${episode}`, h("span", { class: "soft" }, ` of step ${step}, ${runTitle(run)}`)),

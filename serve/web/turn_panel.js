@@ -31,7 +31,7 @@ function playedTurn(episode, turn) {
   return [
     verdict,
     turn.feedback ? h("p", { class: "feedback" }, turn.feedback) : null,
-    turn.answer && episode.player === "agent" ? answerElement(turn.answer, turn.action !== "") : null,
+    episode.player === "agent" ? answerElement(turn.answer || "(empty answer)", turn.action !== "") : null,
   ];
 }
 

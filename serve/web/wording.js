@@ -8,6 +8,7 @@ const ENDS = {
   turn_budget: "Not solved: the turns ran out.",
   token_budget: "Not solved: the tokens ran out.",
   truncated: "Not solved: the answer was cut off.",
+  no_answer: "Not solved: no usable answer came.",
   cancelled: "Ended by hand.",
   failed: "Ended by a failure.",
 };
@@ -78,6 +79,7 @@ export function turnGrade(turn, game) {
     return { grade: "dead", label: "deadlock", title: "after this action no win is left" };
   }
   if (typeof turn.regret === "number") return regretGrade(turn.regret, factsOf(game).unit);
+  if (turn.is_safe) return { grade: "best", label: "provably safe", title: "what is open proves that no mine is there" };
   if (typeof turn.excess_risk === "number") return riskGrade(turn.excess_risk);
   return { grade: "none", label: "", title: "without a value" };
 }

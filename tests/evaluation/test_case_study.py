@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,16 +18,20 @@ from hypothesis import strategies as st
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
-from cast_ray.evaluation.case_study import Cases, choose_cases, write_case_study
-from cast_ray.evaluation.case_study_view import Verdict, show_attempt
+from cast_ray.evaluation.case_study import (
+    Cases,
+    case_study_page,
+    choose_cases,
+    write_case_study,
+)
 from cast_ray.evaluation.tasks import GameTier, evaluation_puzzles
 from cast_ray.evaluation.with_players import play_with_player
-from cast_ray.games.text import FENCE, last_fenced_block, split_at_last_block
-from cast_ray.games.turn_quality import first_fatal_turn, turn_regrets
-from cast_ray.runs.report.figures import plain
+from cast_ray.games.costs import json_cost
+from cast_ray.games.text import FENCE
+from cast_ray.games.turn_quality import turn_regrets
 from tests.support.figures import figures_in
 from tests.support.made_attempts import attempts_at, made_attempt
-from tests.support.page import SVG, Element, parse_page
+from tests.support.page import SVG, Element, costs_in, parse_page
 from tests.support.rooms import FIXED
 
 HOSTILE = (
@@ -150,7 +155,7 @@ def test_earliest_attempt_is_that_of_the_earliest_run() -> None:
     )
     (case,) = choose_cases([*late, *early], attempts_at({"p": "0"}), limit=1).shown
     assert (case.first.run, case.first.attempt) == (0, 1)
-    assert (case.first_tally.num_solved, case.first_tally.num_attempts) == (2, 4)
+    assert case.solved[0] == (2, 4)
 
 
 def test_same_id_of_another_tier_or_board_is_another_puzzle() -> None:
@@ -161,52 +166,31 @@ def test_same_id_of_another_tier_or_board_is_another_puzzle() -> None:
     assert "\n" not in str(error.value)
 
 
-# What is said of a turn
-
-
-@FIXED
-@given(st.lists(st.sampled_from([FENCE, "`", "Up", "action\n", " ", "\n", "text"])).map("".join))
-def test_marked_part_is_what_the_parser_reads(answer: str) -> None:
-    parts = split_at_last_block(answer)
-    if parts is None:
-        assert answer.count(FENCE) < 2
-        assert last_fenced_block(answer) is None
-        return
-    assert "".join(parts) == answer
-    read = last_fenced_block(answer)
-    assert (read is None) == (not parts[1].strip())
-    assert read is None or parts[1].strip().endswith(read)
+# What is said of an attempt
 
 
 @pytest.mark.parametrize("player", ["solver", "random"])
-def test_verdicts_are_the_regrets_and_risks_of_the_turns(player: str) -> None:
+def test_turns_have_the_regrets_risks_and_costs_of_the_attempt(player: str) -> None:
     for attempt in played(player):
-        is_risky = attempt.game == "minesweeper"
+        turns = shown(attempt)["turns"]
         regrets = turn_regrets(attempt.costs, attempt.effects, game=attempt.game)
-        values = attempt.excess_risks if is_risky else regrets
-        fatal = None if is_risky else first_fatal_turn(attempt.costs)
-        for turn, shown in enumerate(show_attempt(attempt).turns):
-            value, found = values[turn], said(shown.verdict)
-            if turn == fatal:
-                assert found == ("", "worse")
-            elif attempt.safe_reveals[turn]:
-                assert found == ("", "better")
-            elif value is None:
-                assert found is None
-            else:
-                assert found and found[0] == (f"{100 * value:.1f}%" if is_risky else f"{value}")
+        assert [turn["regret"] for turn in turns] == regrets
+        assert tuple(turn["excess_risk"] for turn in turns) == attempt.excess_risks
+        assert tuple(turn["is_safe"] for turn in turns) == attempt.safe_reveals
+        assert [turn["cost_after"] for turn in turns] == list(map(json_cost, attempt.costs[1:]))
 
 
-def said(verdict: Verdict | None) -> tuple[str, str] | None:
-    """Return the figure of a verdict, empty if it has none, and its style."""
-    return verdict and (figures_in(verdict.text), verdict.style)
+def shown(attempt: Attempt) -> Any:  # Any: JSON
+    """The first of two equal attempts, as their page holds it."""
+    page = parse_page(case_study_page(choose_cases([attempt], [attempt], limit=1)))
+    return page.games[0]
 
 
-def test_random_play_shows_every_kind_of_verdict() -> None:
-    turns = [turn for attempt in played("random") for turn in show_attempt(attempt).turns]
-    found = {said(turn.verdict) for turn in turns}
-    assert {("", "worse"), ("0", "better"), ("", "better")} <= found
-    assert any(verdict and "%" in verdict[0] for verdict in found)
+def facts(attempt: Attempt) -> dict[str, str]:
+    """What the page's table says of an attempt."""
+    table = parse_page(case_study_page(choose_cases([attempt], [attempt], limit=1))).one("compared")
+    rows = [(row.one("th").text, row.all("td")[0].text) for row in table.one("tbody").all("tr")]
+    return {name: figures_in(text) for name, text in rows[2:]}
 
 
 def test_action_without_effect_is_shown_with_what_the_model_was_told() -> None:
@@ -217,59 +201,48 @@ def test_action_without_effect_is_shown_with_what_the_model_was_told() -> None:
         answers=("```Up```", "```fly```", "```Up``` and", "```Right```"),
         actions=("Up", "", "", "Right"),
     )
-    turns = show_attempt(attempt).turns
-    assert turns[0].feedback and turns[1].feedback.startswith("Unknown action")
-    assert [turn.feedback for turn in turns[2:]] == ["", ""]
-    assert [turn.chosen for turn in turns] == ["Up", "fly", "", "Right"]
+    turns = shown(attempt)["turns"]
+    assert turns[0]["feedback"] and turns[1]["feedback"].startswith("Unknown action")
+    assert [turn["feedback"] for turn in turns[2:]] == ["", ""]
 
 
 def test_facts_say_what_was_counted_and_nothing_else() -> None:
     known = made_attempt(costs=(2.0, 2.0, math.inf), price_usd=0.0123, num_retries=2)
-    # Moves that were optimal, regret, fatal turn, tokens written and read, price, retries, seconds.
-    figures = ["0 2", "1.00", "2", "20", "100", "0.0123", "2", "1.0"]
-    assert list(map(figures_in, show_attempt(known).facts)) == figures
-    uncounted = made_attempt(answer_tokens=(None, 5), prompt_tokens=0)
-    assert list(map(figures_in, show_attempt(uncounted).facts)) == ["1.0"]
+    assert facts(known) == {
+        "regret per turn": "1.00", "optimal moves %": "0.0", "fatal turn": "2.0",
+        "answer tokens": "20", "tokens per turn": "10", "prompt tokens": "100", "seconds": "1.0",
+        "retries, total": "2", "US dollars, total": "0.012",
+    }  # fmt: skip
+    uncounted = made_attempt(answer_tokens=(None, 5), prompt_tokens=None)
+    assert facts(uncounted) == {"seconds": "1.0", "retries, total": "0"}
 
 
-def test_of_two_blocks_the_last_one_is_marked() -> None:
-    attempt = made_attempt(answers=("```Up``` no; ```Down``` so", "```Up"))
-    first, second = show_attempt(attempt).turns
-    assert (first.text_before, first.chosen, first.text_after) == (
-        "```Up``` no; ```", "Down", "``` so",
-    )  # fmt: skip
-    assert (second.text_before, second.chosen) == ("```Up", "")
+def test_attempt_without_any_answer_is_shown_with_its_reason() -> None:
+    attempt = made_attempt(
+        effects=(), answers=(), actions=(), end_reason="no_answer", no_answer_reason="time-out"
+    )
+    assert shown(attempt)["turns"] == []
+    page = parse_page(case_study_page(choose_cases([attempt], [attempt], limit=1)))
+    assert "time-out" in page.one("compared").text
 
 
 # The page
 
 
-def test_page_shows_both_attempts_turn_by_turn_with_their_whole_texts(page: Element) -> None:
+def test_page_holds_both_attempts_turn_by_turn_with_their_whole_texts(page: Element) -> None:
     cases = choose_cases(list(played("solver")), list(played("random")), limit=7)
-    sections = page.all("case")
-    assert len(sections) == len(page.one("picker").all("a")) == 7
-    for section, case in zip(sections, cases.shown, strict=True):
-        for column, attempt in zip(section.all("column"), (case.first, case.second), strict=True):
-            texts = [answer.text for answer in column.all("answer")]
-            assert texts == [" ".join(answer.split()) for answer in attempt.answers]
-            assert [mark.text for mark in column.all("mark")] == [*attempt.actions]
-            assert len(column.all("picture")) == len(attempt.states)
-            costs = [float(n.text) if n.text.isdigit() else math.inf for n in column.all("n")]
-            between = [cost for cost in attempt.costs[1:-1] for _ in ("after", "before")]
-            assert costs == [attempt.costs[0], *between, *attempt.costs[-1:] * 2]
-            assert (
-                column.all("outcome")[0]
-                .attributes["class"]
-                .endswith("won" if attempt.is_success else "lost")
-            )
-
-
-def test_curve_has_a_mark_for_every_known_cost(page: Element) -> None:
-    cases = choose_cases(list(played("solver")), list(played("random")), limit=7)
-    for section, case in zip(page.all("case"), cases.shown, strict=True):
-        (figure,) = [one for one in section.all("figure") if "wide" in one.attributes["class"]]
-        shown = [[cost for _, cost in line["points"]] for line in figure.attached["lines"]]
-        assert shown == [plain(case.first.costs), plain(case.second.costs)]
+    assert len(page.all("case")) == len(page.one("picker").all("a")) == 7
+    attempts = [one for case in cases.shown for one in (case.first, case.second)]
+    for game, attempt in zip(page.games, attempts, strict=True):
+        turns = game["turns"]
+        assert tuple(turn["answer"] for turn in turns) == attempt.answers
+        assert tuple(turn["action"] for turn in turns) == attempt.actions
+        assert costs_in(game) == list(map(json_cost, attempt.costs))
+        assert (game["end_reason"], game["turn_budget"]) == (
+            attempt.end_reason, attempt.turn_budget,
+        )  # fmt: skip
+    outcomes = [one.attributes["class"].split()[1] for one in page.all("outcome")]
+    assert outcomes == ["won" if attempt.is_success else "lost" for attempt in attempts]
 
 
 def test_page_states_the_balance_and_how_many_it_shows(page: Element) -> None:
@@ -281,7 +254,7 @@ def test_page_states_the_balance_and_how_many_it_shows(page: Element) -> None:
 
 def test_page_asks_no_host_and_runs_its_own_script_alone(html: str, page: Element) -> None:
     assert "://" not in html.replace(SVG, "")
-    script = page.one("script").parts[0]
+    script = page.all("script")[-1].parts[0]
     assert isinstance(script, str)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = [m.attributes["content"] for m in page.all("meta") if "http-equiv" in m.attributes]
@@ -299,11 +272,11 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path) -> None:
     )  # fmt: skip
     second = replace(first, model=f"two {HOSTILE}")
     page = parse_page(html_of(tmp_path, [first], [second]))
-    assert len(page.all("script")) == 1
+    assert len(page.all("script")) == 2  # the games, and what draws them
     assert page.all("img") == []
     everywhere = page.all("svg") + page.all("pre") + page.all("p") + page.all("a") + page.all("li")
     assert not [e for e in everywhere if any(name.startswith("on") for name in e.attributes)]
-    assert [answer.text for answer in page.all("answer")][:2] == [
+    assert [turn["answer"] for turn in page.games[0]["turns"]] == [
         HOSTILE, f"{FENCE}{HOSTILE}{FENCE}{HOSTILE}",
     ]  # fmt: skip
     assert page.one("title").text.startswith(f"one {HOSTILE}")
@@ -312,21 +285,15 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path) -> None:
 def test_page_of_a_benchmark_has_texts_and_neither_costs_nor_curve(tmp_path: Path) -> None:
     first = made_attempt(game="webshop", model="one", states=("a page", "b", "c"), reward=0.67)
     second = made_attempt(game="webshop", model="two", states=("a page", "b", "c"))
-    section = parse_page(html_of(tmp_path, [first], [second])).one("case")
-    assert section.all("figure") == []
-    assert section.all("n") == []
-    assert [text.text for text in section.all("board")] == ["a page", "b", "c"] * 2
-    assert "0.67" in section.text
+    page = parse_page(html_of(tmp_path, [first], [second]))
+    for game in page.games:
+        assert costs_in(game) == [None] * 3
+        boards = [game["board"], *(turn["board_after"] for turn in game["turns"])]
+        assert [board["text"] for board in boards] == ["a page", "b", "c"]
+        assert all(board["is_text"] for board in boards)
+    assert "0.67" in page.one("compared").text
 
 
 def test_same_attempts_make_the_same_page(tmp_path: Path, html: str) -> None:
     again = html_of(tmp_path, list(played("solver")), list(played("random")), limit=7)
     assert again == html
-
-
-def test_long_names_are_cut_where_they_differ(tmp_path: Path) -> None:
-    names = [f"runs/a-rather-long-name-of-a-model-{number}" for number in (1, 2)]
-    attempts = [made_attempt(model=name, costs=(2.0, 1.0, 0.0)) for name in names]
-    page = parse_page(html_of(tmp_path, attempts[:1], attempts[1:]))
-    lines = page.one("figure").attached["lines"]
-    assert sorted(line["name"][-3:] for line in lines) == ["l-1", "l-2"]

@@ -14,14 +14,13 @@ from cast_ray.games.analysis import visible_board
 from cast_ray.games.json_state import parse_state
 from cast_ray.games.plugins import forget_plugins
 from cast_ray.games.turn_quality import has_regret
-from cast_ray.runs.report.boards import draw_board
+from cast_ray.runs.report.episode import shown_boards
 from cast_ray.runs.report.wording import words_of
 from solver_actors.analyst.analyst import analyse
 from solver_actors.oracle import Oracle
 from solver_actors.players import is_privileged
 from solver_actors.scoring import Scorer
 from tests.support import installed
-from tests.support.page import parse_page
 
 BLACKOUT = """
 from dataclasses import replace
@@ -104,8 +103,10 @@ def test_credit_of_a_rescue_is_the_games() -> None:
 def test_reports_use_its_words_and_its_drawing() -> None:
     assert words_of("blackout").unit == "press"
     assert get_game("blackout").title == "Blackout"
-    source = parse_page(draw_board("blackout", ".o")).one("img").attributes["src"]
-    assert b64decode(source.removeprefix("data:image/svg+xml;base64,")) == b"<svg>.o</svg>"
+    (board,) = shown_boards("blackout", [".o"])
+    source = board["picture"].removeprefix("data:image/svg+xml;base64,")
+    assert b64decode(source) == b"<svg>.o</svg>"
+    assert (board["rows"], board["mines"]) == (("??",), ((0, 1),))
 
 
 def test_its_own_json_is_read() -> None:

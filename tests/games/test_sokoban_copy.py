@@ -16,7 +16,7 @@ from cast_ray.games import get_game
 from cast_ray.games.collections.files import read_board_files
 from cast_ray.games.generators import get_generator, is_winnable
 from cast_ray.games.plugins import forget_plugins
-from cast_ray.runs.report.boards import draw_board
+from cast_ray.runs.report.episode import shown_boards
 from cast_ray.runs.report.wording import words_of
 from solver_actors.oracle import Oracle
 from solver_actors.registry import has_deadlocks
@@ -60,10 +60,11 @@ def test_puzzles_are_built_and_boards_of_other_formats_are_read(tmp_path: Path) 
 
 
 def test_drawing_words_and_numbers_are_the_same() -> None:
-    start = get_generator("box_push")(get_game("box_push").tiers["mini"], np.random.default_rng(0))
-    board = get_game("box_push").encode(start)
-    assert "data:image/svg+xml" in draw_board("box_push", board)
-    assert draw_board("box_push", board) != draw_board("box_push", board.replace("X", "_"))
+    game, generate = get_game("box_push"), get_generator("box_push")
+    starts = [generate(game.tiers["mini"], np.random.default_rng(seed)) for seed in (0, 1)]
+    first, second = shown_boards("box_push", list(map(game.encode, starts)))
+    assert first["picture"].startswith("data:image/svg+xml")
+    assert first["picture"] != second["picture"]
     assert words_of("box_push") == words_of("sokoban")
     assert get_numeric_rules("box_push") == get_numeric_rules("sokoban")
     texts = [make_text_env(name, tier="mini").reset(seed=3)[0] for name in NAMES]

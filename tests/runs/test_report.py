@@ -31,7 +31,7 @@ from tests.support.made_up_run import (
     write_step,
 )
 from tests.support.odd_names import ODD_NAME
-from tests.support.page import SVG, Element, parse_page
+from tests.support.page import SVG, Element, costs_in, credit_in, game_of, parse_page
 from tests.support.refusals import refused
 
 ROOM = "#######\n#_____#\n#_PX_O#\n#_____#\n#######"
@@ -100,19 +100,6 @@ def data_of(page: Element) -> Any:  # Any: JSON
     return json.loads(text)
 
 
-def turns_of(page: Element, name: str) -> list[Element]:
-    (column,) = [game for game in page.all("turns") if game.attributes["data-when"] == name]
-    return column.all("turn")
-
-
-def costs(turns: list[Element]) -> list[str]:
-    return [turn.one("n").text for turn in turns]
-
-
-def badges(turns: list[Element]) -> list[str]:
-    return [turn.one("credit").text for turn in turns if turn.all("credit")]
-
-
 def test_page_loads_nothing_from_outside(finished: RunDirectory, page: Element) -> None:
     html = write_report(finished).read_text(encoding="utf-8")
     addresses = [element.attributes["href"] for element in page.all("a") + page.all("use")]
@@ -143,7 +130,7 @@ def test_headline_tells_game_tier_steps_seed_and_time(page: Element) -> None:
 
 def test_success_before_and_after_is_the_summary_s(page: Element) -> None:
     # The corridor was solved once in two both times, the room never and then always.
-    assert figures_in(page.one("verdict").text) == (
+    assert figures_in(page.one("gain").text) == (
         "25% 75% 25.0% 95% 0.0% 50.0% 75.0% 95% 50.0% 100.0% 4 +50.0 95% 0.0 +100.0"
     )
     boards = [
@@ -165,37 +152,39 @@ def test_the_board_lost_before_and_solved_after_is_shown_and_said_to_be_chosen(
     assert figures_in(page.one("chosen").text) == "2 2 2 2 2 2"
 
 
-def test_game_before_shows_each_n_and_advantage_and_ends_dead(page: Element) -> None:
-    turns = turns_of(page, "before")
-    assert costs(turns) == ["N = 2", "N = 3", "N = 4", "dead"]
-    assert badges(turns) == ["−1", "−1", "−4"]
-    assert turns[-1].one("outcome").text == "deadlock"
-    assert "dead" in turns[-1].one("picture").attributes["class"]
-    assert "dead" not in turns[-2].one("picture").attributes["class"]
+def test_game_before_has_each_n_and_advantage_and_ends_dead(page: Element) -> None:
+    game = game_of(page, "before")
+    assert costs_in(game) == [2, 3, 4, "dead"]
+    assert credit_in(game) == [-1, -1, -4]
+    assert game["end_reason"] == "deadlock"
 
 
-def test_game_after_shows_each_n_and_advantage_and_ends_solved(page: Element) -> None:
-    turns = turns_of(page, "after")
-    assert costs(turns) == ["N = 2", "N = 3", "N = 3", "N = 3", "N = 2", "N = 1", "N = 0"]
-    assert badges(turns) == ["−1", "0", "0", "+1", "+1", "+1"]
-    assert turns[-1].one("outcome").text == "solved"
+def test_game_after_has_each_n_and_advantage_and_ends_solved(page: Element) -> None:
+    game = game_of(page, "after")
+    assert costs_in(game) == [2, 3, 3, 3, 2, 1, 0]
+    assert credit_in(game) == [-1, 0, 0, 1, 1, 1]
+    assert [turn["regret"] for turn in game["turns"]] == [2, None, None, 0, 0, 0]
+    assert game["end_reason"] == "solved"
 
 
-def test_each_turn_shows_answer_action_and_effect(page: Element) -> None:
-    turns = turns_of(page, "after")
-    assert [turn.one("answer").text for turn in turns[:-1]] == DETOUR
-    assert [turn.one("did").text for turn in turns[:-1]] == [
-        "Left changed",
-        "Left ineffective",
-        "no action invalid",
-        "Right changed",
-        "Right changed",
-        "Right changed",
+def test_each_turn_has_answer_action_effect_and_what_the_rules_said(page: Element) -> None:
+    turns = game_of(page, "after")["turns"]
+    assert [turn["answer"] for turn in turns] == DETOUR
+    assert [(turn["action"], turn["effect"]) for turn in turns] == [
+        ("Left", "changed"),
+        ("Left", "ineffective"),
+        ("", "invalid"),
+        ("Right", "changed"),
+        ("Right", "changed"),
+        ("Right", "changed"),
     ]
+    assert [bool(turn["feedback"]) for turn in turns] == [False, True, True, False, False, False]
 
 
 def test_each_turn_has_its_own_board(page: Element) -> None:
-    assert [turn.attached["rows"][1:-1] for turn in turns_of(page, "before")] == [
+    game = game_of(page, "before")
+    rows = [turn["board"]["rows"][1:-1] for turn in game["turns"]]
+    assert [*rows, game["board_now"]["rows"][1:-1]] == [
         ["#_____#", "#_PX_O#", "#_____#"],
         ["#_____#", "#__X_O#", "#_P___#"],
         ["#_____#", "#__X_O#", "#__P__#"],
@@ -206,8 +195,8 @@ def test_each_turn_has_its_own_board(page: Element) -> None:
 def test_text_of_the_model_is_never_markup(finished: RunDirectory, page: Element) -> None:
     html = write_report(finished).read_text(encoding="utf-8")
     assert "<script>alert" not in html
-    assert len(page.all("script")) == 2  # data and what draws them
-    assert ATTACK in [answer.text for answer in page.all("answer")]
+    assert len(page.all("script")) == 3  # games, figures, and what draws them
+    assert ATTACK in [turn["answer"] for turn in game_of(page, "after")["turns"]]
 
 
 def test_curves_hold_the_figures_of_the_steps(page: Element) -> None:
@@ -226,9 +215,9 @@ def test_unknown_costs_are_shown_as_unknown_and_a_turn_without_effect_still_earn
     played = attempts(oracle, CORRIDOR, ["```Right```", "```Up```", "```Right```", "```Right```"])
     batch = with_costs(to_rollout_batch(played), np.array([3.0, np.nan, np.nan, 1.0, 0.0]))
     write_evaluation(run, "before", pa.Table.from_batches([batch], schema=SCORED_SCHEMA))
-    turns = turns_of(page_of(run), "before")
-    assert costs(turns) == ["N = 3", "N = unknown", "N = unknown", "N = 1", "N = 0"]
-    assert badges(turns) == ["unknown", "0", "unknown", "+1"]
+    game = game_of(page_of(run), "before")
+    assert costs_in(game) == [3, "unknown", "unknown", 1, 0]
+    assert credit_in(game) == [None, 0, None, 1]
 
 
 def test_without_a_board_that_turned_the_first_is_shown_and_said_to_be(
@@ -238,12 +227,9 @@ def test_without_a_board_that_turned_the_first_is_shown_and_said_to_be(
     write_evaluation(run, "before", scored(attempts(oracle, CORRIDOR, WALK), oracle))
     write_evaluation(run, "after", scored(attempts(oracle, CORRIDOR, IDLE), oracle))
     page = page_of(run)
-    assert [turns_of(page, when)[-1].one("outcome").text for when in ("before", "after")] == [
-        END_REASONS["solved"],
-        END_REASONS["turn_budget"],
-    ]
+    assert [game["end_reason"] for game in page.games] == ["solved", "turn_budget"]
     assert figures_in(page.one("chosen").text) == ""
-    assert "−100.0" in page.one("verdict").text and "worse" in page.one("verdict").text
+    assert "−100.0" in page.one("gain").text and "worse" in page.one("gain").text
 
 
 def test_unfinished_run_says_so_and_shows_what_there_is(tmp_path: Path, oracle: Oracle) -> None:
@@ -254,8 +240,9 @@ def test_unfinished_run_says_so_and_shows_what_there_is(tmp_path: Path, oracle: 
     assert figures_in(page.one("notice").text) == "1 12"
     assert page.one("notice").one("code").text == "cast-ray train --resume"
     assert "9.0 s" in page.one("facts").text
-    assert figures_in(page.one("verdict").text) == "50% 50.0% 95% 50.0% 50.0% 2"
-    assert [game.attributes["data-when"] for game in page.all("turns")] == ["before"]
+    assert figures_in(page.one("gain").text) == "50% 50.0% 95% 50.0% 50.0% 2"
+    assert [title.text for title in page.one("duel").all("h3")] == ["before training"]
+    assert len(page.games) == 1
 
 
 def test_run_without_a_step_or_game_is_a_page_too(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -15,7 +16,7 @@ from cast_ray.games.wording import GameWording
 from cast_ray.rollout.trajectory import Trajectory
 from cast_ray.runs.metrics import METRICS, write_metrics
 from cast_ray.runs.report import write_report
-from cast_ray.runs.report.boards import draw_board
+from cast_ray.runs.report.episode import player_data, shown_boards, shown_episode
 from cast_ray.runs.report.wording import words_of
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.statistics import Success
@@ -32,7 +33,7 @@ from tests.support.made_up_run import (
     write_evaluation,
     write_step,
 )
-from tests.support.page import Element, parse_page
+from tests.support.page import Element, costs_in, credit_in, game_of, parse_page
 
 Rescue = Literal["cost", "zero"]
 GUESSES = "....+\n+.+21\n++210\n22100\n00000"
@@ -103,28 +104,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Element]:
     return page
 
 
-def turns_of(page: Element, name: str) -> list[Element]:
-    (column,) = [game for game in page.all("turns") if game.attributes["data-when"] == name]
-    return column.all("turn")
-
-
-def costs(page: Element, name: str) -> list[str]:
-    return [turn.one("n").text for turn in turns_of(page, name)]
-
-
-def badges(page: Element, name: str) -> list[str]:
-    return [turn.one("credit").text for turn in turns_of(page, name)[:-1]]
+def board(game: str, text: str) -> Any:
+    (found,) = shown_boards(game, [text])
+    return found
 
 
 def test_minesweeper_board_shows_what_the_player_sees_and_the_hidden_mines() -> None:
-    board = parse_page(draw_board("minesweeper", GUESSES.replace("+", "F", 1))).attached
-    assert board["rows"] == ["....F", "...21", "..210", "22100", "00000"]
-    assert board["mines"] == [[0, 4], [1, 0], [1, 2], [2, 0], [2, 1]]
+    found = board("minesweeper", GUESSES.replace("+", "F", 1))
+    assert found["rows"] == ("....F", "...21", "..210", "22100", "00000")
+    assert found["mines"] == ((0, 4), (1, 0), (1, 2), (2, 0), (2, 1))
 
 
 def test_rush_hour_board_in_lines_and_with_o_for_empty_is_the_same_picture() -> None:
     rows = [CAR_PARK[start : start + 6].replace(".", "o") for start in range(0, 36, 6)]
-    assert draw_board("rush_hour", "\n".join(rows)) == draw_board("rush_hour", CAR_PARK)
+    assert board("rush_hour", "\n".join(rows)) == board("rush_hour", CAR_PARK)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +128,19 @@ def test_rush_hour_board_in_lines_and_with_o_for_empty_is_the_same_picture() -> 
         ("minesweeper", ".9"),
         ("rush_hour", "A.A"),
         ("rush_hour", CAR_PARK.replace("A", "E")),
+        ("sokoban", "##\n#"),
+        ("sokoban", "#P?#"),
+        ("chess", "<b>K</b>\n& q"),
+        ("webshop", "a page"),
     ],
 )
 def test_text_that_is_no_board_of_the_game_is_shown_as_text(game: str, text: str) -> None:
-    assert parse_page(draw_board(game, text)).one("pre").text == " ".join(text.split())
+    found = board(game, text)
+    assert (found["is_text"], found["rows"], found["text"]) == (True, text.splitlines(), text)
+
+
+def test_one_broken_board_makes_all_of_a_game_text() -> None:
+    assert all(one["is_text"] for one in shown_boards("sokoban", ["#####\n#PXO#\n#####", "#P?#"]))
 
 
 @pytest.fixture
@@ -153,48 +155,53 @@ def lights_out(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("lights_out")
-def test_added_game_in_a_single_line_is_shown_as_its_player_saw_it() -> None:
-    assert parse_page(draw_board("lights_out", "o.o")).one("pre").parts == ["Board:\no.o"]
-    assert parse_page(draw_board("lights_out", "o.\n.o")).one("pre").parts == ["o.\n.o"]
-    assert parse_page(draw_board("lights_out", "?")).one("pre").parts == ["?"]
+def test_added_game_is_shown_as_rows_and_with_its_own_words() -> None:
+    assert board("lights_out", "o.\n.o")["picture"] is None
+    assert board("lights_out", "?")["is_text"]
+    record = {
+        "game": "lights_out", "tier": "mini", "seed": 0, "turn_budget": 3, "end_reason": "lost",
+        "states": ["o.", "oo"], "answers": ["```press 9 9```"], "actions": [""],
+        "effects": ["invalid"],
+    }  # fmt: skip
+    data = player_data([shown_episode(record, [1.0, math.nan])])
+    words = words_of("lights_out")
+    facts = data["facts"]["lights_out"]
+    assert (facts["letter"], facts["unit"], facts["hides"]) == (words.letter, words.unit, False)
+    (turn,) = data["episodes"][0]["turns"]
+    assert turn["feedback"] and turn["cost_after"] == "unknown"
 
 
 def test_minesweeper_page_says_solver_loses_and_never_dead(pages: Callable[..., Element]) -> None:
     page = pages("minesweeper")
-    assert costs(page, "before") == [words_of("minesweeper").infinite] * 5
+    assert costs_in(game_of(page, "before")) == ["dead"] * 5  # as JSON; the page has the word
+    assert words_of("minesweeper").infinite in page.one("explain").text.lower()
     assert "dead" not in page.one("main").text.lower().replace("deadlock_ends_episode", "")
-    assert not page.one("main").all("dead")
 
 
 def test_minesweeper_page_counts_k_and_credits_the_rescue(pages: Callable[..., Element]) -> None:
     page = pages("minesweeper")
-    assert costs(page, "after") == [
-        words_of("minesweeper").infinite,
-        "K = 4", "K = 5", "K = 5", "K = 4", "K = 3", "K = 2", "K = 1", "K = 0",
-    ]  # fmt: skip
-    assert badges(page, "after") == ["+4", "−1", "0", "+1", "+1", "+1", "+1", "+1"]
+    assert costs_in(game_of(page, "after")) == ["dead", 4, 5, 5, 4, 3, 2, 1, 0]
+    assert credit_in(game_of(page, "after")) == [4, -1, 0, 1, 1, 1, 1, 1]
     assert words_of("minesweeper").from_infinite in page.one("explain").text
 
 
 def test_rescue_is_credited_as_the_run_did(pages: Callable[..., Element]) -> None:
     page = pages("minesweeper", rescue="zero")
-    assert badges(page, "after")[0] == "0"
+    assert credit_in(game_of(page, "after"))[0] == 0
     assert words_of("minesweeper").from_infinite not in page.one("explain").text
 
 
 def test_mine_hit_is_said_where_an_episode_ends(pages: Callable[..., Element]) -> None:
     page, lost = pages("minesweeper"), words_of("minesweeper").lost
-    assert turns_of(page, "before")[-1].one("outcome").text == lost
+    assert game_of(page, "before")["end_reason"] == "lost"
     endings = {ending.one("reason").text: figures_in(ending.text) for ending in page.all("ending")}
     assert endings[lost] == "100.0% 50.0%"
 
 
 def test_rush_hour_page_shows_slides_and_no_way_to_lose(pages: Callable[..., Element]) -> None:
     page = pages("rush_hour")
-    assert costs(page, "after") == [
-        "N = 3", "N = 3", "N = 2", "N = 1", "N = 2", "N = 1", "N = 1", "N = 0",
-    ]  # fmt: skip
-    assert badges(page, "after") == ["0", "+1", "+1", "−1", "+1", "0", "+1"]
+    assert costs_in(game_of(page, "after")) == [3, 3, 2, 1, 2, 1, 1, 0]
+    assert credit_in(game_of(page, "after")) == [0, 1, 1, -1, 1, 0, 1]
     assert words_of("rush_hour").one_away in page.one("explain").text
     assert GameWording().to_infinite not in page.one("explain").text
     assert METRICS["lost_fraction"].label not in page.text
@@ -202,6 +209,6 @@ def test_rush_hour_page_shows_slides_and_no_way_to_lose(pages: Callable[..., Ele
 
 @pytest.mark.parametrize("game", list(GAMES))
 def test_every_turn_has_a_board_to_draw(game: str, pages: Callable[..., Element]) -> None:
-    turns = pages(game).all("turn")
-    assert len(turns) == 2 + len(GAMES[game][1][:8]) + len(GAMES[game][2][:8])
-    assert all(turn.attached["rows"] for turn in turns)
+    (before, after), (_, lost, won) = pages(game).games, GAMES[game]
+    assert (len(before["turns"]), len(after["turns"])) == (len(lost[:8]), len(won[:8]))
+    assert not any("is_text" in turn["board"] for one in (before, after) for turn in one["turns"])

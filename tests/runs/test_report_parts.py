@@ -7,12 +7,11 @@ import math
 
 import pytest
 
-from cast_ray.runs.report.boards import draw_board
 from cast_ray.runs.report.figures import Line, line_chart
 from cast_ray.runs.report.held_out import choose_showcase, gain
 from cast_ray.runs.report.read import Episode, Evaluation
 from cast_ray.runs.report.step_table import time_split
-from cast_ray.runs.report.wording import count, credit, duration, signed
+from cast_ray.runs.report.wording import count, duration, signed
 from cast_ray.statistics import Success
 from tests.support.figures import figures_in
 from tests.support.made_up_run import step_row
@@ -22,12 +21,9 @@ from tests.support.page import parse_page
 def attempt(puzzle: str, *, solved: bool, cost: float = 3.0) -> Episode:
     return Episode(
         puzzle_id=puzzle,
-        game="sokoban",
-        turns=(),
-        costs=(cost,),
-        last_state="",
+        cost=cost,
         end_reason="solved" if solved else "turn_budget",
-        is_solved=solved,
+        row={},
     )
 
 
@@ -36,41 +32,15 @@ def evaluation(*episodes: Episode) -> Evaluation:
     return Evaluation(success=rate, episodes=episodes)
 
 
-def test_a_board_is_what_the_page_draws_and_text_without_it() -> None:
-    rows = ["#####", "#PXO#", "#*__#", "#####"]
-    board = parse_page(draw_board("sokoban", "\n".join(rows)))
-    place = board.one("div")
-    assert place.attributes["data-game"] == "sokoban"
-    assert json.loads(place.attributes["data-board"])["rows"] == rows
-    assert place.one("pre").parts == ["\n".join(rows)]
-
-
-@pytest.mark.parametrize("text", ["", "##\n#", "#P?#"])
-def test_text_that_is_no_sokoban_board_is_shown_as_it_is(text: str) -> None:
-    assert parse_page(draw_board("sokoban", text)).one("pre").parts == ([text] if text else [])
-
-
-def test_unknown_game_is_shown_as_escaped_text() -> None:
-    board = draw_board("chess", "<b>K</b>\n& q")
-    assert str(board) == '<pre class="board text">&lt;b&gt;K&lt;/b&gt;\n&amp; q</pre>'
-
-
 def test_data_of_charts_are_json_and_escaped() -> None:
     hostile = '"><script>'
     line = Line(name=hostile, style="a", points=((0, 1.0), (1, math.nan), (2, math.inf)))
-    chart = parse_page(line_chart([line], title=hostile, x_name="turn"))
+    chart = parse_page(line_chart(hostile, "", [line], x_name="turn").chart)
     spec = json.loads(chart.one("div").attributes["data-chart"])
     assert spec["lines"] == [
         {"name": hostile, "style": "a", "points": [[0, 1], [1, None], [2, "infinite"]]}
     ]
     assert not chart.all("script")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(2.0, "+2"), (-4.0, "−4"), (0.0, "0"), (-0.0, "0"), (math.nan, "unknown")]
-)
-def test_credit_has_a_sign_unless_it_is_zero(value: float, text: str) -> None:
-    assert credit(value) == text
 
 
 def test_number_that_rounds_to_zero_has_no_sign() -> None:
@@ -141,11 +111,8 @@ def test_showcase_takes_the_clearest_contrast_then_the_longest_way() -> None:
     )
     shown = choose_showcase(before, after)
     assert shown is not None
-    assert shown.before is not None
-    assert shown.after is not None
-    assert (shown.before.puzzle_id, shown.after.puzzle_id) == ("far", "far")
-    assert not shown.before.is_solved
-    assert shown.after.is_solved
+    played = [(when, one.puzzle_id, one.is_solved) for when, one in shown.games.items()]
+    assert played == [("before", "far", False), ("after", "far", True)]
     assert figures_in(shown.reason) == "1 1 1 1 3 3"
 
 
@@ -154,5 +121,5 @@ def test_showcase_shows_a_lost_attempt_before_and_a_solved_one_after() -> None:
     after = evaluation(attempt("a", solved=False), attempt("a", solved=True))
     shown = choose_showcase(before, after)
     assert shown is not None
-    assert (shown.before, shown.after) == (before.episodes[1], after.episodes[1])
+    assert shown.games == {"before": before.episodes[1], "after": after.episodes[1]}
     assert figures_in(shown.reason) == "1 2 1 2 1 1"

@@ -101,10 +101,11 @@ def test_step_in_a_file_tells_success_signal_time_and_what_is_left() -> None:
     with progress:
         progress.step(row(2, validation_success=0.44), 12)
     (line,) = file.getvalue().splitlines()
-    episodes, turns, seconds, left = line.split("|")
-    assert figures_in(episodes) == "00 00 2 12 41.5% 44.0% 8.2 8%"
+    step, episodes, turns, seconds, left = line.split("|")
+    assert figures_in(step) == "00 00 2 12 10.5"
+    assert figures_in(episodes) == "42% 44% 8.2 8%"
     assert figures_in(turns) == "44% 18% 17% −0.12"
-    assert figures_in(seconds) == "10.5 6.0 0.3 3.5 0.4 0.6"
+    assert figures_in(seconds) == "6.0 0.3 3.5 0.4 0.6"
     assert figures_in(left) == "1,234 1 55"
 
 
@@ -251,7 +252,7 @@ def test_step_that_nobody_watched_is_told_without_its_play() -> None:
     progress, file = in_a_file()
     with progress:
         progress.step(unseen, 12)
-    assert [figures_in(part) for part in file.getvalue().split("|")[2:]] == ["10.5 3.5 0.4", "1 45"]
+    assert [figures_in(part) for part in file.getvalue().split("|")[3:]] == ["3.5 0.4", "1 45"]
     line = StepTable(120).row(unseen, total_steps=12, seconds_left=60.0).plain
     assert "– – 3.5 0.4 – –" in " ".join(line.split())
     assert "nan" not in line + file.getvalue()
@@ -262,7 +263,9 @@ def test_asynchronous_step_says_what_ran_beside_the_learner() -> None:
     progress, file = in_a_file()
     with progress:
         progress.step(stale, 12)
-    assert figures_in(file.getvalue().split("|")[2]) == "10.5 7.0 2.0 0.3 3.5 0.4 0.0"
+    note, line = file.getvalue().splitlines()
+    assert note.endswith(OVERLAP_NOTE)
+    assert figures_in(line.split("|")[3]) == "9.0 0.3 3.5 0.4 0.0"
     live, terminal = on_a_terminal()
     with live:
         live.step(row(1), 12)

@@ -52,6 +52,16 @@ class Element:
         ]
         return json.loads(found)
 
+    @property
+    def games(self) -> list[dict[str, Any]]:  # Any: JSON
+        """Return the episodes that the page's players show, in the order of their places."""
+        (data,) = [one for one in self.all("script") if one.attributes.get("id") == "player-data"]
+        (text,) = data.parts
+        assert isinstance(text, str)
+        episodes = json.loads(text)["episodes"]
+        places = [one.attributes.get("data-episode") for one in self.all("div")]
+        return [episodes[int(place)] for place in places if place is not None]
+
     def _names(self) -> list[str]:
         return [self.tag, *self.attributes.get("class", "").split()]
 
@@ -73,6 +83,22 @@ def parse_page(html: str) -> Element:
     parser.close()
     assert len(parser.open) == 1, f"never closed: {[element.tag for element in parser.open[1:]]}"
     return parser.open[0]
+
+
+def game_of(page: Element, when: str) -> Any:  # Any: JSON
+    """Return the game that a report shows of ``before`` or ``after`` training."""
+    names = [title.text for title in page.one("duel").all("h3")]
+    return page.games[names.index(f"{when} training")]
+
+
+def costs_in(game: Any) -> list[Any]:
+    """Return ``[T + 1]`` the costs of a shown game."""
+    return [turn["cost_before"] for turn in game["turns"]] + [game["turns"][-1]["cost_after"]]
+
+
+def credit_in(game: Any) -> list[Any]:
+    """Return ``[T]`` its shifted advantages."""
+    return [turn["advantages"]["shifted"] for turn in game["turns"]]
 
 
 class _TreeParser(HTMLParser):

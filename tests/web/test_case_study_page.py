@@ -15,6 +15,8 @@ from tests.support.made_attempts import made_attempt
 expect.set_options(timeout=PATIENCE_MS)
 BOARDS = ("######\n#P_XO#\n######", "######\n#_PXO#\n######", "######\n#__P*#\n######")
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+LONG = "x" * 50_000 + " word" * 10_000
+"""An answer of 100,000 characters, without a space in its first half."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,7 @@ def case_study(tmp_path_factory: pytest.TempPathFactory) -> str:
     first = made_attempt(
         model="amodelofalongname" * 5, is_success=True, states=BOARDS,
         costs=(2.0, 1.0, 0.0), actions=("Right", "x" * 200),
-        answers=("I think so.\n" * 40 + "```Right```", f"{HOSTILE}\n```Right```"),
+        answers=("I think so.\n" * 40 + "```Right```", LONG + f"{HOSTILE}\n```Right```"),
     )  # fmt: skip
     second = replace(
         first, model="another", is_success=False, reward=0.0, end_reason="turn_budget",
@@ -63,35 +65,52 @@ def test_one_puzzle_is_shown_at_a_time_and_links_lead_to_the_others(
     page.keyboard.press("Enter")
     expect(page.locator("#case-2")).to_be_visible()
     expect(page.locator("#case-1")).to_be_hidden()
-    expect(page.locator(".picker a[aria-current]")).to_have_attribute("href", "#case-2")
+    expect(page.locator(".picker a[aria-current=true]")).to_have_attribute("href", "#case-2")
 
 
-def test_arrow_keys_step_the_puzzle_that_is_shown(desktop: Visit, case_study: str) -> None:
-    page = desktop.open(case_study + "#case-1")
-    output = page.locator("#case-1 output")
-    expect(output).to_have_text("turn 1 of 2")
-    page.locator("#case-1 .stage").scroll_into_view_if_needed()
-    page.keyboard.press("ArrowRight")
-    expect(output).to_have_text("turn 2 of 2")
-    expect(page.locator("#case-2 output")).to_have_text("turn 1 of 2")
-    expect(page.locator("#case-1 .stage .frame")).to_have_count(2)
-
-
-def test_text_of_a_model_runs_nothing(desktop: Visit, case_study: str) -> None:
-    page = desktop.open(case_study)
-    page.locator("#case-1 .column .answer").last.scroll_into_view_if_needed()
-    assert HOSTILE in page.locator("#case-1 .column .answer").last.inner_text()
-    assert "taken" not in page.title()
-
-
-def test_without_scripts_all_puzzles_stand_below_each_other(
+def test_arrow_keys_step_both_games_of_the_puzzle_that_is_shown(
     desktop: Visit, case_study: str
 ) -> None:
-    browser = desktop.page.context.browser
-    assert browser is not None
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"file:///{case_study}")
-    expect(page.locator(".case:visible")).to_have_count(2)
-    expect(page.locator(".stage:visible")).to_have_count(0)
-    context.close()
+    page = desktop.open(case_study + "#case-1")
+    positions = page.locator("#case-1 .position")
+    expect(positions).to_have_text(["Turn 1 of 2"] * 2)
+    page.locator("#case-1 .board-card").first.scroll_into_view_if_needed()
+    page.keyboard.press("ArrowRight")
+    expect(positions).to_have_text(["Turn 2 of 2"] * 2)
+    expect(page.locator("#case-2 .position")).to_have_count(0)
+    page.keyboard.press("End")  # scrolls, as it does on any page
+    expect(positions).to_have_text(["Turn 2 of 2"] * 2)
+    page.locator("#case-1 .turns").first.get_by_role("button").last.click()
+    expect(positions).to_have_text(["The end", "Turn 2 of 2"])
+
+
+def test_a_turn_tells_answer_choice_feedback_and_verdict(desktop: Visit, case_study: str) -> None:
+    page = desktop.open(case_study)
+    sides = page.locator("#case-1 .duel > div")
+    first, second = sides.nth(0), sides.nth(1)
+    expect(first.locator("mark.chosen")).to_have_text("```Right```")
+    expect(first.locator(".verdict .grade")).to_have_text("best")
+    expect(first.locator("svg.board.sokoban")).to_be_visible()
+    expect(second.locator(".feedback")).to_be_visible()
+    expect(second.locator(".verdict .grade")).to_have_text("no effect")
+    page.locator("#case-1 .board-card").first.scroll_into_view_if_needed()
+    page.keyboard.press("ArrowRight")
+    expect(second.locator(".verdict .action")).to_have_text("no action")
+    expect(page.locator("#case-1 .switches:visible")).to_have_count(0)  # nothing to show on boards
+
+
+def test_text_of_a_model_runs_nothing_and_however_long_it_scrolls_in_its_place(
+    phone: Visit, case_study: str
+) -> None:
+    page = phone.open(case_study)
+    page.locator("#case-1 .turns").first.get_by_role("button").nth(1).click()
+    answer = page.locator("#case-1 .answer").first
+    expect(answer).to_contain_text(HOSTILE)
+    assert "taken" not in page.title()
+    assert answer.evaluate("one => one.clientHeight < 400 && one.scrollWidth <= one.clientWidth")
+    phone.check_width()
+
+
+def test_pages_of_a_shop_are_shown_as_text(desktop: Visit, case_study: str) -> None:
+    page = desktop.open(case_study + "#case-2")
+    expect(page.locator("#case-2 pre.prose").first).to_contain_text("A page A page")

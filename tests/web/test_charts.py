@@ -243,7 +243,8 @@ def test_report_fits_its_window_is_accessible_and_draws_everything(
     expect(page.locator("#charts-learning .chart .way").first).to_be_visible()
     expect(page.locator("svg.board.sokoban").first).to_be_visible()
     expect(page.locator("[data-board]")).to_have_count(0)
-    expect(page.locator("#game output")).to_have_text("turn 1 of 6")
+    expect(page.locator("#game .position")).to_have_text(["Turn 1 of 6", "Turn 1 of 3"])
+    expect(page.locator("#every-figure tbody tr")).to_have_count(2)
     visited.check_width()
     visited.check_accessibility()
 

@@ -15,7 +15,6 @@ from cast_ray.runs.metrics import StepMetrics, metric_facts
 from cast_ray.runs.report.read import GroupCounts
 from cast_ray.runs.report.step_table import TIME_PARTS, time_split, was_watched
 from cast_ray.runs.report.wording import words_of
-from cast_ray.statistics import Success
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,49 +38,36 @@ class Figure:
 
 
 def line_chart(
+    title: str,
+    caption: str,
     lines: Sequence[Line],
     *,
-    title: str,
     x_name: str,
     unit: str = "",
     from_zero: bool = True,
-    infinite: str = "∞",
-) -> Markup:
+) -> Figure:
     """Return a chart of lines against whole numbers.
 
     Args:
+        title: of the chart.
+        caption: below it.
         lines: at most four.
-        title: for screen readers.
         x_name: what the x axis counts.
         unit: of y, as a metric's.
         from_zero: whether the y axis includes zero.
-        infinite: the word for inf on the y axis.
     """
-    shown = [asdict(line) for line in lines]
-    spec = {"label": title, "x": x_name, "unit": unit, "infinite": infinite, "lines": shown}
-    return placeholder("chart", {**spec, "from_zero": from_zero})
+    spec = {"label": title, "x": x_name, "unit": unit, "from_zero": from_zero}
+    chart = placeholder("chart", {**spec, "lines": [asdict(line) for line in lines]})
+    return Figure(title=title, caption=caption, chart=chart)
 
 
-def interval_chart(rows: Sequence[tuple[str, str, Success]]) -> Markup:
-    """Return success rates with their intervals, of ``[(name, style, rate), …]``."""
-    intervals = [
-        {"name": name, "style": style, "low": rate.low, "value": rate.success, "high": rate.high}
-        for name, style, rate in rows
-    ]
-    spec = {"label": "Share of attempts solved, 95% intervals", "unit": "share"}
-    return placeholder("chart", {**spec, "intervals": intervals})
-
-
-def placeholder(kind: str, value: Any, text: str = "", **attributes: str) -> Markup:
-    """Return an element that ``report.js`` fills; ``text`` stands there without it.
+def placeholder(kind: str, value: Any) -> Markup:
+    """Return an element that ``report.js`` fills.
 
     Any: a JSON value, which may also contain NaN and infinities.
     """
-    more = Markup("").join(Markup(' data-{}="{}"').format(*pair) for pair in attributes.items())
-    inside = Markup('<pre class="board text">{}</pre>').format(text) if text else ""
-    return Markup('<div data-{}="{}"{}>{}</div>').format(
-        Markup(kind), json.dumps(plain(value), ensure_ascii=False), more, inside
-    )
+    text = json.dumps(plain(value), ensure_ascii=False)
+    return Markup('<div data-{}="{}"></div>').format(Markup(kind), text)
 
 
 def run_data(

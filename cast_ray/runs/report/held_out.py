@@ -1,14 +1,19 @@
-"""The held-out boards before and after training: gain, showcase, and their charts."""
+"""The held-out boards before and after training: gain, showcase, success by distance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
+from cast_ray.algorithms.advantages import estimated_advantage
+from cast_ray.algorithms.shifted import shifted_advantages
+from cast_ray.config.train import TrainConfig
 from cast_ray.games.wording import GameWording
+from cast_ray.rollout.trajectory import costs_of
+from cast_ray.runs.report.episode import shown_episode
 from cast_ray.runs.report.figures import Figure, Line, line_chart
 from cast_ray.runs.report.read import Episode, Evaluation, share_solved
 from cast_ray.runs.report.wording import words_of
@@ -32,15 +37,8 @@ class Showcase:
     """An attempt at a puzzle before training and one after, and why they are shown."""
 
     reason: str
-    game: str
-    before: Episode | None
-    after: Episode | None
-
-    @property
-    def has_costs(self) -> bool:
-        """Whether a cost-to-go is known: of games with a solver."""
-        played = [episode.costs for episode in (self.before, self.after) if episode is not None]
-        return not np.isnan(np.concatenate(played)).all()
+    games: Mapping[str, Episode]
+    """By ``before`` and ``after``; one of them may be missing."""
 
 
 def gain(before: Evaluation, after: Evaluation, *, seed: int) -> Gain | None:
@@ -66,70 +64,61 @@ def choose_showcase(before: Evaluation | None, after: Evaluation | None) -> Show
     """
     earlier = before.by_puzzle() if before else {}
     later = after.by_puzzle() if after else {}
-    if not earlier or not later:
-        return _only_one(earlier, later)
     both = [puzzle for puzzle in earlier if puzzle in later]
-    turned = [
-        puzzle
-        for puzzle in both
-        if share_solved(earlier[puzzle]) < 1 and share_solved(later[puzzle]) > 0
-    ]
+    turned = [p for p in both if share_solved(earlier[p]) < 1 and share_solved(later[p]) > 0]
     if turned:
         chosen = min(turned, key=lambda puzzle: _contrast(earlier[puzzle], later[puzzle]))
-        return _turned(earlier[chosen], later[chosen], num_turned=len(turned), num_boards=len(both))
-    if not both:
-        return _only_one(earlier, {})
+        lost = [one for one in earlier[chosen] if not one.is_solved]
+        solved = [one for one in later[chosen] if one.is_solved]
+        return Showcase(
+            reason=(
+                "Chosen for its contrast, not as a typical game. This board was lost in "
+                f"{len(lost)} of {len(earlier[chosen])} attempts before training and solved in "
+                f"{len(solved)} of {len(later[chosen])} after it. Shown are the first lost and the "
+                f"first solved attempt. {len(turned)} of the {len(both)} held-out boards have such "
+                "a pair."
+            ),
+            games={"before": lost[0], "after": solved[0]},
+        )
+    if both:
+        return Showcase(
+            reason=(
+                "No board was lost before training and solved after it. Shown is the first "
+                "held-out board, with the first attempt before and after."
+            ),
+            games={"before": earlier[both[0]][0], "after": later[both[0]][0]},
+        )
+    when, games = ("before", earlier) if earlier else ("after", later)
+    if not games:
+        return None
     return Showcase(
         reason=(
-            "No board was lost before training and solved after it. Shown is the first held-out "
-            "board, with the first attempt before and after."
+            f"Only the games {when} training are stored, so nothing can be compared yet: this is "
+            "the first held-out board, the first attempt."
         ),
-        game=earlier[both[0]][0].game,
-        before=earlier[both[0]][0],
-        after=later[both[0]][0],
+        games={when: next(iter(games.values()))[0]},
     )
 
 
 def _contrast(earlier: list[Episode], later: list[Episode]) -> tuple[float, float, str]:
     first = earlier[0]
     contrast = share_solved(later) - share_solved(earlier)
-    return (-contrast, -np.nan_to_num(first.costs[0], posinf=0.0), first.puzzle_id)
+    return (-contrast, -np.nan_to_num(first.cost, posinf=0.0), first.puzzle_id)
 
 
-def _turned(
-    earlier: list[Episode], later: list[Episode], *, num_turned: int, num_boards: int
-) -> Showcase:
-    num_lost = sum(not episode.is_solved for episode in earlier)
-    num_solved = sum(episode.is_solved for episode in later)
-    return Showcase(
-        reason=(
-            "Chosen for its contrast, not as a typical game. This board was lost in "
-            f"{num_lost} of {len(earlier)} attempts before training and solved in {num_solved} of "
-            f"{len(later)} after it. Shown are the first lost and the first solved attempt. "
-            f"{num_turned} of the {num_boards} held-out boards have such a pair."
-        ),
-        game=earlier[0].game,
-        before=next(episode for episode in earlier if not episode.is_solved),
-        after=next(episode for episode in later if episode.is_solved),
-    )
-
-
-def _only_one(
-    earlier: dict[str, list[Episode]], later: dict[str, list[Episode]]
-) -> Showcase | None:
-    if not earlier and not later:
-        return None
-    when, games = ("before", earlier) if earlier else ("after", later)
-    first = next(iter(games.values()))[0]
-    return Showcase(
-        reason=(
-            f"Only the games {when} training are stored, so nothing can be compared yet: this is "
-            "the first held-out board, the first attempt."
-        ),
-        game=first.game,
-        before=first if earlier else None,
-        after=None if earlier else first,
-    )
+def with_credit(episode: Episode, config: TrainConfig) -> dict[str, Any]:
+    """Return an episode for the page's player, with what earned its turns their credit."""
+    row, costs = episode.row, costs_of(episode.row)
+    if config.oracle == "turn_reward":
+        name, credit = "reward", estimated_advantage(np.asarray(row["cost_estimates"]))
+    else:
+        rescue = config.advantage.rescue
+        game, puzzle = row["game"], row["puzzle"]
+        name = "shifted"
+        credit = shifted_advantages(costs, row["effects"], game=game, puzzle=puzzle, rescue=rescue)
+    has_credit = bool(words_of(row["game"], config.oracle).judge)
+    values = [{name: value} if has_credit else None for value in credit.tolist()]
+    return shown_episode(row, costs.tolist(), advantages=values)
 
 
 def distance_figure(
@@ -143,45 +132,18 @@ def distance_figure(
     ]
     if not lines or max(len(line.points) for line in lines) < 2:
         return None
-    return Figure(
-        title="Success by distance",
-        caption=f"Held-out boards by {words.letter} of their start: {words.of_start}",
-        chart=line_chart(
-            lines,
-            title="Success on held-out boards, before and after",
-            x_name=f"{words.letter} of the start board, in {words.unit}s",
-            unit="share",
-        ),
-    )
-
-
-def showcase_costs(showcase: Showcase) -> Markup:
-    """Return the cost-to-go along the shown games."""
-    games = [("before", "b", showcase.before), ("after", "a", showcase.after)]
-    played = [(name, style, one.costs) for name, style, one in games if one is not None]
-    return cost_chart(showcase.game, played, of="the shown games")
-
-
-def cost_chart(game: str, played: Sequence[tuple[str, str, Sequence[float]]], *, of: str) -> Markup:
-    """Return a chart of the cost-to-go along some games.
-
-    Args:
-        game: its name.
-        played: name, style of the line, and ``[T + 1]`` costs of each.
-        of: what they are, for screen readers.
-    """
-    words = words_of(game)
     return line_chart(
-        [Line(name=name, style=style, points=tuple(enumerate(n))) for name, style, n in played],
-        title=f"Cost-to-go {words.letter} of {of}",
-        x_name="turn",
-        infinite=words.infinite,
+        "Success by distance",
+        f"Held-out boards, before and after, by the {words.letter} of their start, where finite.",
+        lines,
+        x_name=f"{words.letter} of the start board, in {words.unit}s",
+        unit="share",
     )
 
 
 def _by_distance(episodes: Sequence[Episode]) -> tuple[tuple[float, float], ...]:
     by_cost: dict[float, list[Episode]] = {}
     for episode in episodes:
-        by_cost.setdefault(episode.costs[0], []).append(episode)
+        by_cost.setdefault(episode.cost, []).append(episode)
     finite = sorted(cost for cost in by_cost if cost < float("inf"))
     return tuple((cost, share_solved(by_cost[cost])) for cost in finite)

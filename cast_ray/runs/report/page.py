@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from cast_ray.envs.text_env import SOLVED
 from cast_ray.files import write_text
 from cast_ray.functions import short_name
-from cast_ray.runs.report import held_out, wording
-from cast_ray.runs.report.boards import draw_board
-from cast_ray.runs.report.figures import interval_chart, run_data
-from cast_ray.runs.report.held_out import choose_showcase, gain
+from cast_ray.runs.report import wording
+from cast_ray.runs.report.episode import player_data
+from cast_ray.runs.report.figures import placeholder, run_data
+from cast_ray.runs.report.held_out import choose_showcase, distance_figure, gain, with_credit
 from cast_ray.runs.report.read import Evaluation, RunContents, read_run
 from cast_ray.runs.report.script import WEB, page_script, script_hash
 from cast_ray.runs.report.step_table import TIME_PARTS, time_split, was_watched
@@ -36,23 +36,12 @@ def page_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        percent=wording.percent,
-        points=wording.points,
-        signed=wording.signed,
-        duration=wording.duration,
-        cost=wording.cost,
-        credit=wording.credit,
-        end_reason=wording.end_reason,
-    )
-    environment.tests.update(infinite=math.isinf, unknown=math.isnan)
+    names = ("percent", "points", "signed", "duration", "end_reason")
+    environment.filters.update({name: getattr(wording, name) for name in names})
+    environment.tests["unknown"] = math.isnan
     script = page_script()
-    environment.globals.update(
-        count=wording.count,
-        draw_board=draw_board,
-        script=Markup(script),
-        script_hash=script_hash(script),
-    )
+    told = {"count": wording.count, "script": Markup(script), "script_hash": script_hash(script)}
+    environment.globals.update(told)
     return environment
 
 
@@ -76,18 +65,18 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
     config = contents.config
     words, name = words_of(config.game, config.oracle), short_name(config.game)
     showcase = choose_showcase(before, after)
+    games = [with_credit(one, config) for one in (showcase.games if showcase else {}).values()]
     return {
         "run": contents,
         "title": name if ":" in config.game else name.replace("_", " ").title(),
         "words": words,
         "change": gain(before, after, seed=config.seed) if before and after else None,
         "rates": _rates(before, after),
-        "distance": held_out.distance_figure(before, after, words),
+        "distance": distance_figure(before, after, words),
         "endings": _endings(before, after),
         "showcase": showcase,
-        "cost_chart": held_out.showcase_costs(showcase)
-        if showcase and showcase.has_costs
-        else None,
+        "has_costs": any(turn["cost_before"] is not None for one in games for turn in one["turns"]),
+        "player_data": player_data(games),
         "run_data": run_data(contents.steps, contents.groups, config),
         **_step_view(contents),
     }
@@ -97,7 +86,7 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
     """Return what is told of the steps; nothing if there are none yet."""
     steps, config = contents.steps, contents.config
     if not steps:
-        return {"num_watched": 0, "columns": []}
+        return {"num_watched": 0}
     split = time_split(steps, is_asynchronous=config.max_staleness > 0)
     return {
         "layer_error": _largest_known(row.layer_error for row in steps),
@@ -111,8 +100,6 @@ def _step_view(contents: RunContents) -> dict[str, Any]:
             "generation, during learning": split.generation_overlap,
             "validation, during the next steps": split.validation_overlap,
         },
-        "columns": list(asdict(steps[0])),
-        "table": [[_cell(value) for value in asdict(row).values()] for row in steps],
     }
 
 
@@ -120,13 +107,16 @@ def _largest_known(values: Iterable[float]) -> float:
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
-def _rates(before: Evaluation | None, after: Evaluation | None) -> Any:
-    rows = [
-        (name, style, evaluation.success)
-        for name, style, evaluation in (("before", "b", before), ("after", "a", after))
-        if evaluation is not None
+def _rates(before: Evaluation | None, after: Evaluation | None) -> Markup | None:
+    """Return a chart of success rates with their intervals."""
+    intervals = [
+        {"name": name, "style": style, "low": rate.low, "value": rate.success, "high": rate.high}
+        for name, style, one in (("before", "b", before), ("after", "a", after))
+        if one is not None and (rate := one.success)
     ]
-    return interval_chart(rows) if rows else None
+    label = "Share of attempts solved, 95% intervals"
+    spec = {"label": label, "unit": "share", "intervals": intervals}
+    return placeholder("chart", spec) if intervals else None
 
 
 def _endings(
@@ -137,24 +127,8 @@ def _endings(
         Counter(episode.end_reason for episode in evaluation.episodes) if evaluation else Counter()
         for evaluation in (before, after)
     ]
-    shares = [{reason: count[reason] / count.total() for reason in count} for count in counts]
-    order = sorted(
-        counts[0] | counts[1],
-        key=lambda reason: (
-            reason != "solved",
-            -sum(share.get(reason, 0.0) for share in shares),
-            reason,
-        ),
-    )
+    total = counts[0] + counts[1]
+    order = sorted(total, key=lambda reason: (reason != SOLVED, -total[reason], reason))
     return [
-        (reason, [share.get(reason, 0.0) if share else None for share in shares])
-        for reason in order
+        (reason, [one[reason] / one.total() if one else None for one in counts]) for reason in order
     ]
-
-
-def _cell(value: float | int | tuple[float, ...] | None) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(_cell, value))
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

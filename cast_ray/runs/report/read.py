@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import polars as pl
 
-from cast_ray.algorithms.advantages import estimated_advantage
-from cast_ray.algorithms.shifted import shifted_advantages
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.envs.text_env import SOLVED
@@ -24,23 +21,8 @@ from cast_ray.runs.report.step_table import wall_seconds
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.statistics import Success
 
-_COLUMNS = ["puzzle_id", "puzzle", "game", "answers", "actions", "effects", "states"]
-_COLUMNS += ["cost_estimates", "end_reason", "cost_to_go", "cost_status"]
-
-
-class Turn(NamedTuple):
-    """One answer of the policy and its effect."""
-
-    state: str
-    """The board that the policy saw."""
-    cost_to_go: float
-    """N of that board; inf = infinite, NaN = unknown."""
-    answer: str
-    action: str
-    """Canonical spelling; empty if none could be read."""
-    effect: str
-    shifted_advantage: float
-    """eq:shifted_solver_advantage, in moves; NaN = unknown."""
+_COLUMNS = ["puzzle_id", "puzzle", "game", "tier", "seed", "turn_budget", "answers", "actions"]
+_COLUMNS += ["effects", "states", "cost_estimates", "end_reason", "cost_to_go", "cost_status"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +30,16 @@ class Episode:
     """One attempt at one puzzle."""
 
     puzzle_id: str
-    game: str
-    turns: tuple[Turn, ...]
-    costs: tuple[float, ...]
-    """``[T + 1]`` N(s_0) .. N(s_T)."""
-    last_state: str
+    cost: float
+    """Of the start board; inf = infinite, NaN = unknown."""
     end_reason: str
-    is_solved: bool
+    row: Mapping[str, Any]  # Any: as Arrow hands it out
+    """As it is stored."""
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the goal was reached."""
+        return self.end_reason == SOLVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +58,8 @@ class Evaluation:
         return attempts
 
 
-def read_episodes(path: Path, config: TrainConfig) -> tuple[Episode, ...]:
+def read_episodes(path: Path) -> tuple[Episode, ...]:
     """Return the episodes of an evaluation; none if the file does not exist.
-
-    Args:
-        path: of the table.
-        config: of the run: what earned its turns their credit.
 
     Raises:
         DamagedFileError: the file cannot be read.
@@ -89,38 +70,20 @@ def read_episodes(path: Path, config: TrainConfig) -> tuple[Episode, ...]:
     with opened(path) as file:
         check_schema(file.schema_arrow.empty_table(), SCORED_SCHEMA, name=path)
         rows = read_rows(file, _COLUMNS).to_pylist()
-    return tuple(_episode(row, config) for row in rows)
+    return tuple(
+        Episode(
+            puzzle_id=row["puzzle_id"],
+            cost=float(costs_of(row)[0]),
+            end_reason=row["end_reason"],
+            row=row,
+        )
+        for row in rows
+    )
 
 
 def share_solved(episodes: Sequence[Episode]) -> float:
     """Return the share of episodes that solved their puzzle; at least one is needed."""
     return sum(episode.is_solved for episode in episodes) / len(episodes)
-
-
-def _episode(
-    row: dict[str, Any], config: TrainConfig
-) -> Episode:  # Any: a row as Arrow hands it out
-    costs = costs_of(row)
-    if config.oracle == "turn_reward":
-        credit = estimated_advantage(np.asarray(row["cost_estimates"]))
-    else:
-        credit = shifted_advantages(
-            costs,
-            row["effects"],
-            game=row["game"],
-            puzzle=row["puzzle"],
-            rescue=config.advantage.rescue,
-        )
-    per_turn = (row["answers"], row["actions"], row["effects"], credit.tolist())
-    return Episode(
-        puzzle_id=row["puzzle_id"],
-        game=row["game"],
-        turns=tuple(map(Turn, row["states"][:-1], costs[:-1].tolist(), *per_turn)),
-        costs=tuple(costs.tolist()),
-        last_state=row["states"][-1],
-        end_reason=row["end_reason"],
-        is_solved=row["end_reason"] == SOLVED,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +149,7 @@ def _evaluation(
     """Return an evaluation, with the summary's success rate or, without one, that of the games."""
     stored = summary.get(name)
     path = run.evaluations / f"{name}.parquet"
-    episodes = read_episodes(path, config)
+    episodes = read_episodes(path)
     if stored is None and not episodes:
         return None
     if stored is None:

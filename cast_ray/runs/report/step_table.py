@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from cast_ray.runs.metrics import StepMetrics
-from cast_ray.runs.report.wording import duration, percent, signed, written
+from cast_ray.runs.report.wording import duration, percent, signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ _EPISODES, _TURNS, _SECONDS = "episodes", "turns, by the solver", "seconds"
 
 
 def _in_layout(value: float, layout: str = "{:.1f}") -> str:
-    return written(value, layout.format, unknown=_UNKNOWN)
+    return _UNKNOWN if math.isnan(value) else layout.format(value)
 
 
 def _number(name: str, layout: str = "{:.1f}") -> Callable[[StepMetrics], str]:
@@ -213,30 +213,12 @@ class StepTable:
 
 
 def step_sentence(row: StepMetrics, *, total_steps: int, seconds_left: float) -> str:
-    """Return a step as one line of a log."""
-    validation = (
-        ""
-        if row.validation_success is None
-        else f", validation {percent(row.validation_success, digits=1)}"
-    )
-    return (
-        f"step {row.step}/{total_steps}: solved {percent(row.success, digits=1)}{validation}, "
-        f"{row.turns_mean:.1f} turns, lost {percent(row.lost_fraction)} | "
-        f"progress {percent(row.progress_fraction)}, harmful {percent(row.harmful_fraction)}, "
-        f"no effect {percent(row.ineffective_fraction + row.invalid_fraction)}, "
-        f"credit {signed(row.shifted_advantage_mean, digits=2)} | "
-        f"{row.seconds_total:.1f} s: {_time_sentence(row)} | "
-        f"{_in_layout(row.tokens_per_s, '{:,.0f}')} tokens/s, {duration(seconds_left)} left"
-    )
-
-
-def _time_sentence(row: StepMetrics) -> str:
-    if not was_watched(row):
-        return f"learner {row.seconds_learner:.1f}, sync {row.seconds_sync:.1f}, rest not measured"
-    split = time_split([row])
-    during = f" and {split.generation_overlap:.1f} during learning" if row.staleness_max else ""
-    return (
-        f"generation {split.generation:.1f}{during} (solver meanwhile "
-        f"{_in_layout(split.solver)}), learner {split.learner:.1f}, sync {split.sync:.1f}, "
-        f"other {split.other:.1f}"
-    )
+    """Return a step as one line of a log, with all columns of the table."""
+    groups = [
+        (f"{group}: " if group else "")
+        + ", ".join(f"{one.name} {text}" for one in columns if (text := one.write(row)))
+        for group, columns in groupby(_COLUMNS, key=lambda column: column.group)
+    ]
+    told = " | ".join(groups)
+    seconds = f"{row.seconds_total:.1f} s"
+    return f"step {row.step}/{total_steps} in {seconds} | {told}, {duration(seconds_left)} left"

@@ -108,12 +108,13 @@ class TrainProgress:
         self._activity.clear()
         self._steps.add(row, total_steps)
         left = self._steps.seconds_left
+        is_first = row.staleness_max and not any(one.staleness_max for one in self._steps.rows[:-1])
+        if is_first:
+            self.note(OVERLAP_NOTE)
         if self._is_live:
             if self._table is None:
                 self._table = StepTable(self._console.width)
                 self._write(Text(), *self._table.header(), wrap=False)
-            if row.staleness_max and not any(seen.staleness_max for seen in self._steps.rows[:-1]):
-                self.note(OVERLAP_NOTE)
             line = self._table.row(row, total_steps=total_steps, seconds_left=left)
             self._write(line, wrap=False)
         else:

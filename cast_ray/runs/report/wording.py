@@ -1,9 +1,7 @@
-"""Numbers as people read them: shares, durations, costs, credit. A minus sign is a real minus."""
+"""Numbers and reasons as people read them: shares, durations. A minus sign is a real minus."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from cast_ray.envs.registry import BENCHMARKS
@@ -53,11 +51,6 @@ def signed(value: float, *, digits: int = 0) -> str:
     return f"+{text}" if value > 0 else f"−{text}"
 
 
-def written(value: float, write: Callable[[float], str], *, unknown: str = "") -> str:
-    """Return a value in words; ``unknown`` for NaN, which was not measured."""
-    return unknown if math.isnan(value) else write(value)
-
-
 def duration(seconds: float) -> str:
     """Return a time in its two largest units: ``4.2 s``, ``8 min 43 s``, ``2 h 05 min``."""
     if seconds < 10:
@@ -68,19 +61,6 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def cost(cost_to_go: float, game: str) -> str:
-    """Return a cost-to-go: a number of moves, the game's word for infinite, or ``unknown``."""
-    if math.isnan(cost_to_go):
-        return "unknown"
-    return words_of(game).infinite if math.isinf(cost_to_go) else f"{cost_to_go:.0f}"
-
-
-def credit(shifted_advantage: float) -> str:
-    """Return a shifted advantage in moves, or a turn's reward, or ``unknown``."""
-    digits = 0 if float(shifted_advantage).is_integer() else 2
-    return "unknown" if math.isnan(shifted_advantage) else signed(shifted_advantage, digits=digits)
 
 
 def end_reason(reason: str, game: str) -> str:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from markupsafe import Markup
 
 from cast_ray.files import write_text
-from cast_ray.runs.report.boards import draw_board
-from cast_ray.runs.report.figures import Figure, Line, line_chart
+from cast_ray.runs.report.episode import shown_boards
+from cast_ray.runs.report.figures import Figure, Line, line_chart, placeholder
 from cast_ray.runs.report.page import page_templates
 from cast_ray.runs.report.wording import percent, words_of
 from cast_ray.statistics import Estimate, Success
@@ -44,16 +43,6 @@ class Headline:
     interval: str
     """Of 95%, over boards."""
     meaning: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WrongBoard:
-    """A state in which the network's choice is bad."""
-
-    board: Markup
-    choice: str
-    best: str
-    loss: str
 
 
 def write_value_net_page(
@@ -112,23 +101,32 @@ def headlines(game: str, quality: TeacherQuality, play: dict[str, Success]) -> l
         (
             "Signs that agree",
             quality.sign_agreement,
-            lambda value: percent(value, digits=1),
+            _share,
             f"of moves that change {letter}: whether progress earns and regress costs",
         ),
         (
             "Losing moves that cost something",
             quality.loss_agreement,
-            lambda value: percent(value, digits=1),
+            _share,
             "of moves after which nothing can be won",
         ),
         (
             "Best moves that are optimal",
             quality.optimal_choice,
-            lambda value: percent(value, digits=1),
+            _share,
             "of states: whether the move with the largest value after it is one of the solver’s",
         ),
     ]
-    of_states = [
+    rows += [
+        (
+            f"Boards solved, {name}",
+            Estimate(value=rate.success, low=rate.low, high=rate.high, n=rate.n),
+            _share,
+            "by the network alone, within the turns of the tier",
+        )
+        for name, rate in play.items()
+    ]
+    return [
         Headline(
             name=name,
             figure=write(found.value),
@@ -138,15 +136,10 @@ def headlines(game: str, quality: TeacherQuality, play: dict[str, Success]) -> l
         for name, found, write, meaning in rows
         if found is not None
     ]
-    return of_states + [
-        Headline(
-            name=f"Boards solved, {name}",
-            figure=percent(rate.success, digits=1),
-            interval=f"{percent(rate.low, digits=1)} to {percent(rate.high, digits=1)}",
-            meaning="by the network alone, within the turns of the tier",
-        )
-        for name, rate in play.items()
-    ]
+
+
+def _share(value: float) -> str:
+    return percent(value, digits=1)
 
 
 def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
@@ -154,40 +147,35 @@ def _figures(states: Sequence[JudgedState], game: str) -> list[Figure]:
     groups = {cost: of for cost, of in by_distance(states).items() if len(of) >= _FEWEST}
     distance = f"{words.letter}, in {words.unit}s"
     return [
-        _figure(
+        line_chart(
             "Value by distance",
             "The lines should fall, and differ from one distance to the next.",
             _quantiles({cost: [one.value for one in of] for cost, of in groups.items()}),
-            distance,
+            x_name=distance,
             from_zero=False,
         ),
-        _figure(
+        line_chart(
             "Credit by progress",
             f"What a move earns, {_SCALE:g}·(V after − V before), by how many {words.unit}s nearer "
             "it leads.",
             _quantiles(_credit(states)),
-            f"drop of {words.letter}",
+            x_name=f"drop of {words.letter}",
         ),
-        _figure(
+        line_chart(
             "Signs that agree, by distance",
             "Of moves that change the distance.",
             [_shares("signs", groups, sign_agreement)],
-            distance,
+            x_name=distance,
             unit="share",
         ),
-        _figure(
+        line_chart(
             "Best moves that are optimal, by distance",
             "A wrong sign hurts most where one move matters; a wrong choice shows where.",
             [_shares("optimal", groups, optimal_choice)],
-            distance,
+            x_name=distance,
             unit="share",
         ),
     ]
-
-
-def _figure(title: str, caption: str, lines: list[Line], x_name: str, **more: Any) -> Figure:
-    chart = line_chart(lines, title=title, x_name=x_name, **more)  # Any: unit, from_zero
-    return Figure(title=title, caption=caption, chart=chart)
 
 
 def _quantiles(values: dict[int, list[float]]) -> list[Line]:
@@ -224,24 +212,22 @@ def _shares(
     return Line(name=name, style="a", points=known)
 
 
-def _most_wrong(states: Sequence[JudgedState], game: str) -> list[_WrongBoard]:
+def _most_wrong(states: Sequence[JudgedState], game: str) -> list[dict[str, Any]]:
     """Return the boards whose chosen move loses most compared with the best one."""
     with_moves = [state for state in states if state.actions]
     by_loss = sorted(with_moves, key=_loss, reverse=True)
     worst = [state for state in by_loss if _loss(state) > 0][:_MOST_BOARDS]
     letter = words_of(game).letter
     return [
-        _WrongBoard(
-            board=draw_board(game, state.board),
-            choice=state.actions[state.network_choice],
-            best=state.actions[int(np.argmin(state.costs_after))],
-            loss=(
-                "after it nothing can be won"
-                if math.isinf(_loss(state))
-                else f"{letter} {state.costs_after[state.network_choice]:.0f} instead of "
-                f"{min(state.costs_after):.0f}"
-            ),
-        )
+        {
+            "board": placeholder("board", {"game": game, **shown_boards(game, [state.board])[0]}),
+            "choice": state.actions[state.network_choice],
+            "best": state.actions[int(np.argmin(state.costs_after))],
+            "loss": "after it nothing can be won"
+            if math.isinf(_loss(state))
+            else f"{letter} {state.costs_after[state.network_choice]:.0f} instead of "
+            f"{min(state.costs_after):.0f}",
+        }
         for state in worst
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,11 +22,12 @@ from cast_ray.errors import (
 from cast_ray.parquet import read_table
 from cast_ray.rollout.specs import success_of
 from cast_ray.runs.metrics import metric_facts, read_metrics, read_metrics_frame
-from cast_ray.runs.report.figures import run_data
+from cast_ray.runs.report.episode import shown_boards
+from cast_ray.runs.report.figures import plain, run_data
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.runs.summary import read_summary
 from cast_ray.statistics import Success
-from serve.site.runs.episode import StoredEpisode, read_episode, stored_board
+from serve.site.runs.episode import StoredEpisode, read_episode
 from serve.site.runs.root import ReadCache, RunRoot, damage_named
 from serve.site.runs.steps import StepFilter, StepPage, page_of, read_step
 
@@ -112,17 +112,6 @@ def metric_columns(figures: pl.DataFrame, wanted: Sequence[str]) -> dict[str, li
         ]
         for name in names
     }
-
-
-def plain(value: Any) -> Any:
-    """Return a configuration's value in types that JSON has. Any: a value of any section."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
 
 
 T = TypeVar("T")
@@ -217,8 +206,7 @@ class RunBrowser:
             raise StepUnknown(f"step {step} of {name} is being played again: try later")
         page = page_of(step, rows, wanted)
         for group in page.groups:
-            with contextlib.suppress(CastRayError):  # the list is of use without pictures
-                group["board"] = stored_board(group["game"], group.pop("state")).model_dump()
+            (group["board"],) = shown_boards(group["game"], [group.pop("state")])
         return page
 
     def trajectory(

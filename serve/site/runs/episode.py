@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cast_ray.envs.registry import is_benchmark
-from cast_ray.errors import CastRayError, TrajectoryError
-from cast_ray.games import get_game
-from cast_ray.games.costs import json_cost
-from cast_ray.games.turn_quality import turn_regrets
+from cast_ray.errors import TrajectoryError
 from cast_ray.rollout.trajectory import costs_of
+from cast_ray.runs.report.episode import shown_episode
+from cast_ray.runs.report.figures import plain
 from serve.site import schemas
 from serve.site.runs.steps import read_row
-from serve.site.turn_values import shown_board
 
 _COLUMNS = (
     "group", "episode", "game", "tier", "turn_budget", "seed", "turn_starts", "turn_ends",
@@ -51,73 +49,20 @@ def read_episode(
     row = read_row(path, _COLUMNS, group=group, episode=episode, attempt=attempt)
     if row is None:
         return None
-    try:
-        boards = [stored_board(row["game"], state) for state in row["states"]]
-    except CastRayError as error:
-        raise TrajectoryError(
-            f"{path.name}: a board of group {group}, episode {episode} cannot be shown: {error}"
-        ) from None
-    found = schemas.Episode(
-        id="",
-        game=row["game"],
-        tier=row["tier"],
-        player="agent",
-        model=None,
-        seed=row["seed"],
-        turn_budget=row["turn_budget"],
-        board=boards[0],
-        board_now=boards[-1],
-        analysis=None,
-        status="over",
-        end_reason=row["end_reason"],
-        error=None,
-        turns=_turns(row, boards),
-        created="",
+    sizes = [end - start for start, end in zip(row["turn_starts"], row["turn_ends"], strict=True)]
+    found = shown_episode(
+        row, costs_of(row).tolist(), num_tokens=sizes, advantages=_advantages(row)
     )
-    return StoredEpisode(episode=found, states=tuple(row["states"]))
-
-
-def stored_board(name: str, state: str) -> schemas.Board:
-    """Return a board of a finished game or environment.
-
-    Raises:
-        CastRayError: the game is not installed, or it cannot decode the state.
-    """
-    if is_benchmark(name):
-        return schemas.Board(rows=state.splitlines(), text=state, mines=None)
-    return shown_board(get_game(name), state, is_over=True)
-
-
-def _turns(row: dict[str, Any], boards: list[schemas.Board]) -> list[schemas.Turn]:
-    costs = costs_of(row).tolist()
-    regrets = turn_regrets(costs, row["effects"], game=row["game"])
-    return [
-        schemas.Turn(
-            turn=turn,
-            board=boards[turn],
-            board_after=boards[turn + 1],
-            answer=row["answers"][turn],
-            action=row["actions"][turn],
-            effect=row["effects"][turn],
-            feedback="",
-            cost_before=json_cost(costs[turn]),
-            cost_after=json_cost(costs[turn + 1]),
-            analysis=None,
-            regret=regrets[turn],
-            excess_risk=None,
-            num_tokens=row["turn_ends"][turn] - row["turn_starts"][turn],
-            seconds=None,
-            advantages=schemas.Advantages(
-                **{
-                    name: _known(row[f"{name}_advantages"][turn])
-                    for name in ("shifted", "solver", "step", "turn")
-                }
-            ),
+    if found["board"].get("is_text") and not is_benchmark(row["game"]):
+        raise TrajectoryError(
+            f"{path.name}: the boards of group {group}, episode {episode} cannot be shown: they "
+            f"are no boards of {row['game']}, or it is not installed"
         )
-        for turn in range(len(row["effects"]))
-    ]
+    found |= {"id": "", "created": "", "model": None, "error": None, "analysis": None}
+    return StoredEpisode(episode=schemas.Episode(**found), states=tuple(row["states"]))
 
 
-def _known(value: float | None) -> float | None:
-    """Return a stored figure; None where it is null or NaN."""
-    return None if value is None or not math.isfinite(value) else value
+def _advantages(row: Mapping[str, Any]) -> list[dict[str, float | None]]:
+    names = ("shifted", "solver", "step", "turn")
+    columns = (plain(row[f"{name}_advantages"]) for name in names)
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

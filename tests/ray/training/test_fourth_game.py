@@ -89,7 +89,7 @@ def test_copy_of_sokoban_trains_replays_and_is_evaluated_and_served(tmp_path: Pa
     assert "Box Push" in said
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<h1>Box Push" in page
-    assert page.count('class="board') > 4 and 'class="board text' not in page
+    assert page.count("data:image/svg+xml;base64,") > 4
     with session.running(["cast-ray", "serve", "run"]) as address:
         board = {"game": "box_push", "tier": "mini", "seed": 3}
         answer = httpx.post(f"http://{address}/api/move", json=board, timeout=120)
