@@ -12,7 +12,7 @@ class GameWording:
     letter: str = "N"
     """The cost-to-go, as the paper calls it."""
     unit: str = "move"
-    infinite: str = "dead"
+    infinite: str = "lost"
     """An infinite cost."""
     lost: str = "lost by the rules"
     """The end reason ``lost``."""
@@ -21,11 +21,11 @@ class GameWording:
     hidden: str = "what is hidden"
     """What a privileged player sees and others do not."""
     meaning: str = (
-        "the moves that the best player would still need. Dead means that no move can win any more."
+        "the moves that the best player would still need. Lost means that no move can win any more."
     )
     """What the letter counts, and what an infinite cost says."""
     one_away: str = "one move away"
-    to_infinite: str = "; a move that kills the board costs all of N"
+    to_infinite: str = "; a move after which no win is left costs all of N"
     """What a turn from a finite to an infinite cost earns; empty where there is no such turn."""
     from_infinite: str = ""
     """What a rescue earns, if it earns anything; empty where infinite is a proof."""

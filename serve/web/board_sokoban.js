@@ -137,13 +137,13 @@ function player() {
 /** Units by which a step keeps to the right of its way, so that going there and back are two lines. */
 const LANE = 6;
 
-/** Draw the value of a step: an arrow to the cell, and the cost after it. */
+/** Draw the value of a step: an arrow to the cell, and at its far edge, off what stands there, the cost after it. */
 export function stepValue(rows, move) {
   const [row, col] = playerOf(rows);
   const [down, right] = STEPS[move.action];
   const [x, y] = [CELL * (col + 0.5), CELL * (row + 0.5)];
   const at = (far) => [x + CELL * far * right, y + CELL * far * down];
-  return [arrow(at(0.34), at(0.68), move.grade), chip(...at(1), move)];
+  return [arrow(at(0.34), at(0.68), move.grade), chip(...at(1.5), move, 10)];
 }
 
 /** Mark the cell that a step went to; null for another action. */

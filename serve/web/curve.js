@@ -1,8 +1,9 @@
 /** The cost-to-go along an episode, as a curve under its board. */
 
+import { niceStep } from "./chart.js";
 import { freshId, h, refill, s } from "./dom.js";
 import { factsOf } from "./games.js";
-import { costText } from "./wording.js";
+import { costText, costWords } from "./wording.js";
 
 const HEIGHT = 128;
 const LEFT = 34;
@@ -59,7 +60,7 @@ export class CostCurve {
   noteText(isHidden) {
     if (isHidden) return this.isOver ? "The cost-to-go of this episode is not known." : `${this.words.letter} is hidden until the game is over: it would give the mines away.`;
     const now = this.costs[this.position];
-    return `Here: ${costText(now, this.game)}.`;
+    return typeof now === "number" ? `${costWords(now, this.game)} to go.` : `${this.words.letter}: ${costText(now, this.game)}.`;
   }
 
   x(position) {
@@ -123,10 +124,4 @@ export class CostCurve {
     if (last + LABEL < this.width) return { x: last + 10, y: TOP - 4 };
     return { x: (first + last) / 2, y: TOP - 14, class: "dead-label middle" };
   }
-}
-
-/** Return a step of 1, 2 or 5 times a power of ten, not below `value`. */
-export function niceStep(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return power * ([1, 2, 5].find((digit) => digit * power >= value) ?? 10);
 }

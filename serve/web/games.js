@@ -12,7 +12,7 @@ import { steerWalker } from "./human_sokoban.js";
  * board, and what to call it; `Pieces`: draws boards, with the other `draw…` over them; `steer`: lets a person play.
  */
 const DEFAULTS = {
-  letter: "N", unit: "move", infinite: "dead", short: "dead", lost: "Lost by the rules.",
+  letter: "N", unit: "move", infinite: "lost", short: "lost", lost: "Lost by the rules.",
   meaning: "moves that the best player would still need",
   hint: null, hides: false, loss: null, Pieces: null, steer: null,
   puzzleOf: ({ rows }) => ({ board: rows }),

@@ -6,7 +6,7 @@ import { factsOf } from "./games.js";
 import { costText, costWords, effectWords, endWords, figure, gradedMoves, percent, turnGrade } from "./wording.js";
 
 const ADVANTAGES = {
-  shifted: "shifted", solver: "solver", outcome: "outcome", step: "step", turn: "turn (what the tokens get)",
+  shifted: "drop in cost-to-go", solver: "credit", outcome: "outcome advantage", step: "step advantage", turn: "total: what each token gets",
 };
 
 /** Return the elements that describe the turn at a position; the last position is the end. */

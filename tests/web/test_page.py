@@ -250,7 +250,7 @@ def test_the_agent_loses_and_the_page_says_by_which_turn(phone: Visit) -> None:
     fatal = page.locator(".turns button.dead:not(.end)")
     expect(fatal).to_contain_text("deadlock")
     fatal.tap()
-    expect(page.locator(".verdict")).to_contain_text("→ dead")
+    expect(page.locator(".verdict")).to_contain_text("→ lost")
     phone.check_width()
 
 

@@ -81,7 +81,7 @@ def test_filters_lead_to_the_turn_that_lost(desktop: Visit) -> None:
     expect(page.locator(".summary")).to_contain_text("no win is left")
     page.locator(".turns button.dead:not(.end)").click()
     expect(page.locator(".verdict .grade")).to_have_text("deadlock")
-    expect(page.locator(".pairs dt").first).to_have_text("shifted")
+    expect(page.locator(".pairs dt").first).to_have_text("drop in cost-to-go")
     desktop.check_accessibility()
 
 
