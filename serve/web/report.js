@@ -20,9 +20,9 @@ function drawBoard(place) {
 }
 
 function drawRun(run) {
-  for (const { id, element } of runCharts(run)) refill(document.getElementById(`charts-${id}`), element);
   const names = Object.keys(run.columns);
-  if (!names.length) return;
+  if (!names.length) return; // no step yet
+  for (const { id, element } of runCharts(run)) refill(document.getElementById(`charts-${id}`), element);
   const text = (value) => (Array.isArray(value) ? value.map(figure).join(" ") : typeof value === "number" ? figure(value) : String(value ?? ""));
   refill(document.getElementById("every-figure"), h("table", { class: "numbers" },
     h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))),

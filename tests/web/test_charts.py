@@ -249,6 +249,24 @@ def test_report_fits_its_window_is_accessible_and_draws_everything(
     visited.check_accessibility()
 
 
+@pytest.mark.parametrize("num_steps", [0, 1])
+def test_report_of_hardly_any_step_shows_its_games(
+    num_steps: int, phone: Visit, tmp_path: Path
+) -> None:
+    oracle = Oracle(max_bytes=2**24)
+    run = new_run(tmp_path / "run", steps=2)
+    endless = ["x" * 100_000, "```Right```", "```Right```", "```Right```"]
+    games = [play("_P_X_O", scripted(endless), turn_budget=6, oracle=oracle, episode=0)]
+    write_evaluation(run, "before", scored(games, oracle))
+    if num_steps:
+        write_metrics(run.metrics, [step_row(1, success=0.5)])
+    page = phone.open(str(write_report(run))[1:])
+    expect(page.locator("#game .position")).to_have_text(["Turn 1 of 4"])
+    expect(page.locator("#game .answer")).to_contain_text("xxxxx")
+    expect(page.locator("#learning .empty:visible")).to_have_count(1 - num_steps)
+    phone.check_width()
+
+
 def test_a_step_under_the_pointer_tells_its_value(desktop: Visit, report: str) -> None:
     page = desktop.open(report)
     chart = page.locator("#charts-learning figure").first
