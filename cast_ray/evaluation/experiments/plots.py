@@ -132,16 +132,7 @@ def _name_curves(axes: Axes, ends: dict[str, float], colours: dict[str, str], to
     last, height = axes.get_lines()[0].get_xdata()[-1], -math.inf  # type: ignore[index]
     for name in sorted(ends, key=ends.__getitem__):
         height = max(ends[name], height + 0.05 * top)
-        axes.annotate(
-            name,
-            (last, height),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            color=colours[name],
-            weight="bold",
-            fontsize=9,
-        )
+        axes.text(last, height, f" {name}", color=colours[name], weight="bold", va="center")
 
 
 def save_svg(figure: Figure, path: Path) -> None:
@@ -174,16 +165,7 @@ def _draw_held_out(
         axes.plot(after, [place] * len(after), "o", color=colour, markersize=4, alpha=0.8)
         mean = after.mean()
         axes.plot(mean, place, "|", color=colour, markersize=18, markeredgewidth=2.5)
-        axes.annotate(
-            f"{mean:.1%}",
-            (mean, place),
-            xytext=(0, -13),
-            textcoords="offset points",
-            ha="center",
-            va="top",
-            color=colour,
-            fontsize=8,
-        )
+        axes.text(mean, place + 0.25, f"{mean:.1%}", color=colour, size=8, ha="center", va="top")
     before = runs["before"].to_numpy().mean()
     axes.axvline(before, color=_GREY, linestyle=":", label="before training")
     if ceiling is not None:
