@@ -12,7 +12,7 @@ Lists are never null; an unknown cost is a null with status ``unknown``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
@@ -200,7 +200,7 @@ def with_costs(
     return pa.RecordBatch.from_arrays([*rollout.columns, *lists], schema=SCORED_SCHEMA)
 
 
-def costs_of(row: dict[str, Any]) -> np.ndarray:
+def costs_of(row: Mapping[str, Any]) -> np.ndarray:
     """Return ``[T + 1]`` costs of one row as float64: ``inf`` = infinite, NaN = unknown."""
     stored = zip(row["cost_to_go"], row["cost_status"], strict=True)
     return np.array([cost_as_float(cost, status) for cost, status in stored])

@@ -77,7 +77,8 @@ def draw_comparison(
             _draw_curve(axes, arm, bands[arm.name], colours[arm.name])
         axes.set(title=_finding(*gaps[:1]), xlabel="step", ylim=(0, top))
         axes.set_ylabel("validation boards solved\n(mean, 95% over seeds and boards)")
-        _name_curves(axes, {name: ends[-1].value for name, ends in bands.items()}, colours, top)
+        ends = {name: estimates[-1].value for name, estimates in bands.items()}
+        _name_curves(axes, arms[0].steps[-1], ends, colours)
     else:
         (behind,) = (arm for arm in arms if arm.name == baseline)
         panels = left.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flatten()
@@ -127,12 +128,12 @@ def _points(found: Gap) -> str:
     return "no pair of seeds" if math.isnan(value) else f"{value:+.1f} points{interval}"
 
 
-def _name_curves(axes: Axes, ends: dict[str, float], colours: dict[str, str], top: float) -> None:
+def _name_curves(axes: Axes, step: float, ends: dict[str, float], colours: dict[str, str]) -> None:
     """Write the names of curves at their right ends, moved apart."""
-    last, height = axes.get_lines()[0].get_xdata()[-1], -math.inf  # type: ignore[index]
+    height, apart = -math.inf, 0.05 * axes.get_ylim()[1]
     for name in sorted(ends, key=ends.__getitem__):
-        height = max(ends[name], height + 0.05 * top)
-        axes.text(last, height, f" {name}", color=colours[name], weight="bold", va="center")
+        height = max(ends[name], height + apart)
+        axes.text(step, height, f" {name}", color=colours[name], weight="bold", va="center")
 
 
 def save_svg(figure: Figure, path: Path) -> None:
