@@ -133,6 +133,7 @@ export function slideMark(rows, action) {
   const shift = slide.sign * slide.count;
   const [r, c] = isVertical ? [row + shift, col] : [row, col + shift];
   const [width, height] = isVertical ? [1, length] : [length, 1];
+  if (Math.min(r, c) < 0 || r + height > rows.length || c + width > rows.length) return null; // not allowed
   return s("rect", { class: "chosen-mark", x: CELL * c + 4, y: CELL * r + 4, width: CELL * width - 8, height: CELL * height - 8, rx: 11 });
 }
 

@@ -12,7 +12,7 @@ export class TurnList {
     this.drawn = 0;
   }
 
-  /** Draw anew what may have changed: all turns, since costs appear when a game is over. */
+  /** Redraw what may have changed: all turns, since costs appear when a game is over. */
   update(episode) {
     this.element.parentElement?.toggleAttribute("hidden", episode.turns.length === 0);
     refill(this.element, episode.turns.map((turn, index) => h("li", {}, this.button(turn, index, episode.game))));
