@@ -169,7 +169,7 @@ def test_a_person_wins_minesweeper_with_the_mouse(desktop: Visit) -> None:
         page.locator("svg.board").click(position=cell(page, row, col))
         wait_for_turns(page, number)
     expect(page.locator(".ending")).to_have_text("Solved.")
-    expect(page.locator(".curve-note")).to_have_text("Here: 0.")
+    expect(page.locator(".curve-note")).to_have_text("0 reveals to go.")
     expect(page.locator(".board .mine")).to_have_count(2)  # the third one carries the flag
 
 
