@@ -71,31 +71,24 @@ def choose_showcase(before: Evaluation | None, after: Evaluation | None) -> Show
         lost = [one for one in earlier[chosen] if not one.is_solved]
         solved = [one for one in later[chosen] if one.is_solved]
         return Showcase(
-            reason=(
-                "Chosen for its contrast, not as a typical game. This board was lost in "
-                f"{len(lost)} of {len(earlier[chosen])} attempts before training and solved in "
-                f"{len(solved)} of {len(later[chosen])} after it. Shown are the first lost and the "
-                f"first solved attempt. {len(turned)} of the {len(both)} held-out boards have such "
-                "a pair."
-            ),
+            reason="Chosen for its contrast, not as a typical game: lost in "
+            f"{len(lost)} of {len(earlier[chosen])} attempts before training and solved in "
+            f"{len(solved)} of {len(later[chosen])} after it, the first of each shown here. "
+            f"{len(turned)} of the {len(both)} held-out boards have such a pair.",
             games={"before": lost[0], "after": solved[0]},
         )
     if both:
         return Showcase(
-            reason=(
-                "No board was lost before training and solved after it. Shown is the first "
-                "held-out board, with the first attempt before and after."
-            ),
+            reason="No board was lost before training and solved after it: this is the first "
+            "attempt at the first held-out board.",
             games={"before": earlier[both[0]][0], "after": later[both[0]][0]},
         )
     when, games = ("before", earlier) if earlier else ("after", later)
     if not games:
         return None
     return Showcase(
-        reason=(
-            f"Only the games {when} training are stored, so nothing can be compared yet: this is "
-            "the first held-out board, the first attempt."
-        ),
+        reason=f"Only the games {when} training are stored: this is the first attempt at the first "
+        "held-out board.",
         games={when: next(iter(games.values()))[0]},
     )
 

@@ -10,7 +10,7 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -51,12 +51,11 @@ class TrainProgress:
         self._activity = _Activity(clock)
         self._live: Live | None = None
         self._table: StepTable | None = None
-        self._steps = _Steps()
         self._log_handlers: list[logging.StreamHandler[Any]] = []
 
     def __enter__(self) -> TrainProgress:
         if self._is_live:
-            view = _View(self._activity, self._steps)
+            view = _View(self._activity)
             self._live = Live(view, console=self._console, transient=True, refresh_per_second=8)
             terminal = sys.stderr
             self._live.start()  # this replaces sys.stderr
@@ -93,7 +92,7 @@ class TrainProgress:
             self._end_activity()
             self._activity.begin("warm start")
         self._activity.text = f"warm start {step}/{total}, loss {loss:.2f}"
-        self._activity.advance(step, total)
+        self._activity.done, self._activity.total = step, total
         if not self._is_live and (step == total or step % max(1, total // _WARM_START_LINES) == 0):
             self._say(self._activity.text)
 
@@ -101,14 +100,16 @@ class TrainProgress:
         """Show how many groups of the current batch have been played."""
         if not self._activity.text:
             self._activity.begin("first step", is_step=True)
-        self._activity.advance(done, total)
+        self._activity.done, self._activity.total = done, total
 
     def step(self, row: StepMetrics, total_steps: int) -> None:
         """Add the row of a finished step; steps count from 1."""
-        self._activity.clear()
-        self._steps.add(row, total_steps)
-        left = self._steps.seconds_left
-        is_first = row.staleness_max and not any(one.staleness_max for one in self._steps.rows[:-1])
+        self._activity.begin("")
+        rows = self._activity.rows
+        is_first = row.staleness_max and not any(one.staleness_max for one in rows)
+        rows.append(row)
+        self._activity.total_steps = total_steps
+        left = _seconds_left(rows, total_steps)
         if is_first:
             self.note(OVERLAP_NOTE)
         if self._is_live:
@@ -179,7 +180,7 @@ class TrainProgress:
                 self._write(Text.assemble(mark, activity.text, (f"  {activity.elapsed}", "dim")))
             elif failed:
                 self._say(f"stopped in: {activity.text}")
-        activity.clear()
+        activity.begin("")
 
     def _write(self, *lines: RenderableType, wrap: bool = True) -> None:
         for line in lines:
@@ -194,10 +195,12 @@ class TrainProgress:
 
 
 class _Activity:
-    """The current activity; empty text = none."""
+    """The current activity (empty text = none), and the steps before it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self.rows: list[StepMetrics] = []
+        self.total_steps = 0
         self.begin("")
 
     def begin(self, text: str, *, is_step: bool = False) -> None:
@@ -205,41 +208,21 @@ class _Activity:
         self.done, self.total = 0, 0
         self._since = self._clock()
 
-    def advance(self, done: int, total: int) -> None:
-        self.done, self.total = done, total
-
-    def clear(self) -> None:
-        self.begin("")
-
     @property
     def elapsed(self) -> str:
         return duration(self._clock() - self._since)
 
 
-class _Steps:
-    """The steps so far."""
-
-    def __init__(self) -> None:
-        self.rows: list[StepMetrics] = []
-        self.total = 0
-
-    def add(self, row: StepMetrics, total: int) -> None:
-        self.rows.append(row)
-        self.total = total
-
-    @property
-    def seconds_left(self) -> float:
-        """Return the mean time of a step times the number of remaining steps."""
-        spent = sum(map(wall_seconds, self.rows))
-        return spent / len(self.rows) * (self.total - self.rows[-1].step)
+def _seconds_left(rows: Sequence[StepMetrics], total: int) -> float:
+    """Return the mean time of a step times the number of remaining steps."""
+    return sum(map(wall_seconds, rows)) / len(rows) * (total - rows[-1].step)
 
 
 class _View:
     """The live lines, redrawn by the live display's thread."""
 
-    def __init__(self, activity: _Activity, steps: _Steps) -> None:
+    def __init__(self, activity: _Activity) -> None:
         self._activity = activity
-        self._steps = steps
         self._spinner = Spinner("dots", style="cyan")
 
     def __rich__(self) -> RenderableType:
@@ -268,7 +251,7 @@ class _View:
         )
 
     def _add_steps(self, lines: Table) -> None:
-        rows, total = self._steps.rows, self._steps.total
+        rows, total = self._activity.rows, self._activity.total_steps
         if not rows:
             return
         lines.add_row(
@@ -278,7 +261,7 @@ class _View:
             Text.assemble(
                 (f"{rows[-1].step}/{total}  ", "dim"),
                 (_sparkline([row.success for row in rows]), "green"),
-                (f"  {duration(self._steps.seconds_left)} left", "dim"),
+                (f"  {duration(_seconds_left(rows, total))} left", "dim"),
             ),
         )
 
