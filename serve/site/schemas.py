@@ -140,7 +140,9 @@ class Board(BaseModel):
     mines: list[tuple[int, int]] | None = Field(
         description="Minesweeper, once the game is over: row and column of each."
     )
-    picture: str | None = Field(default=None, description="Of a plug-in's stored game, as a data URI.")
+    picture: str | None = Field(
+        default=None, description="Of a plug-in's stored game, as a data URI."
+    )
     is_text: bool = Field(default=False, description="Whether it is prose and no grid.")
 
 
