@@ -174,7 +174,7 @@ def _episode(attempt: Attempt) -> dict[str, Any]:  # Any: JSON values
 
 
 _OF_MANY = ("fatal_share", "turns")
-"""Says nothing of a single attempt, or what its outcome says."""
+"""Columns that mean nothing for a single attempt, or repeat its outcome."""
 
 
 def _facts(case: Case) -> list[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ import { costText } from "./wording.js";
 
 /** Boards that "New board" draws from: numbers that people can read out. */
 const MOST_SEEDS = 100_000;
-/** What tiers that every game has are called. */
+/** Display names of the tiers that every game has. */
 const LEVELS = { mini: "Small", "mini-unseen": "Small, harder", id: "Standard", unseen: "Harder" };
 const PLAYERS = {
   human: ["You", "play by keys, mouse or touch"],

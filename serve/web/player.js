@@ -153,7 +153,7 @@ export class Player {
     act();
   }
 
-  /** Beside other content the arrow keys alone belong to a player, and to all that are seen. */
+  /** On a page with other content, a player reacts only to the arrow keys, and only while it is in view. */
   isMeant(event) {
     const { top, bottom } = this.element.getBoundingClientRect();
     return !this.name || (event.key.startsWith("Arrow") && top < innerHeight && bottom > 0);

@@ -9,7 +9,7 @@ import { END_REASONS, costText, figure } from "./wording.js";
 const PAGE = 50;
 /** Most trajectories that the interface gives at once. */
 const MOST = 1000;
-/** The columns of the table: the names of those by which the interface sorts, largest first. */
+/** The table's columns, with the API's sort key where there is one (largest first; "" = as played, null = not sortable). */
 const COLUMNS = { Trajectory: "", End: null, Turns: "turns", Invalid: null, "No effect": null, "Largest regret": "regret", "Cost first → last": null, Advantage: "advantage" };
 
 /** Browses the steps in `steps`; `onStep(step)` when another one is chosen. */

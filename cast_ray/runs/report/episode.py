@@ -34,7 +34,7 @@ def shown_episode(
     """
     game, effects = record["game"], record["effects"]
     known = _decoded(game, record["states"])
-    boards = shown_boards(game, record["states"])
+    boards = _boards(game, record["states"], known)
     is_scored = not all(map(math.isnan, costs))
     shown = [json_cost(cost) if is_scored else None for cost in costs]
     regrets = turn_regrets(costs, effects, game=game)
@@ -66,7 +66,12 @@ def shown_boards(name: str, texts: Sequence[str]) -> list[dict[str, Any]]:
 
     A board has a ``picture``, a data URI, if it is a plug-in's that draws its boards.
     """
-    known = _decoded(name, texts)
+    return _boards(name, texts, _decoded(name, texts))
+
+
+def _boards(
+    name: str, texts: Sequence[str], known: tuple[Game[Any], list[Any]] | None
+) -> list[dict[str, Any]]:
     if known is None:
         return [
             {"rows": text.splitlines(), "text": text, "mines": None, "is_text": True}
@@ -88,7 +93,7 @@ def player_data(episodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    """Return what the page has to know of a game that it does not know (``games.js``)."""
+    """Return the facts that ``games.js`` needs about a game that it does not know."""
     words = words_of(name)
     facts = {"short": words.infinite, "lost": f"{words.lost.capitalize()}."}
     return asdict(words) | facts | {"hides": hides_state(name)}
