@@ -2,7 +2,8 @@
 
 ``CONTROL/events.jsonl`` gets a line when a run begins and when it ends. While ``CONTROL/fails``
 exists, a run whose values it holds fails in its second step; ``CONTROL/dies`` is the same for a
-process that is killed, once; while ``CONTROL/hangs`` is there, runs do not get beyond their first.
+process that is killed, once; while ``CONTROL/hangs`` is there, runs do not get beyond their first
+and the run whose values it holds does not begin.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class ScriptedTrial(tune.Trainable):
         self._config = AlgorithmConfig.from_dict(job["values"]).validate()
         self._run = RunDirectory(Path(self._config.run_dir))
         self._has_begun = False
+        self._hang(when=self._is_told("hangs"))
 
     def step(self) -> dict[str, Any]:
         run, config = self._run, self._config
@@ -59,8 +61,7 @@ class ScriptedTrial(tune.Trainable):
             run.path.mkdir(parents=True, exist_ok=True)
             save_config(config, run.config)
         rows = read_metrics(run.metrics) if run.metrics.is_file() else []
-        while rows and (self._control / "hangs").is_file():
-            time.sleep(0.1)  # for as long as the test wants it to hang
+        self._hang(when=bool(rows))
         if rows and self._is_told("fails"):
             self._note("ends")
             return {"done": True, "failure": FAILURE}
@@ -77,6 +78,11 @@ class ScriptedTrial(tune.Trainable):
         if result["done"]:
             self._end(len(rows))
         return result
+
+    def _hang(self, *, when: bool) -> None:
+        """Wait for as long as the test wants it to hang."""
+        while when and (self._control / "hangs").is_file():
+            time.sleep(0.1)
 
     def _end(self, steps: int) -> None:
         share = {"success": 0.5, "low": 0.4, "high": 0.6, "n": 100}

@@ -217,12 +217,11 @@ def _run_trials(
     )
     failures = {}
     for result in search.fit():
-        assert result.config is not None
         reason = (result.metrics or {}).get("failure")
         if result.error is not None:
             reason = str(result.error).strip().splitlines()[-1]
         if reason:
-            failures[result.config["trial"]["name"]] = reason
+            failures[Path(result.path).name] = reason  # _name_of it, also without any result
     return failures
 
 

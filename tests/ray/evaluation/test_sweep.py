@@ -122,7 +122,7 @@ try:
         plan_sweep(None, sys.argv[2:]),
         file=None,
         out=Path(sys.argv[1]),
-        at_once=1,
+        at_once=2,
         trial=ScriptedTrial,
     )
 except KeyboardInterrupt:
@@ -136,7 +136,7 @@ def test_a_sweep_that_is_stopped_says_so_leaves_nobody_behind_and_goes_on(
     control, out = tmp_path / "control", tmp_path / "sweep"
     control.mkdir()
     monkeypatch.setenv(CONTROL, str(control))
-    (control / "hangs").touch()
+    (control / "hangs").write_text("seed=1")  # it has no result when the sweep is stopped
     given = ["seed=0,1", *FIXED]
     sweep = subprocess.Popen([sys.executable, "-c", _STOPPED, str(out), *given])
     try:
