@@ -58,8 +58,7 @@ def rewards_of(scored: pa.Table, function: str) -> Array:
     if not function:
         return scored["reward"].to_numpy().astype(np.float64)
     reward = find_function("reward.function", function, 1)
-    names = [field.name for field in fields(ScoredTrajectory)]
-    rows = scored.select(names).to_pylist()
+    rows = scored.select([field.name for field in fields(ScoredTrajectory)]).to_pylist()
     values = [reward(ScoredTrajectory(**row)) for row in rows]
     return checked_numbers(values, f"reward.function={function}", {"trajectory": len(rows)})
 

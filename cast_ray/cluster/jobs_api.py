@@ -174,8 +174,7 @@ class JobServer:
 
     def jobs(self) -> list[JobDetails]:
         """Return all submitted jobs of the cluster, oldest first. Raises as ``job`` does."""
-        found = self._ask(self._client.list_jobs)
-        named = [job for job in found if job.submission_id]
+        named = [job for job in self._ask(self._client.list_jobs) if job.submission_id]
         return sorted(named, key=lambda job: job.start_time or 0)
 
     def stop(self, name: str) -> bool:

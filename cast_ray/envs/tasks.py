@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import ParamSpec, TypeVar
 
 from cast_ray.config.tiers import TASKS_TIER
@@ -117,7 +117,7 @@ class TaskSet:
             Puzzle(
                 game=self.name,
                 tier=tier,
-                puzzle_id=_task_id(self.name, task),
+                puzzle_id=sha256(f"{short_name(self.name)} {task}".encode()).hexdigest()[:16],
                 board=f"task {task}",
                 seed=task,
             )
@@ -224,7 +224,3 @@ def called(
         raise
     except Exception as error:
         raise CallbackError(f"{short_name(name)}.{method} failed: {told(error)}") from error
-
-
-def _task_id(name: str, task: int) -> str:
-    return hashlib.sha256(f"{short_name(name)} {task}".encode()).hexdigest()[:16]

@@ -170,8 +170,7 @@ class _Judge:
 
         They are as stored; where the run had none, they are the solver's.
         """
-        columns = ["cost_to_go", "cost_status", "game", "states"]
-        rows = scored.select(columns).to_pylist()
+        rows = scored.select(["cost_to_go", "cost_status", "game", "states"]).to_pylist()
         costs = [costs_of(row) for row in rows]
         if not any(np.isfinite(one).any() for one in costs):
             costs = [np.array(self._scorer.costs(row["game"], row["states"])) for row in rows]

@@ -51,8 +51,7 @@ class EvaluationDirectory:
         refusal = f"another process uses {path}: wait until it ends, or give another --out"
         with locked(path / ".lock", refusal):
             if not directory.description.is_file():
-                text = json.dumps(wanted, indent=2) + "\n"
-                write_text(directory.description, text)
+                write_text(directory.description, json.dumps(wanted, indent=2) + "\n")
             yield directory
 
     def groups(self, model: int, run: int, tier: str) -> Path:

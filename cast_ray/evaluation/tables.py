@@ -121,10 +121,10 @@ def markdown_tables(document: Mapping[str, Any]) -> str:
     left out.
     """
     k = document["attempts"]
+    sizes = ", ".join(f"{column_title(game)}: {n}" for game, n in document["puzzles"].items())
     sections = [
         (
-            f"Avg@{k} in percent, with 95% bootstrap intervals over puzzles "
-            f"({_number_of_puzzles(document)})",
+            f"Avg@{k} in percent, with 95% bootstrap intervals over puzzles ({sizes})",
             _main_table(document),
         ),
         ("Quality of play, compared with the exact solver", quality_table(document, MOVES)),
@@ -138,12 +138,6 @@ def markdown_tables(document: Mapping[str, Any]) -> str:
         ),
     ]
     return "\n\n".join(f"### {heading}\n\n{table}" for heading, table in sections if table)
-
-
-def _number_of_puzzles(document: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{column_title(game)}: {number}" for game, number in document["puzzles"].items()
-    )
 
 
 def _main_table(document: Mapping[str, Any]) -> str:

@@ -181,8 +181,7 @@ def _checked_puzzle(row: Mapping[str, Any], is_task: Callable[[str], bool]) -> P
         return puzzle
     game = get_game(puzzle.game)
     find_tier(puzzle.game, puzzle.tier)
-    state = game.decode(puzzle.board)
-    expected = puzzle_id_of(game, state)
+    expected = puzzle_id_of(game, game.decode(puzzle.board))
     if puzzle.puzzle_id != expected:
         raise PuzzleError(
             f"puzzle_id is {puzzle.puzzle_id!r} but the board's is {expected!r}: "

@@ -262,8 +262,7 @@ def _rows(state: RushHourState, letters: str) -> list[str]:
 
 def _grid(state: RushHourState, letters: str) -> list[str]:
     """Return ``[rows * cols]`` symbols with the vehicles under these letters, ``[V]``."""
-    layout = state.layout
-    grid = [WALL if wall else EMPTY for wall in layout.walls]
+    grid = [WALL if wall else EMPTY for wall in state.layout.walls]
     for vehicle, letter in enumerate(letters):
         for cell in _cells(state, vehicle):
             grid[cell] = letter

@@ -254,8 +254,7 @@ def _lines(state: SokobanState) -> list[str]:
     for cell in state.boxes:
         grid[cell] = "*" if grid[cell] == "O" else "X"
     grid[state.player] = "S" if grid[state.player] == "O" else "P"
-    text = "".join(grid)
-    return grid_rows(text, layout.cols)
+    return grid_rows("".join(grid), layout.cols)
 
 
 def _neighbor(layout: SokobanLayout, cell: int, action: str) -> int | None:

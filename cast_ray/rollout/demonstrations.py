@@ -52,8 +52,7 @@ def demonstrate(
         tokenizer: writes the text as token ids.
         rng: decides when and which.
     """
-    state = game.decode(puzzle.board)
-    env = TextEnv(game, state, turn_budget=turn_budget, is_dead=is_dead)
+    env = TextEnv(game, game.decode(puzzle.board), turn_budget=turn_budget, is_dead=is_dead)
 
     def answer() -> str:
         choices = good_actions(env.position)

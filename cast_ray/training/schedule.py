@@ -53,8 +53,7 @@ def play_informative(
         num_missing = num_groups - len(informative_groups(table, reward_function))
         if num_missing == 0:
             break
-        more = play(draw(number)[:num_missing], num_played)
-        table = pa.concat_tables([table, more])
+        table = pa.concat_tables([table, play(draw(number)[:num_missing], num_played)])
         num_played += num_missing
     if num_played == num_groups:
         return table, 0

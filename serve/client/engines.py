@@ -224,8 +224,7 @@ class PolicyEngines:
         self, call: Callable[[DeploymentHandle], Any], timeout_s: float
     ) -> list[Any]:  # Any: Serve does not type a response
         """Return every engine's answer, None for one that is down or late; raise their errors."""
-        up = engines_up(self.names)
-        outcomes = self._outcomes(call, timeout_s, up)
+        outcomes = self._outcomes(call, timeout_s, engines_up(self.names))
         for outcome in outcomes:
             if isinstance(outcome, CastRayError):
                 raise outcome

@@ -48,8 +48,7 @@ def start_vllm(options: EngineOptions, figures: EngineFigures) -> tuple[AsyncLLM
             return AsyncLLM.from_engine_args(arguments, stat_loggers=loggers), heard
         except Exception as error:  # vLLM raises anything that a broken file makes it raise
             failure = error
-    said = one_line(f"{type(failure).__name__}: {failure}")
-    reason = heard.first_error() or said
+    reason = heard.first_error() or one_line(f"{type(failure).__name__}: {failure}")
     raise EngineError(f"vLLM does not start with the model {model_dir}: {reason}") from failure
 
 

@@ -108,8 +108,7 @@ async def moves(request: Request, body: schemas.MovesRequest) -> schemas.Moves:
         try:
             return await _move(site, fields, body)
         except CastRayError as error:
-            problem = problem_of(error, field=f"puzzles[{number}]")
-            return schemas.ProblemBody(**problem.body)
+            return schemas.ProblemBody(**problem_of(error, field=f"puzzles[{number}]").body)
 
     return schemas.Moves(
         results=await asyncio.gather(*(one(*item) for item in enumerate(body.puzzles)))

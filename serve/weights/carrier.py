@@ -109,12 +109,12 @@ def clear_hosts(directory: str, *, timeout_s: float) -> None:
     Raises:
         RemoteTimeout: a host did not answer; its files stay.
     """
-    remove: Any = ray.remote(_remove)
+    remove: Any = ray.remote(shutil.rmtree)
     removals = [
         remove.options(
             num_cpus=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True),
-        ).remote(directory)
+        ).remote(directory, ignore_errors=True)
         for node in ray.nodes()
         if node["Alive"]
     ]
@@ -124,10 +124,6 @@ def clear_hosts(directory: str, *, timeout_s: float) -> None:
             f"{len(waiting)} of {len(removals)} hosts did not delete {directory} within "
             f"{timeout_s} s; delete it there"
         )
-
-
-def _remove(directory: str) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 class WeightCarrier:

@@ -131,8 +131,7 @@ class RemoteAnalyst:
         self, game: str, boards: Sequence[str], **options: Unpack[AnalysisOptions]
     ) -> Sequence[Analysis]:
         """Return one analysis per board; see ``Analyst``."""
-        question = partial(analyse, game=game, boards=tuple(boards), **options)
-        return await self._ask(question)
+        return await self._ask(partial(analyse, game=game, boards=tuple(boards), **options))
 
     async def analyse_visible(self, game: str, rows: Sequence[str], num_hidden: int) -> Analysis:
         """Return what can be said from what a player sees; see ``Analyst``."""

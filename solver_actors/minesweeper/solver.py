@@ -7,6 +7,7 @@ comes out. An infinite K means that this solver hits a mine, which proves nothin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +87,7 @@ class MinesweeperSolver:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel without the memo, which another process could only read."""
-        return _solver_with_budget, (self._layout, self._node_budget)
+        return partial(MinesweeperSolver, node_budget=self._node_budget), (self._layout,)
 
     @property
     def memory_bytes(self) -> int:
@@ -208,10 +209,6 @@ class MinesweeperSolver:
 def solve_minesweeper(state: MinesweeperState) -> MinesweeperSolver:
     """Return the solver of a state's layout."""
     return MinesweeperSolver(state.layout)
-
-
-def _solver_with_budget(layout: MinesweeperLayout, node_budget: int) -> MinesweeperSolver:
-    return MinesweeperSolver(layout, node_budget=node_budget)
 
 
 @njit(cache=True)

@@ -55,8 +55,7 @@ def reassign_row(costs: np.ndarray, row: int, assignment: Assignment) -> tuple[A
     for column in range(len(costs)):
         if changed.row_of[column] == row:
             changed.row_of[column] = -1
-    work = assign_row(costs, row, changed)
-    return changed, work
+    return changed, assign_row(costs, row, changed)
 
 
 @njit(cache=True)

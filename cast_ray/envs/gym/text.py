@@ -148,7 +148,7 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
         self.render_mode = render_mode
         self._game = game
         self._board = ""
-        self._starts = Starts(game, tier=tier, puzzles=puzzles, size=size, prepare=_state_as_it_is)
+        self._starts = Starts(game, tier=tier, puzzles=puzzles, size=size, prepare=lambda s, _: s)
         self._is_dead = is_dead
         self._episode: TextEnv[StateT] | None = None
 
@@ -200,7 +200,3 @@ class GameTextEnv(gymnasium.Env[str, str], Generic[StateT]):
             PuzzleError: no episode has begun.
         """
         return render(self._game, self._game.decode(self._board), self.render_mode)
-
-
-def _state_as_it_is(state: StateT, tier: Tier) -> StateT:
-    return state

@@ -145,8 +145,7 @@ def save_svg(figure: Figure, path: Path) -> None:
 def _draw_curve(axes: Axes, arm: Arm, estimates: Sequence[Estimate], colour: str) -> None:
     low, high = [one.low for one in estimates], [one.high for one in estimates]
     axes.fill_between(arm.steps, low, high, color=colour, alpha=0.15, linewidth=0)
-    means = [one.value for one in estimates]
-    axes.plot(arm.steps, means, color=colour, linewidth=2)
+    axes.plot(arm.steps, [one.value for one in estimates], color=colour, linewidth=2)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     plain(axes)
@@ -314,12 +313,8 @@ def _race(found: Race) -> list[str]:
         str(found.baseline_step),
         _steps(found.runner_step),
         _steps(found.ratio.value, 2),
-        _interval(found.ratio),
+        f"{_steps(found.ratio.low, 2)} to {_steps(found.ratio.high, 2)}",
     ]
-
-
-def _interval(estimate: Estimate) -> str:
-    return f"{_steps(estimate.low, 2)} to {_steps(estimate.high, 2)}"
 
 
 def _steps(value: float, digits: int = 0) -> str:

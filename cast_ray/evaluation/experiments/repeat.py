@@ -89,8 +89,7 @@ def repeat(evidence: Path, *, arm: str, seed: int, out: Path) -> Repetition:
     plan, runs = plan_repetition(evidence, arm=arm, seed=seed), _recorded(evidence, arm)
     low, high = prediction_interval(runs["after"].to_numpy())
     run_sweep(plan, file=None, out=out, at_once=1)
-    run = RunDirectory(out / "trials" / plan.trials[0].name)
-    summary = run.read_summary()
+    summary = RunDirectory(out / "trials" / plan.trials[0].name).read_summary()
     return Repetition(
         arm=arm,
         seed=seed,

@@ -121,8 +121,7 @@ def run_sweep(
             for one in plan.trials
         }
         failures = _run_trials(configs, out, together, trial)
-    table = results_table(plan.trials, out / "trials", failures)
-    write_results(plan.trials, table, out)
+    write_results(plan.trials, results_table(plan.trials, out / "trials", failures), out)
     if len(failures) == len(plan.trials):
         raise EnvironmentSetupError(
             f"every trial failed; the first: {next(iter(failures.values()))}"

@@ -54,8 +54,7 @@ def write_report(run: RunDirectory) -> Path:
         RunDirectoryError: there is no run, or one of its files is broken.
         TrajectoryError: a table is of another stage.
     """
-    contents = read_run(run)
-    page = page_templates().get_template("page.html").render(_view(contents))
+    page = page_templates().get_template("page.html").render(_view(read_run(run)))
     write_text(run.report, page)
     return run.report
 

@@ -83,8 +83,7 @@ def branch_run(source: RunDirectory, config: TrainConfig) -> TrainConfig:
     target = RunDirectory(Path(config.run_dir))
     copy_run(source, target.path)
     if differing_values(stored, replace(config, run_dir=stored.run_dir)):
-        step = source.resume_point().step
-        target.config.rename(target.config_until(step))
+        target.config.rename(target.config_until(source.resume_point().step))
     save_config(config, target.config)
     return config
 

@@ -125,8 +125,7 @@ def _combined_mismatches(stored: pa.Table, config: TrainConfig) -> Iterator[Foun
 
 def _token_mismatches(stored: pa.Table) -> Iterator[Found]:
     """Yield the first token of each turn that does not carry its turn's stored advantage."""
-    per_turn = credit.flat_turns(stored, "turn_advantages")
-    expected = credit.token_advantages(stored, per_turn)
+    expected = credit.token_advantages(stored, credit.flat_turns(stored, "turn_advantages"))
     for row in range(stored.num_rows):
         starts = stored["turn_starts"][row].values.to_numpy()
         found, wanted = (

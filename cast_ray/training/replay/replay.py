@@ -199,16 +199,13 @@ class _Replay:
         for position, found in credit_mismatches(
             table.take(pa.array(keys, pa.int64())),
             list(replayed.values()),
-            self._config_at(file.step),
+            next((c for last, c in self._earlier.items() if file.step <= last), self._config),
             step=file.step,
             group_size=file.group_size,
             is_complete=not counts and len(keys) == len(rows),
         ):
             place = file.place if position is None else place_of(rows[keys[position]])
             yield _difference(file, place, found)
-
-    def _config_at(self, step: int) -> TrainConfig:
-        return next((c for last, c in self._earlier.items() if step <= last), self._config)
 
     def _replay_row(
         self, file: TrajectoryFile, columns: Columns

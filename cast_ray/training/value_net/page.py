@@ -214,8 +214,7 @@ def _shares(
 
 def _most_wrong(states: Sequence[JudgedState], game: str) -> list[dict[str, Any]]:
     """Return the boards whose chosen move loses most compared with the best one."""
-    with_moves = [state for state in states if state.actions]
-    by_loss = sorted(with_moves, key=_loss, reverse=True)
+    by_loss = sorted([state for state in states if state.actions], key=_loss, reverse=True)
     worst = [state for state in by_loss if _loss(state) > 0][:_MOST_BOARDS]
     letter = words_of(game).letter
     return [
