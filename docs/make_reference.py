@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -49,6 +50,47 @@ What `--help` says of each. {EXIT_CODES} The option
 | command | what it does |
 | --- | --- |
 """
+
+_API = """# Python API
+
+What `import cast_ray` offers. The import itself is light: torch, Ray and vLLM are loaded when
+something that needs them is first used. [If you know RLlib](rllib.md) has a complete run.
+
+`make docs` writes this page from the docstrings; the site shows them in full below each table.
+"""
+_API_SECTIONS = {
+    "Training": {
+        "cast_ray.AlgorithmConfig": "environment env_runners engines learners rl_module warm_start "
+        "training reward oracle evaluation checkpointing fault_tolerance resources debugging "
+        "callbacks validate build_algo copy from_file from_dict to_dict",
+        "cast_ray.Algorithm": "step evaluate save_to_path from_checkpoint restore_from_path "
+        "save_model get_policy directory train_config steps_done",
+        "cast_ray.Callbacks": "on_algorithm_init on_checkpoint_loaded on_episode_end on_sample_end "
+        "on_train_result on_evaluate_start on_evaluate_end",
+        "cast_ray.training.algorithm.policy.Policy": "",
+    },
+    "Games, boards and solvers": {
+        "cast_ray.get_game": "",
+        "cast_ray.Game": "decode encode observe parse apply status actions scored_actions canonical "
+        "visible_rows hidden_cells thought rescue_value risk_of is_mark dimensions start_fault "
+        "from_json read_boards",
+        "cast_ray.GamePlugin": "",
+        "cast_ray.make_env": "",
+        "cast_ray.Puzzle": "",
+        "cast_ray.read_puzzles": "",
+        "cast_ray.solve": "",
+        "cast_ray.Solution": "",
+    },
+    "Credit": {"cast_ray.algorithms.credit": ""},
+    "Runs, evaluation and configuration": {
+        "cast_ray.load_run": "",
+        "cast_ray.runs.load.StoredRun": "",
+        "cast_ray.evaluate": "",
+        "cast_ray.load_config": "",
+        "cast_ray.CastRayError": "",
+    },
+}
+"""By section: qualified names, and the methods to list."""
 
 
 def configuration() -> str:
@@ -117,7 +159,35 @@ def _words(parameter: Any) -> list[str]:
     return [*parameter.opts] if is_option else [parameter.name.upper()]
 
 
-PAGES = {"configuration.md": configuration, "metrics.md": metrics, "commands.md": commands}
+def api() -> str:
+    """Return the page of the Python API: a table per section, and what mkdocstrings expands."""
+    parts = [_API]
+    for section, names in _API_SECTIONS.items():
+        parts.append(f"\n## {section}\n\n| name | what it is |\n| --- | --- |\n")
+        for name, listed in names.items():
+            found = pkgutil.resolve_name(name)
+            parts.append(f"| `{name}` | {_first_line(found)} |\n")
+            parts += [
+                f"| `.{word}` | {_first_line(getattr(found, word))} |\n" for word in listed.split()
+            ]
+        parts.append("\n")
+        for name, listed in names.items():
+            words = ", ".join(listed.split())
+            members = f"    options:\n      members: [{words}]\n" if words else ""
+            parts.append(f"::: {name}\n{members}")
+    return "".join(parts)
+
+
+def _first_line(item: object) -> str:
+    return _cell(" ".join((inspect.getdoc(item) or "").split("\n\n")[0].split()))
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "metrics.md": metrics,
+    "commands.md": commands,
+    "api.md": api,
+}
 
 
 def _summary(kind: type, section: str) -> str:
@@ -126,7 +196,7 @@ def _summary(kind: type, section: str) -> str:
         found = next(item for item in fields(kind) if item.name == name)
         assert isinstance(found.default_factory, type)
         kind = found.default_factory
-    return _cell(" ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split()))
+    return _first_line(kind)
 
 
 def _row(one: ConfigKey) -> str:

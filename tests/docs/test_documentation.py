@@ -147,7 +147,7 @@ def reference() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["configuration.md", "metrics.md", "commands.md"])
+@pytest.mark.parametrize("name", ["configuration.md", "metrics.md", "commands.md", "api.md"])
 def test_generated_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == reference().PAGES[name](), "run make docs"
     assert "|  |\n" not in (ROOT / "docs" / name).read_text()
