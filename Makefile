@@ -38,7 +38,7 @@ $(READY): pyproject.toml setup.sh requirements/cpu.lock requirements/gpu.lock
 	@touch $@
 
 train: $(READY)  ## Set up, then train the small policy: ARGS="steps=20 seed=1" changes values
-	$(BIN)/cast-ray train $(ARGS)
+	$(BIN)/cast-ray train --config configs/train/quickstart.yaml --outcome-alone $(ARGS)
 
 test: $(READY)  ## Set up, then run the tests (ARGS=tests/algorithms/test_advantages.py runs those alone)
 ifdef ARGS

@@ -71,9 +71,9 @@ _API_SECTIONS = {
     },
     "Games, boards and solvers": {
         "cast_ray.get_game": "",
-        "cast_ray.Game": "decode encode observe parse apply status actions scored_actions canonical "
-        "visible_rows hidden_cells thought rescue_value risk_of is_mark dimensions start_fault "
-        "from_json read_boards",
+        "cast_ray.Game": "decode encode observe parse apply status actions scored_actions "
+        "canonical visible_rows hidden_cells thought rescue_value risk_of is_mark dimensions "
+        "start_fault from_json read_boards",
         "cast_ray.GamePlugin": "",
         "cast_ray.make_env": "",
         "cast_ray.Puzzle": "",

@@ -47,8 +47,7 @@ def bench(what: str, plot: Path | None = None) -> None:
             f"repository; clone it, run make setup there, then .venv/bin/cast-ray bench {what}"
         )
     # By name, because an installed cast_ray has no such module.
-    figures = import_module("benchmarks.main").run_benchmark(what, plot=plot)
-    typer.echo(json.dumps(figures))
+    typer.echo(json.dumps(import_module("benchmarks.main").run_benchmark(what, plot=plot)))
 
 
 def _named(what: str) -> Callable[[], None]:

@@ -94,6 +94,14 @@ def train(
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Do not restart the run's driver if it dies.")
     ] = False,
+    outcome_alone: Annotated[
+        bool,
+        typer.Option(
+            "--outcome-alone",
+            help="Then train without the solver's credit from the same start, in "
+            "RUN-outcome-alone, and show both in the report.",
+        ),
+    ] = False,
 ) -> None:
     """Train a policy on Ray: engines play the game, a solver scores every turn, a learner updates.
 
@@ -129,8 +137,19 @@ def train(
             resume=resume,
             max_restarts=resolved.driver_restarts,
         )
-        raise typer.Exit(code)
-    _drive(resolved, resume=resume)
+        if code:
+            raise typer.Exit(code)
+    else:
+        _drive(resolved, resume=resume)
+    if outcome_alone:
+        from cast_ray.runs.run_directory import RunDirectory
+
+        run = RunDirectory(working_copy(path_or_uri(resolved.run_dir)))
+        other = ["algorithm=dapo", f"run_dir={run.outcome_alone}"]
+        if run.start_model.is_dir():
+            other += [f"policy.path={run.start_model}", "warm_start.steps=0"]
+        train(other, run.config, resume=run.outcome_alone.is_dir())
+        report(str(run.path))
 
 
 def _drive(config: TrainConfig, *, resume: bool) -> None:

@@ -12,6 +12,7 @@ import typer
 from cast_ray.cli.options import Host, Overrides, Port
 from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError, ModelError
+from cast_ray.runs.directories import OUTCOME_ALONE
 from cast_ray.runs.hub import pinned
 from cast_ray.runs.remote_session import stored_config
 from cast_ray.runs.uris import path_or_uri
@@ -112,7 +113,7 @@ def view(
 
 
 def newest_trained(runs: Path) -> Path:
-    """Return the run whose model is newest.
+    """Return the run whose model is newest, if possible not an ``--outcome-alone``.
 
     Raises:
         ModelError: there is none.
@@ -122,4 +123,5 @@ def newest_trained(runs: Path) -> Path:
         raise ModelError(
             f"no run in {runs}/ has a model: give MODEL, or train one with cast-ray train"
         )
-    return max(configs, key=lambda path: path.stat().st_mtime).parents[1]
+    trained = [one for one in configs if not one.parents[1].name.endswith(OUTCOME_ALONE)]
+    return max(trained or configs, key=lambda path: path.stat().st_mtime).parents[1]

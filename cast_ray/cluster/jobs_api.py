@@ -127,7 +127,8 @@ class JobServer:
             RemoteTimeout: no answer in time.
         """
         self._timeout_s = timeout_s
-        wanted = address or _address_in_environment() or DEFAULT_ADDRESS
+        given = (os.environ[name] for name in _ADDRESS_VARIABLES if os.environ.get(name))
+        wanted = address or next(given, DEFAULT_ADDRESS)
         if address is not None and "://" not in address:
             raise ConfigError(f"--address is a URL such as {DEFAULT_ADDRESS}, got {address!r}")
         self.url = wanted.rstrip("/")
@@ -222,10 +223,6 @@ class JobServer:
             return ConfigError(f"{self.url} has no job {name}: --list shows all")
         last = answer.strip().rpartition("\n")[2]
         return EnvironmentSetupError(f"the job server at {self.url} refused: {last}")
-
-
-def _address_in_environment() -> str | None:
-    return next((os.environ[name] for name in _ADDRESS_VARIABLES if os.environ.get(name)), None)
 
 
 @contextmanager

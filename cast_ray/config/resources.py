@@ -141,6 +141,13 @@ def _preset(**values: float) -> Mapping[str, Any]:
     return {"resources": {**kept, **values}}
 
 
+_GPU_NODES = {
+    "cpus_per_engine": 2,
+    "gpus_per_engine": 1,
+    "gpus_per_learner_rank": 1,
+    "cpus_per_env_runner": 1,
+    "cpus_per_oracle_actor": 1,
+}
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "one_machine": _preset(),
     "one_gpu": _preset(
@@ -152,27 +159,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     ),
     # As many engines as ranks is near the best split for a model of 4 B (docs/cluster.md).
     "one_node_8_gpus": _preset(
-        engines=4,
-        cpus_per_engine=2,
-        gpus_per_engine=1,
-        learner_ranks=4,
-        gpus_per_learner_rank=1,
-        env_runners=4,
-        cpus_per_env_runner=1,
-        oracle_actors=2,
-        cpus_per_oracle_actor=1,
+        **_GPU_NODES, engines=4, learner_ranks=4, env_runners=4, oracle_actors=2
     ),
     # One node learns, the other plays: the ranks are placed first, on as few nodes as possible.
     "two_nodes_8_gpus": _preset(
-        engines=8,
-        cpus_per_engine=2,
-        gpus_per_engine=1,
-        learner_ranks=8,
-        gpus_per_learner_rank=1,
-        env_runners=8,
-        cpus_per_env_runner=1,
-        oracle_actors=4,
-        cpus_per_oracle_actor=1,
+        **_GPU_NODES, engines=8, learner_ranks=8, env_runners=8, oracle_actors=4
     ),
 }
 """Values by preset; for more than two nodes raise ``engines`` and ``env_runners``."""

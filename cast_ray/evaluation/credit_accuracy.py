@@ -175,8 +175,7 @@ class _Judge:
         if not any(np.isfinite(one).any() for one in costs):
             costs = [np.array(self._scorer.costs(row["game"], row["states"])) for row in rows]
         rollout = scored.select(ROLLOUT_SCHEMA.names).combine_chunks().to_batches()
-        exact = with_costs(rollout[0], np.concatenate(costs))
-        return pa.Table.from_batches([exact]), costs
+        return pa.Table.from_batches([with_costs(rollout[0], np.concatenate(costs))]), costs
 
     def _losses(self, scored: pa.Table, before: Array, after: Array) -> Array:
         """Return ``[B]`` what each turn cost; NaN where that is unknown or not defined."""

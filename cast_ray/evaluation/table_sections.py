@@ -64,8 +64,7 @@ def percent(value: float | None) -> str:
 
 def _cell(text: str) -> str:
     """Return a text that ends neither its cell nor its line, and is not read as HTML."""
-    one_line = " ".join(text.split()).replace("|", "\\|")
-    return _TAG.sub("&lt;", one_line)
+    return _TAG.sub("&lt;", " ".join(text.split()).replace("|", "\\|"))
 
 
 _TITLES = {"alfworld": "ALFWorld", "webshop": "WebShop", "id": "ID"}

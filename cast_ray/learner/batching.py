@@ -119,8 +119,7 @@ def split_into_mini_batches(
             f"{len(names)} groups cannot fill {num_mini_batches} mini-batches: "
             "lower learner.mini_batches or raise rollout.puzzles_per_step"
         )
-    shuffled = np.random.default_rng(seed).permutation(names)
-    parts = np.array_split(shuffled, num_mini_batches)
+    parts = np.array_split(np.random.default_rng(seed).permutation(names), num_mini_batches)
     return [np.flatnonzero(np.isin(groups, part)) for part in parts]
 
 

@@ -24,6 +24,9 @@ from cast_ray.files import checked, fsync, parse_json, refusals_named
 MARKER = "complete.json"
 """Lists every file with size and checksum. It is written last, so the listed files are there."""
 
+OUTCOME_ALONE = "-outcome-alone"
+"""Ends the name of the second run of ``cast-ray train --outcome-alone``."""
+
 _READ_AT_ONCE = 16 * 2**20
 _FILES_AT_ONCE = 4
 """Checksums computed in parallel: CRC-32 releases Python's lock."""

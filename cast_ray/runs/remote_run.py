@@ -166,8 +166,7 @@ def _top_folder(file: StoredFile) -> str:
 
 def _marked_folder(file: StoredFile) -> str:
     """Return the folder with the marker that a file of weights belongs to."""
-    num_parts = 2 if _top_folder(file) == "checkpoints" else 1
-    return "/".join(file.name.split("/")[:num_parts])
+    return "/".join(file.name.split("/")[: 2 if _top_folder(file) == "checkpoints" else 1])
 
 
 def _origin_file(path: Path) -> Path:

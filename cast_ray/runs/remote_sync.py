@@ -21,6 +21,7 @@ from cast_ray.runs.uris import Uri
 
 _LOOK_EVERY_S = 1.0
 _PATIENCE_S = 300.0
+_WRITTEN_ONCE = ("trajectories/", "inspection/", "puzzles/", "evaluations/")
 
 _Stamp: TypeAlias = tuple[int, int]
 """Size of a file in bytes, and time of its last change in ns."""
@@ -54,7 +55,7 @@ class RunPublisher:
         self._sent = {
             name: stamp
             for name, stamp in self._found()
-            if there.get(name) == stamp[0] and (is_copy or _is_written_once(name))
+            if there.get(name) == stamp[0] and (is_copy or name.startswith(_WRITTEN_ONCE))
         }
         # Trajectories that are gone here are deleted there too.
         self._sent |= {
@@ -170,10 +171,6 @@ class RunPublisher:
                 continue
             if path.is_file():
                 yield name, (status.st_size, status.st_mtime_ns)
-
-
-def _is_written_once(name: str) -> bool:
-    return name.startswith(("trajectories/", "inspection/", "puzzles/", "evaluations/"))
 
 
 def _is_trajectory(name: str) -> bool:

@@ -21,7 +21,7 @@ from cast_ray.errors import RunDirectoryError
 from cast_ray.files import append_line, locked, refusals_named, write_text
 from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
-from cast_ray.runs.directories import check_whole
+from cast_ray.runs.directories import OUTCOME_ALONE, check_whole
 from cast_ray.runs.processes import ended_starts, start_line
 from cast_ray.runs.summary import read_summary
 from cast_ray.runs.uris import PathOrUri
@@ -97,6 +97,8 @@ class RunDirectory:
         self.starts = path / "starts.txt"
         self.report = path / "report.html"
         self.summary = path / "summary.json"
+        self.outcome_alone = Path(f"{path}{OUTCOME_ALONE}")
+        """The run of ``cast-ray train --outcome-alone``."""
 
     @property
     def address(self) -> PathOrUri:

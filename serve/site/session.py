@@ -304,7 +304,7 @@ class Session:
         boards = [*(played.board for played in self._played), self._board]
         analyses = await self._ask(boards, privileged=True)
         self._analysis.cancel()
-        self._analysis = asyncio.ensure_future(_known(analyses[-1]))
+        self._analysis = asyncio.create_task(asyncio.sleep(0, analyses[-1]))
         self.turns[:] = [
             scored_turn(
                 self._game,
@@ -342,7 +342,3 @@ class Session:
             except (ActorLostError, RemoteTimeout):
                 if not left:
                     raise
-
-
-async def _known(analysis: Analysis) -> Analysis:
-    return analysis

@@ -9,14 +9,16 @@ const MOST_STALE = 3;
 
 /**
  * Sections of charts. A chart is the name of a metric, or several of one unit: `{title, of: {name: metric}, text}`;
- * `build` makes its series where they are no column. What was not measured is left out.
+ * `build` makes its series where they are no column; `alone` is said where the run has another one beside it.
+ * What was not measured is left out.
  */
 const SECTIONS = [
   {
     id: "learning", title: "Learning", isLarge: true, charts: [
       {
-        title: "Success", of: { training: "success", validation: "validation_success" },
+        title: "Success", of: { training: "success", validation: "validation_success", "outcome alone": "outcome_alone" },
         text: "Training: the step’s episodes, at temperature 1. Validation: boards that are never trained on, at the evaluation’s temperature.",
+        alone: "Outcome alone: validation of a run from the same start without the solver’s credit.",
       },
       { title: "Turns by the solver", of: { progress: "progress_fraction", harmful: "harmful_fraction" }, text: "Progress lowered the cost-to-go; a harmful turn raised it or made it infinite.", needs: "credit" },
       { title: "Groups by outcome", build: groups, isWide: true, text: "Where all attempts of a group end alike, every outcome advantage is 0 and only the turns’ credit remains." },
@@ -78,7 +80,8 @@ function chartOf(run, entry, options) {
   const unit = wanted.unit ?? (of ? run.metrics[Object.values(of)[0]]?.unit : "share") ?? "";
   const title = metric ? told.label : wanted.title;
   const chart = new Chart({ label: title, x: "step", unit, ...spec }, options);
-  return { chart, figure: figureOf(title, told.text, chart.element, wanted.isWide) };
+  const text = [told.text, run.columns.outcome_alone && wanted.alone].filter(Boolean).join(" ");
+  return { chart, figure: figureOf(title, text, chart.element, wanted.isWide) };
 }
 
 /** Return a chart with its texts. */

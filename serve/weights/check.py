@@ -127,8 +127,7 @@ def _compare_module(
         # A tied head has no tensor of its own; the error must still say which layer is wrong.
         own = f"{name}.weight"
         source = own if own in tensors else "model.embed_tokens.weight"
-        sent = _find(tensors, source).to(module.params_dtype)
-        held = share_of_vocabulary(module, sent)
+        held = share_of_vocabulary(module, _find(tensors, source).to(module.params_dtype))
         probe = probe_of(held.shape[1], held.device)
         logits = module.quant_method.apply(module, probe.rows.to(held.dtype), None)
         yield compare_product(own, source, probe, logits[:, : len(held)], held)

@@ -35,7 +35,7 @@ def collect_receipts(path: str | Path, *, num_ranks: int, version: int) -> Weigh
     what it holds is unknown.
     """
     receipts = [_read(_place(path, rank), rank, version) for rank in range(num_ranks)]
-    worst = max(receipts, key=_severity)
+    worst = max(receipts, key=lambda r: (bool(r.error), not r.is_broken, r.worst_relative_error))
     return replace(
         worst,
         num_checks=sum(receipt.num_checks for receipt in receipts),
@@ -66,10 +66,6 @@ def _read(place: Path, rank: int, version: int) -> WeightReceipt:
             version, f"rank {rank} of the engine loaded version {receipt.version}, not {version}"
         )
     return receipt
-
-
-def _severity(receipt: WeightReceipt) -> tuple[bool, bool, float]:
-    return bool(receipt.error), not receipt.is_broken, receipt.worst_relative_error
 
 
 def _unknown(version: int, error: str) -> WeightReceipt:

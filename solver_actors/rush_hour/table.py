@@ -75,8 +75,7 @@ def build_table(state: RushHourState, *, state_cap: int = DEFAULT_STATE_CAP) -> 
         state_cap: most states for which N is worked out.
     """
     geometry = geometry_of(state.layout)
-    key = keys_of([state], len(state.offsets))[0]
-    slots, is_whole = _explore(key, geometry, state_cap)
+    slots, is_whole = _explore(keys_of([state], len(state.offsets))[0], geometry, state_cap)
     if is_whole:
         costs = _reverse_search(slots, geometry)
     else:

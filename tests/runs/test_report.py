@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +206,21 @@ def test_curves_hold_the_figures_of_the_steps(page: Element) -> None:
     assert data["time"]["generation"][0] == 3.0
     assert [(one["mixed"], one["all_solved"]) for one in data["groups"]] == [(1, 0), (0, 1)]
     assert data["metrics"]["success"]["unit"] == "share"
+
+
+def test_the_run_without_credit_from_the_same_start_is_shown_beside(
+    tmp_path: Path, oracle: Oracle
+) -> None:
+    run = write_finished(tmp_path / "run", oracle)
+    assert "outcome_alone" not in data_of(page_of(run))["columns"]
+    other = write_finished(run.outcome_alone, oracle)
+    rows = [step_row(step, success=0.1, validation_success=step / 8) for step in (2, 3)]
+    write_metrics(other.metrics, rows)
+    summary = other.read_summary()
+    other.write_summary(summary | {"after": asdict(replace(AFTER, success=0.375))})
+    page = page_of(run)
+    assert data_of(page)["columns"]["outcome_alone"] == [None, 0.25]  # steps 1 and 2 of this run
+    assert "without the solver’s credit: 37.5%" in " ".join(page.one("gain").text.split())
 
 
 def test_unknown_costs_are_shown_as_unknown_and_a_turn_without_effect_still_earns_nothing(

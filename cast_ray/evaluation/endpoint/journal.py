@@ -149,8 +149,7 @@ def _entry_of(line: bytes) -> _Entry | None:
         return None  # zeros, if the file grew before its content was written
     if not isinstance(content, dict) or content.pop("is_from_journal", None) is not None:
         raise ValueError("other fields")
-    request = checked(str, content.pop("request", None))
-    return request, checked(ChatAnswer, content)
+    return checked(str, content.pop("request", None)), checked(ChatAnswer, content)
 
 
 class JournaledPlayer:

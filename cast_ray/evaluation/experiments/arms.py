@@ -227,8 +227,7 @@ def race(runner: Arm, baseline: Arm, *, seed: int = 0) -> Race:
 
     def ratios(boards: np.ndarray, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
         baselines = smoothed(_drawn(baseline, theirs, boards))
-        runners = smoothed(_drawn(runner, ours, boards))
-        pairs = zip(runners, baselines, strict=True)
+        pairs = zip(smoothed(_drawn(runner, ours, boards)), baselines, strict=True)
         return np.array([_ratio(runner.steps, *pair) for pair in pairs])
 
     num_boards = baseline.solved.shape[2]

@@ -249,12 +249,11 @@ class _Progress(tune.Callback):
             self._say(trial, f"step {row['step']}, {row['success']:.1%} solved")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._num_ended += 1
-        self._say(trial, "failed" if "failure" in trial.last_result else "finished")
+        self._say(trial, "failed" if "failure" in trial.last_result else "finished", num_ended=1)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._num_ended += 1
-        self._say(trial, "failed")
+        self._say(trial, "failed", num_ended=1)
 
-    def _say(self, trial: Any, what: str) -> None:
+    def _say(self, trial: Any, what: str, *, num_ended: int = 0) -> None:
+        self._num_ended += num_ended
         print(f"[{self._num_ended}/{self._num_trials}] {_name_of(trial)} {what}", flush=True)

@@ -102,8 +102,7 @@ class Samples:
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random numbers of one purpose, always the same ones."""
-        text = "/".join(map(str, (self.seed, *names)))
-        return np.random.default_rng(list(text.encode()))
+        return np.random.default_rng(list("/".join(map(str, (self.seed, *names))).encode()))
 
     def _played(self, state: State, tier: Tier, number: int) -> tuple[State, ...]:
         rng = self.rng("play", tier.name, number)

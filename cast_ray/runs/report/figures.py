@@ -74,15 +74,26 @@ def run_data(
     steps: Sequence[StepMetrics],
     groups: Sequence[GroupCounts],
     config: TrainConfig,
+    outcome_alone: Sequence[StepMetrics] = (),
 ) -> dict[str, Any]:  # Any: lists of numbers, texts
-    """Return what ``run_charts.js`` draws: values by metric and step, and what the metrics are."""
+    """Return what ``run_charts.js`` draws: values by metric and step, and what the metrics are.
+
+    Args:
+        steps: of the run.
+        groups: of the same steps, or none.
+        config: of the run.
+        outcome_alone: of the run without credit from the same start.
+    """
     rows = [asdict(row) for row in steps]
+    columns = {name: plain([row[name] for row in rows]) for name in (rows[0] if rows else ())}
+    if other := {row.step: row.validation_success for row in outcome_alone}:
+        columns["outcome_alone"] = plain([other.get(row.step, math.nan) for row in steps])
     splits = [
         time_split([row], is_asynchronous=config.max_staleness > 0) if was_watched(row) else None
         for row in steps
     ]
     return {
-        "columns": {name: plain([row[name] for row in rows]) for name in (rows[0] if rows else ())},
+        "columns": columns,
         "metrics": metric_facts(),
         "time": {
             part: plain([math.nan if one is None else getattr(one, part) for one in splits])

@@ -63,6 +63,7 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
     before, after = contents.before, contents.after
     config = contents.config
     words, name = words_of(config.game, config.oracle), short_name(config.game)
+    alone = contents.outcome_alone.steps if contents.outcome_alone else ()
     showcase = choose_showcase(before, after)
     games = [with_credit(one, config) for one in (showcase.games if showcase else {}).values()]
     return {
@@ -76,7 +77,7 @@ def _view(contents: RunContents) -> dict[str, Any]:  # Any: what the template re
         "showcase": showcase,
         "has_costs": any(turn["cost_before"] is not None for one in games for turn in one["turns"]),
         "player_data": player_data(games),
-        "run_data": run_data(contents.steps, contents.groups, config),
+        "run_data": run_data(contents.steps, contents.groups, config, alone),
         **_step_view(contents),
     }
 

@@ -115,6 +115,8 @@ class RunContents:
     """False again if a finished run was resumed with more steps."""
     seconds: float
     """Of the job if it has ended, else of its steps so far."""
+    outcome_alone: RunContents | None
+    """The run without credit from the same start."""
 
 
 def read_run(run: RunDirectory) -> RunContents:
@@ -128,6 +130,7 @@ def read_run(run: RunDirectory) -> RunContents:
     summary = run.read_summary()
     steps = tuple(read_metrics(run.metrics))
     is_asynchronous = config.max_staleness > 0
+    other = RunDirectory(run.outcome_alone)
     so_far = sum(wall_seconds(row, is_asynchronous=is_asynchronous) for row in steps)
     return RunContents(
         name=run.path.resolve().name,
@@ -140,6 +143,7 @@ def read_run(run: RunDirectory) -> RunContents:
         after=_evaluation(run, "after", summary, config),
         is_finished=summary.get("after") is not None and summary.get("steps", 0) >= config.steps,
         seconds=summary.get("seconds", so_far),
+        outcome_alone=read_run(other) if other.config.is_file() else None,
     )
 
 

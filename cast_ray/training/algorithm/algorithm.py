@@ -112,8 +112,7 @@ class Algorithm(tune.Trainable):
         source = _checkpoint(path)
         if config is None:
             config = AlgorithmConfig.from_file(source.config).checkpointing(run_dir="")
-        resolved = branch_run(source, config.validate())
-        own = AlgorithmConfig.from_dict(asdict(resolved))
+        own = AlgorithmConfig.from_dict(asdict(branch_run(source, config.validate())))
         own.callbacks_class = config.callbacks_class
         return cls(own, resume=True, **options)
 
@@ -144,8 +143,7 @@ class Algorithm(tune.Trainable):
         """
         with self._closed_on_failure():
             session = self._open()
-            row = session.take_step()
-            result = _result(row, session.loop.metrics.rows, self._config)
+            result = _result(session.take_step(), session.loop.metrics.rows, self._config)
             self._call("on_train_result", result=copy.deepcopy(result))
         return result
 

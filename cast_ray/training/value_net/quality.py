@@ -89,8 +89,7 @@ def spearman(states: Sequence[JudgedState]) -> float | None:
     if len({state.cost for state in states}) < 2 or len({state.value for state in states}) < 2:
         return None
     near = rankdata([-state.cost for state in states])
-    high = rankdata([state.value for state in states])
-    return float(np.corrcoef(near, high)[0, 1])
+    return float(np.corrcoef(near, rankdata([state.value for state in states]))[0, 1])
 
 
 def sign_agreement(states: Sequence[JudgedState]) -> float | None:

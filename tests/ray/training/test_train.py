@@ -56,7 +56,7 @@ def open_to_network() -> set[str]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, open_to_network: set[str]) -> RunDirectory:
-    """A run of two steps, resumed for a third."""
+    """A run of two steps, resumed for a third, and the same without credit from the same start."""
     path = tmp_path_factory.mktemp("runs") / "run"
     with ThreadPoolExecutor() as thread:
         running = thread.submit(_cast_ray, "train", *SMALL, f"run_dir={path}")
@@ -65,7 +65,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, open_to_network: set[str]
             wait([running], timeout=1)
     first = running.result()
     assert first.returncode == 0, first.stdout + first.stderr
-    resumed = _cast_ray("train", "--resume", f"run_dir={path}", "steps=3")
+    resumed = _cast_ray("train", "--resume", f"run_dir={path}", "steps=3", "--outcome-alone")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     return RunDirectory(path)
 
@@ -81,6 +81,21 @@ def test_the_run_directory_holds_what_design_names(finished: RunDirectory) -> No
     assert (finished.model / "model.safetensors").is_file()
     assert list(finished.events.iterdir())
     assert "</html>" in finished.report.read_text()
+
+
+def test_the_outcome_alone_is_trained_from_the_same_start_and_shown(
+    finished: RunDirectory,
+) -> None:
+    other = RunDirectory(finished.outcome_alone)
+    ours, alone = (json.loads(run.summary.read_text()) for run in (finished, other))
+    assert (alone["algorithm"], alone["steps"]) == ("dapo", 3)
+    assert alone["before"] == ours["before"]
+    # Without credit the first step already learns something else from the same episodes.
+    first, theirs = (pl.read_parquet(run.trajectory_files()[0]) for run in (finished, other))
+    assert first["answers"].to_list() == theirs["answers"].to_list()
+    assert first["turn_advantages"].to_list() != theirs["turn_advantages"].to_list()
+    assert "without the solver’s credit: " in finished.report.read_text()
+    assert "outcome_alone" in finished.report.read_text()
 
 
 def test_nothing_of_a_run_listens_at_all_addresses_but_its_engines(
