@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 import cast_ray
 from cast_ray.cli.main import main
+from cast_ray.cli.serve import newest_trained
+from cast_ray.runs.directories import OUTCOME_ALONE
 
 
 def said(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -77,3 +80,18 @@ def test_words_alone_show_the_help(
     assert said(monkeypatch, "data") == 2
     out, error = capsys.readouterr()
     assert "Usage: cast-ray data" in out + error and "cast-ray: " not in error
+
+
+def test_serve_takes_the_newest_run_but_not_the_one_without_credit(tmp_path: Path) -> None:
+    def trained(name: str, *, at: int) -> Path:
+        model = tmp_path / name / "model"
+        model.mkdir(parents=True)
+        (model / "config.json").write_text("{}")
+        os.utime(model / "config.json", (at, at))
+        return tmp_path / name
+
+    alone = trained(f"new{OUTCOME_ALONE}", at=3)
+    assert newest_trained(tmp_path) == alone  # better than none
+    trained("old", at=1)
+    new = trained("new", at=2)
+    assert newest_trained(tmp_path) == new
