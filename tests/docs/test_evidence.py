@@ -69,7 +69,7 @@ def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path:
     assert f"(evidence/{name}/comparison.md)" in RESULTS
 
 
-SUMMARY = ("rush_hour", "sokoban", "sokoban_algorithms", "minesweeper")
+SUMMARY = ("rush_hour", "sokoban", "sokoban_algorithms", "horizon", "minesweeper")
 """Comparisons with a row in the summary of docs/results.md."""
 
 
