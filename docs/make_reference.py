@@ -123,7 +123,7 @@ def commands() -> str:
     """Return the page of all commands: what ``--help`` says of each."""
     found = list(_leaves("cast-ray", get_command(app)))
     summary = (
-        f"| [{name}](#{name.replace(' ', '-')}) | {_cell(_paragraphs(command)[0])} |\n"
+        f"| [{name}](#{name.replace(' ', '-')}) | {_cell(_paragraphs(command.help)[0])} |\n"
         for name, command in found
     )
     return _COMMANDS + "".join([*summary, *(part for one in found for part in _command(*one))])
@@ -137,12 +137,12 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _leaves(f"{name} {word}", below)
 
 
-def _paragraphs(command: Any) -> list[str]:
-    return [" ".join(text.split()) for text in inspect.cleandoc(command.help).split("\n\n")]
+def _paragraphs(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")]
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
-    paragraphs = _paragraphs(command)
+    paragraphs = _paragraphs(command.help)
     yield "\n".join([f"\n## {name}\n", *(f"{_cell(text)}\n" for text in paragraphs)])
     rows = [
         f"| {_cell(', '.join(f'`{word}`' for word in _words(one)))} | {_cell(one.help or '')} |\n"
@@ -179,7 +179,7 @@ def api() -> str:
 
 
 def _first_line(item: object) -> str:
-    return _cell(" ".join((inspect.getdoc(item) or "").split("\n\n")[0].split()))
+    return _cell(_paragraphs(inspect.getdoc(item) or "")[0])
 
 
 PAGES = {

@@ -113,7 +113,7 @@ def view(
 
 
 def newest_trained(runs: Path) -> Path:
-    """Return the run whose model is newest, if possible not an ``--outcome-alone``.
+    """Return the run whose model is newest; ``--outcome-alone`` runs come last.
 
     Raises:
         ModelError: there is none.

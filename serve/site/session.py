@@ -304,6 +304,7 @@ class Session:
         boards = [*(played.board for played in self._played), self._board]
         analyses = await self._ask(boards, privileged=True)
         self._analysis.cancel()
+        # A task whose result is known already.
         self._analysis = asyncio.create_task(asyncio.sleep(0, analyses[-1]))
         self.turns[:] = [
             scored_turn(

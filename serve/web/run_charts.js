@@ -9,8 +9,8 @@ const MOST_STALE = 3;
 
 /**
  * Sections of charts. A chart is the name of a metric, or several of one unit: `{title, of: {name: metric}, text}`;
- * `build` makes its series where they are no column; `alone` is said where the run has another one beside it.
- * What was not measured is left out.
+ * `build` makes its series where they are no column. `alone` is added to the caption if the run has a comparison
+ * run (`cast-ray train --outcome-alone`). What was not measured is left out.
  */
 const SECTIONS = [
   {

@@ -220,7 +220,7 @@ def _run_trials(
         if result.error is not None:
             reason = str(result.error).strip().splitlines()[-1]
         if reason:
-            failures[Path(result.path).name] = reason  # _name_of it, also without any result
+            failures[Path(result.path).name] = reason  # a trial without result has no config
     return failures
 
 
