@@ -147,8 +147,8 @@ def _taught(model_dir: Path, puzzles: list[Puzzle], place: Path) -> Path:
             warm_start(
                 learner,
                 table,
-                config.warm_start,
-                max_skipped=config.learner.max_skipped_updates,
+                config,
+                checkpoint=place.with_name("warm_start"),
                 on_step=lambda step, loss: None,
             )
             learner.save_model(place)

@@ -148,10 +148,14 @@ def write_marker(uri: Uri, files: dict[str, MarkedFile]) -> None:
     with_retries(lambda: write_bytes(uri / MARKER, content))
 
 
-def delete_directory(uri: Uri) -> None:
-    """Delete a directory, its marker first."""
-    withdraw(uri)
-    _in_parallel(lambda file: delete_file(uri / file.name), list_files(uri))
+def delete_directory(location: PathOrUri) -> None:
+    """Delete a directory if it is there; at a URI, its marker first."""
+    if isinstance(location, Path):
+        if location.exists():
+            shutil.rmtree(location)
+        return
+    withdraw(location)
+    _in_parallel(lambda file: delete_file(location / file.name), list_files(location))
 
 
 def is_whole(location: PathOrUri) -> bool:

@@ -89,6 +89,8 @@ class RunDirectory:
         self.puzzles = path / "puzzles"
         self.checkpoints = path / "checkpoints"
         self.initial_model = path / "initial_model"
+        self.warm_start = self.checkpoints / "warm_start"
+        """The learner's state within the warm start."""
         self.start_model = path / "start_model"
         self.value_net = path / "value_net"
         self.models = path / "models.json"

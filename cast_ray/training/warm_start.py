@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -12,7 +13,7 @@ import pyarrow as pa
 import ray
 from ray.util.placement_group import PlacementGroup
 
-from cast_ray.config.train import PolicyConfig, WarmStartConfig
+from cast_ray.config.train import PolicyConfig, TrainConfig, WarmStartConfig
 from cast_ray.envs.registry import is_benchmark, make_environment, tier_of
 from cast_ray.envs.text_env import TextEnv
 from cast_ray.errors import ConfigError, LearnerError
@@ -29,7 +30,7 @@ from cast_ray.rollout.demonstrations import (
 )
 from cast_ray.rollout.specs import conversation_limit
 from cast_ray.runs.directories import make_partial, publish
-from cast_ray.runs.remote_directories import is_whole, localized, written_at
+from cast_ray.runs.remote_directories import delete_directory, is_whole, localized, written_at
 from cast_ray.runs.uris import PathOrUri, path_or_uri
 from cast_ray.seeds import derive_seed
 from cast_ray.training.run import Run
@@ -42,6 +43,7 @@ from solver_actors.solver import SolverEntry, careless_moves
 _CORPUS_PUZZLES = 200
 _WARM_UP_SHARE = 0.1
 _FINAL_LR_SHARE = 0.1
+_SAVE_EVERY_S = 300.0
 
 
 def build_initial_model(
@@ -81,12 +83,11 @@ def check_answers_fit(
             f"warm_start.thoughts is for games that have some, and {puzzle.game} has none: set it "
             "to false"
         )
-    answers = [
-        demonstrated_answer(game, state, action, with_thoughts=with_thoughts)
+    needed, longest = max(
+        (len(tokenizer.answer(answer)), answer)
         for action in game.actions(state)
-    ]
-    longest = max(answers, key=lambda answer: len(tokenizer.answer(answer)))
-    needed = len(tokenizer.answer(longest))
+        for answer in [demonstrated_answer(game, state, action, with_thoughts=with_thoughts)]
+    )
     if needed > max_answer_tokens:
         raise ConfigError(
             f"rollout.max_answer_tokens must be >= {needed} for {puzzle.game}, got "
@@ -165,38 +166,41 @@ def demonstrations(
 def warm_start(
     learner: LearnerGroup,
     table: pa.Table,
-    config: WarmStartConfig,
+    config: TrainConfig,
     *,
-    max_skipped: int,
+    checkpoint: PathOrUri,
     on_step: Callable[[int, float], None],
-) -> float:
-    """Train on demonstrations for ``config.steps`` updates; return the last loss.
+) -> None:
+    """Train on demonstrations: all updates of the warm start, or those that a checkpoint lacks.
 
     Args:
         learner: takes the updates.
         table: ``DEMONSTRATION_SCHEMA``, from ``demonstrations``.
-        config: of the warm start.
-        max_skipped: ``learner.max_skipped_updates``.
+        config: of the run.
+        checkpoint: directory of the learner's state, written every five minutes.
         on_step: called with step and loss.
 
     Raises:
-        LearnerError: ``max_skipped`` updates in a row were not finite.
+        LearnerError: ``learner.max_skipped_updates`` updates in a row were not finite.
+        RunDirectoryError: the checkpoint is damaged.
     """
     reference = ray.put(table)
-    loss, skipped = float("nan"), 0
-    steps = np.arange(table.num_rows).reshape(config.steps, config.trajectories_per_step)
-    for step, rows in enumerate(steps, start=1):
-        lr = config.lr * _schedule(step, config.steps)
+    done = learner.load_checkpoint(checkpoint)["step"] if is_whole(checkpoint) else 0
+    plan, skipped, saved_at = config.warm_start, 0, time.monotonic()
+    steps = np.arange(table.num_rows).reshape(plan.steps, plan.trajectories_per_step)
+    for step, rows in enumerate(steps[done:], start=done + 1):
+        lr = plan.lr * _schedule(step, plan.steps)
         stats = learner.supervised_update(reference, rows, lr=lr)
-        loss = stats.loss
-        on_step(step, loss)
+        on_step(step, stats.loss)
         skipped = 0 if stats.is_applied else skipped + 1
-        if skipped >= max_skipped:
+        if skipped >= config.learner.max_skipped_updates:
             raise LearnerError(
                 f"{skipped} updates of the warm start in a row had a loss or gradient that is not "
-                f"finite, the last at step {step}: lower warm_start.lr ({config.lr})"
+                f"finite, the last at step {step}: lower warm_start.lr ({plan.lr})"
             )
-    return loss
+        if time.monotonic() - saved_at >= _SAVE_EVERY_S:
+            learner.save_checkpoint(checkpoint, {"step": step})
+            saved_at = time.monotonic()
 
 
 def _schedule(step: int, num_steps: int) -> float:
@@ -256,14 +260,13 @@ def _initial_model(run: Run) -> PathOrUri:
     location = run.directory.location(run.directory.initial_model)
     if is_whole(location):
         return location
-    turn_budget = tier_of(config.game, config.tier).turn_budget
     run.progress.phase("building the small policy")
     with written_at(location) as here:
         unfinished = make_partial(here)
         build_initial_model(
             unfinished,
             game=config.game,
-            turn_budget=turn_budget,
+            turn_budget=tier_of(config.game, config.tier).turn_budget,
             puzzles=run.boards.train,
             policy=config.policy,
             max_tokens=conversation_limit(config),
@@ -305,6 +308,7 @@ def start_model(
         # oracles start from the same model.
         estimator=None if has_solver(config.game) else estimator_of(config, directory.value_net),
     )
+    unfinished = directory.location(directory.warm_start)
     progress.phase("starting the learner for the warm start")
     learner = start_learner(
         config,
@@ -312,15 +316,14 @@ def start_model(
         pieces=run.chat_pieces(engine_model),
         reserved=learner_reservation,
     )
-    try:
+    with closing(learner):
         warm_start(
             learner,
             table,
-            config.warm_start,
-            max_skipped=config.learner.max_skipped_updates,
+            config,
+            checkpoint=unfinished,
             on_step=lambda step, loss: progress.warm_start(step, config.warm_start.steps, loss),
         )
         learner.save_model(location)
-    finally:
-        learner.close()
+    delete_directory(unfinished)
     return location

@@ -30,7 +30,7 @@ class Place(NamedTuple):
     episode: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TrajectoryFile:
     """One file that the run should have."""
 
@@ -59,23 +59,12 @@ def trajectory_files(run: RunDirectory, config: TrainConfig) -> Iterator[Traject
     stored = {_step_of(path) for path in run.trajectory_files()}
     between = set(range(min(stored), max(stored))) if stored else set()
     for step in sorted(stored | between | _metrics_steps(run)):
-        path = run.trajectories / f"step-{step:05d}.parquet"
-        yield TrajectoryFile(
-            path=path,
-            name=str(path.relative_to(run.path)),
-            step=step,
-            num_groups=config.rollout.puzzles_per_step,
-            group_size=config.rollout.group_size,
-            further_draws=config.rollout.dynamic_sampling,
-        )
+        path, rollout = run.trajectory_file(step), config.rollout
+        sizes = rollout.puzzles_per_step, rollout.group_size, rollout.dynamic_sampling
+        yield TrajectoryFile(path, str(path.relative_to(run.path)), step, *sizes)
     for path in sorted(run.evaluations.glob("*.parquet")):
-        yield TrajectoryFile(
-            path=path,
-            name=str(path.relative_to(run.path)),
-            step=None,
-            num_groups=config.puzzles.num_held_out,
-            group_size=config.evaluation.held_out_attempts,
-        )
+        sizes = config.puzzles.num_held_out, config.evaluation.held_out_attempts
+        yield TrajectoryFile(path, str(path.relative_to(run.path)), None, *sizes)
 
 
 def read_trajectories(file: TrajectoryFile) -> pa.Table:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -19,11 +20,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cast_ray.config.resources import ResourcesConfig
+from cast_ray.config.train import TrainConfig, WarmStartConfig
 from cast_ray.errors import LearnerError, LearnerLost, ModelError, RemoteTimeout, TransferBroken
 from cast_ray.learner.batching import row_offsets
 from cast_ray.learner.deepspeed_setup import operators_root
 from cast_ray.learner.group import LearnerGroup
 from cast_ray.learner.policy import load_policy
+from cast_ray.training.warm_start import warm_start
 from cast_ray.weights.broadcast import receive_tensors
 from cast_ray.weights.group import join
 from cast_ray.weights.manifest import read_weights
@@ -113,6 +116,37 @@ def group_of(
 
 def ranks(num_ranks: int, *, num_cpus: float = 0.1) -> ResourcesConfig:
     return ResourcesConfig(learner_ranks=num_ranks, cpus_per_learner_rank=num_cpus)
+
+
+def test_warm_start_that_was_cut_off_goes_on_and_ends_at_the_same_weights(
+    policy_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cast_ray.training.warm_start._SAVE_EVERY_S", 0.0)
+    plan = WarmStartConfig(steps=4, trajectories_per_step=TABLE.num_rows // 4, careless_steps=0)
+    seen: list[int] = []
+
+    def teach(name: str, *, cut_at: int | None = None) -> bytes:
+        def on_step(step: int, loss: float) -> None:
+            seen.append(step)
+            if step == cut_at:
+                raise KeyboardInterrupt
+
+        group = group_of(policy_dir, num_ranks=1, zero_stage=0)
+        with closing(group):
+            warm_start(
+                group,
+                TABLE.slice(0, plan.steps * plan.trajectories_per_step),
+                TrainConfig(warm_start=plan),
+                checkpoint=tmp_path / name,
+                on_step=on_step,
+            )
+            group.save_model(tmp_path / "model")
+        return (tmp_path / "model" / "model.safetensors").read_bytes()
+
+    with pytest.raises(KeyboardInterrupt):
+        teach("cut", cut_at=3)
+    assert teach("cut") == teach("whole")
+    assert seen == [1, 2, 3, 3, 4, 1, 2, 3, 4]
 
 
 def test_group_names_the_call_in_which_a_rank_died(policy_dir: Path, tmp_path: Path) -> None:
