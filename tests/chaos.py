@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -128,6 +129,15 @@ class Chaos:
     def wait_for_step(self, step: int, *, timeout_s: float) -> None:
         """Return when a step is done."""
         self._wait(lambda: self.steps_done >= step, timeout_s, f"step {step}")
+
+    def kill_learner_in_warm_start(self) -> None:
+        """Kill a rank before the first step, which ends the driver; another takes its place."""
+
+        def has_begun() -> bool:
+            return re.search(r"warm start \d+/", self.output.read_text()) is not None
+
+        self._wait(has_begun, 600, "the warm start")
+        self._kill_one("learner")
 
     def kill(self, kind: str) -> Kill:
         """Kill one process, or node, of a kind and wait until the run has it as recovered."""

@@ -123,7 +123,10 @@ class TrainingSession:
             parts.callback(_close_started, starting)
             try:
                 with self._gpu_to_the_learner(starting):
-                    taught_model = start_model(run, first_model, reserved)
+                    try:
+                        taught_model = start_model(run, first_model, reserved)
+                    except LearnerLost as error:  # a resumed run takes up its warm start
+                        raise RunInterrupted(str(error)) from error
                     run.progress.phase("starting the learner")
                     self.learner = RecoveringLearner(
                         functools.partial(

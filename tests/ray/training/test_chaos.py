@@ -37,8 +37,9 @@ OVERRIDES = [
 
 @pytest.fixture(scope="module")
 def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
-    """The run, ended by itself after four kills at whatever it was doing."""
+    """The run, ended by itself after a kill in its warm start and four at whatever it was doing."""
     chaos = Chaos(tmp_path_factory.mktemp("chaos") / "run", OVERRIDES, machines=None)
+    chaos.kill_learner_in_warm_start()
     chaos.wait_for_step(1, timeout_s=600)
     for step, kind in enumerate(VICTIMS, start=1):
         chaos.wait_for_step(step, timeout_s=300)
@@ -59,7 +60,7 @@ def test_every_recovery_is_on_disk_and_in_the_metrics(chaos: Chaos) -> None:
     assert found >= {"environment", "oracle", "engine", "driver"}
     metrics = pl.read_parquet(chaos.run_dir / "metrics.parquet")
     assert metrics["step"].to_list() == list(range(1, STEPS + 1))
-    assert metrics["recovered_driver"].sum() == 1
+    assert metrics["recovered_driver"].sum() == 2
     assert metrics["staleness_max"].max() <= 1
 
 
