@@ -83,11 +83,12 @@ def check_answers_fit(
             f"warm_start.thoughts is for games that have some, and {puzzle.game} has none: set it "
             "to false"
         )
-    needed, longest = max(
-        (len(tokenizer.answer(answer)), answer)
+    answers = [
+        demonstrated_answer(game, state, action, with_thoughts=with_thoughts)
         for action in game.actions(state)
-        for answer in [demonstrated_answer(game, state, action, with_thoughts=with_thoughts)]
-    )
+    ]
+    longest = max(answers, key=lambda answer: len(tokenizer.answer(answer)))
+    needed = len(tokenizer.answer(longest))
     if needed > max_answer_tokens:
         raise ConfigError(
             f"rollout.max_answer_tokens must be >= {needed} for {puzzle.game}, got "

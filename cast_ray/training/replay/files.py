@@ -35,8 +35,6 @@ class TrajectoryFile:
     """One file that the run should have."""
 
     path: Path
-    name: str
-    """Relative to the run directory."""
     step: int | None
     """Step of every row; None for an evaluation, whose rows have no advantages."""
     num_groups: int
@@ -59,12 +57,12 @@ def trajectory_files(run: RunDirectory, config: TrainConfig) -> Iterator[Traject
     stored = {_step_of(path) for path in run.trajectory_files()}
     between = set(range(min(stored), max(stored))) if stored else set()
     for step in sorted(stored | between | _metrics_steps(run)):
-        path, rollout = run.trajectory_file(step), config.rollout
+        rollout = config.rollout
         sizes = rollout.puzzles_per_step, rollout.group_size, rollout.dynamic_sampling
-        yield TrajectoryFile(path, str(path.relative_to(run.path)), step, *sizes)
+        yield TrajectoryFile(run.trajectory_file(step), step, *sizes)
     for path in sorted(run.evaluations.glob("*.parquet")):
         sizes = config.puzzles.num_held_out, config.evaluation.held_out_attempts
-        yield TrajectoryFile(path, str(path.relative_to(run.path)), None, *sizes)
+        yield TrajectoryFile(path, None, *sizes)
 
 
 def read_trajectories(file: TrajectoryFile) -> pa.Table:

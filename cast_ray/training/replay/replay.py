@@ -276,4 +276,5 @@ def _model_dir(run: RunDirectory) -> Path | None:
 
 
 def _difference(file: TrajectoryFile, place: Place, found: Mismatch) -> Difference:
-    return Difference(file=file.name, **place._asdict(), **asdict(found))
+    name = "/".join(file.path.parts[-2:])  # below the run directory
+    return Difference(file=name, **place._asdict(), **asdict(found))
