@@ -189,10 +189,10 @@ class Game(ABC, Generic[StateT]):
         """Return (row, column) of what the player cannot see; None in a game that hides nothing."""
         return None
 
-    def thought(self, state: StateT, action: str) -> str:
+    def thought(self, state: StateT) -> str:
         """Return what a player might think before an action, for demonstrations; empty = nothing.
 
-        It follows from the board and the action alone: no solver speaks.
+        It follows from the board alone: no solver speaks.
         """
         return ""
 

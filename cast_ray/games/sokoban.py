@@ -25,7 +25,6 @@ SYMBOLS = "#_OX*PS"
 """Wall, floor, target, box, box on target, player, player on target."""
 
 _STEPS = {"Up": (-1, 0), "Down": (1, 0), "Left": (0, -1), "Right": (0, 1)}
-_SIDES = {"Up": "Above", "Down": "Below", "Left": "Left of", "Right": "Right of"}
 _SPELLINGS = {name.lower(): name for name in ACTIONS} | {
     str(number): name for number, name in enumerate(ACTIONS, start=1)
 }
@@ -177,21 +176,17 @@ class Sokoban(Game[SokobanState]):
             action for action in ACTIONS if self.apply(state, action).effect is Effect.CHANGED
         )
 
-    def thought(self, state: SokobanState, action: str) -> str:
-        """Return where the player stands, what is next to it, and what the action does."""
-        layout = state.layout
-        here, ahead = state.player, _neighbor(state.layout, state.player, action)
-        text = f"I am at {_listing([here], layout.cols)}. {_SIDES[action]} me "
-        if ahead is None:
-            return f"{text}is a wall: nothing moves."
-        text += f"at {_listing([ahead], layout.cols)} "
-        if ahead not in state.boxes:
-            return f"{text}is free floor: I walk there."
-        behind = _neighbor(layout, ahead, action)
-        if behind is None or behind in state.boxes:
-            return f"{text}is a box that cannot be pushed."
-        kind = "a target" if behind in layout.targets else "floor"
-        return f"{text}is a box: I push it to {_listing([behind], layout.cols)}, {kind}."
+    def thought(self, state: SokobanState) -> str:
+        """Return how the nearest box must move, where it is seen from the player, and the moves.
+
+        A language model finds an action in these words more easily than in the drawing.
+        """
+        cols, targets = state.layout.cols, state.layout.targets
+        box = min(state.boxes, key=lambda c: (c in targets, _distance(state.player, c, cols)))
+        target = min(targets, key=lambda c: (c in state.boxes, _distance(box, c, cols)))
+        task = f"The box must go {_way(box, target, cols)}."
+        moves = ", ".join(self.scored_actions(state)).lower() or "nowhere"
+        return f"{task} From me it is {_way(state.player, box, cols)}. I can go {moves}."
 
     def canonical(self, state: SokobanState) -> str:
         """Return the smallest board text over the 8 symmetries of the square."""
@@ -243,6 +238,18 @@ def _cells_of(grid: str, symbols: str) -> tuple[int, ...]:
 
 def _listing(cells: tuple[int, ...] | list[int], cols: int) -> str:
     return " ".join(f"({cell // cols}, {cell % cols})" for cell in cells) or "none"
+
+
+def _distance(start: int, end: int, cols: int) -> int:
+    return abs(end // cols - start // cols) + abs(end % cols - start % cols)
+
+
+def _way(start: int, end: int, cols: int) -> str:
+    """Return, for example, ``up 1, left 2``."""
+    down, right = end // cols - start // cols, end % cols - start % cols
+    rows = f"{'down' if down > 0 else 'up'} {abs(down)}" if down else ""
+    columns = f"{'right' if right > 0 else 'left'} {abs(right)}" if right else ""
+    return ", ".join(filter(None, (rows, columns))) or "nowhere"
 
 
 def _lines(state: SokobanState) -> list[str]:

@@ -106,7 +106,7 @@ def demonstrated_answer(
     with_thoughts: bool,
 ) -> str:
     """Return an answer that names an action, after a thought if it should have one."""
-    thought = game.thought(state, action) if with_thoughts else ""
+    thought = game.thought(state) if with_thoughts else ""
     return f"{thought}\n```{action}```" if thought else f"```{action}```"
 
 

@@ -78,7 +78,7 @@ def check_answers_fit(
     """
     game = get_game(puzzle.game)
     state = game.decode(puzzle.board)
-    if with_thoughts and not game.thought(state, game.actions(state)[0]):
+    if with_thoughts and not game.thought(state):
         raise ConfigError(
             f"warm_start.thoughts is for games that have some, and {puzzle.game} has none: set it "
             "to false"

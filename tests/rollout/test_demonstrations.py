@@ -136,21 +136,29 @@ def test_a_thought_before_an_action_changes_the_text_and_not_the_play(
 
 
 @pytest.mark.parametrize(
-    ("action", "thought"),
+    ("board", "thought"),
     [
-        ("Up", "I am at (1, 1). Above me is a wall: nothing moves."),
-        ("Down", "I am at (1, 1). Below me at (2, 1) is free floor: I walk there."),
-        ("Right", "I am at (1, 1). Right of me at (1, 2) is a box: I push it to (1, 3), a target."),
-        ("Left", "I am at (1, 1). Left of me at (1, 0) is a box that cannot be pushed."),
+        (
+            "#####\n#PXO#\n#___#",
+            "The box must go right 1. From me it is right 1. I can go down, right.",
+        ),
+        (
+            "#O_\n__X\nP__",
+            "The box must go up 1, left 1. From me it is up 1, right 2. I can go up, right.",
+        ),
+        # A box on its target is passed over, as is the target.
+        ("P*_X_O", "The box must go right 2. From me it is right 3. I can go right."),
+        ("#P#\nX#O", "The box must go right 2. From me it is down 1, left 1. I can go nowhere."),
     ],
 )
-def test_a_thought_says_what_the_board_shows(
-    action: str, thought: str, tokenizer: ChatTokenizer
-) -> None:
-    state = GAME.decode("#####\nXPXO#\n#_O_#")
-    assert GAME.thought(state, action) == thought
-    assert GAME.parse(demonstrated_answer(GAME, state, action, with_thoughts=True)) == action
-    puzzle = replace(puzzles()[0], board=GAME.encode(state))
+def test_a_thought_says_what_the_board_shows(board: str, thought: str) -> None:
+    state = GAME.decode(board)
+    assert GAME.thought(state) == thought
+    assert GAME.parse(demonstrated_answer(GAME, state, "Up", with_thoughts=True)) == "Up"
+
+
+def test_answers_with_thoughts_must_fit(tokenizer: ChatTokenizer) -> None:
+    puzzle = replace(puzzles()[0], board="P*_X_O")
     with refused(ConfigError, "max_answer_tokens", "41"):
         check_answers_fit(puzzle, tokenizer=tokenizer, max_answer_tokens=41, with_thoughts=True)
     check_answers_fit(puzzle, tokenizer=tokenizer, max_answer_tokens=41)
