@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cast_ray.cli.main import app
-from cast_ray.errors import ConfigError, EnvironmentSetupError
+from cast_ray.errors import ConfigError, EnvironmentSetupError, RunDirectoryError
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms
+from tests.support.refusals import refused
 
 ARMS = Path(__file__).parents[2] / "configs" / "arms"
 
@@ -193,3 +194,13 @@ def test_as_many_trials_together_as_the_scarcest_resource_allows() -> None:
     assert trials_that_fit(base, {"CPU": 9 * cpus, "GPU": 2 * ranks}) == 2
     with pytest.raises(EnvironmentSetupError, match=r"GPU.*resources\.learner_ranks"):
         trials_that_fit(base, {"CPU": 9 * cpus})
+
+
+def test_a_sweep_begins_in_no_place_that_holds_something_else(tmp_path: Path) -> None:
+    from cast_ray.evaluation.experiments.sweep import run_sweep
+
+    (tmp_path / "mine.txt").write_text("mine")
+    for out in (tmp_path, tmp_path / "mine.txt"):
+        with refused(RunDirectoryError, str(out), "--out"):
+            run_sweep(plan_sweep(None, ["seed=0,1"]), file=None, out=out, at_once=1)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]

@@ -169,8 +169,8 @@ def _begin(plan: SweepPlan, out: Path) -> None:
             raise RunDirectoryError(
                 f"{out} holds another sweep: give another --out, or all its values and more"
             )
-    elif out.exists() and any(out.iterdir()):
-        raise RunDirectoryError(f"{out} is not empty: give another --out")
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunDirectoryError(f"{out} exists and is not an empty folder: give another --out")
     with refusals_named(out):
         (out / "trials").mkdir(parents=True, exist_ok=True)
         with written_aside(note) as aside:
