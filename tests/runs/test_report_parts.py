@@ -11,7 +11,7 @@ from cast_ray.runs.report.figures import Line, line_chart
 from cast_ray.runs.report.held_out import choose_showcase, gain
 from cast_ray.runs.report.read import Episode, Evaluation
 from cast_ray.runs.report.step_table import time_split
-from cast_ray.runs.report.wording import count, duration, signed
+from cast_ray.runs.report.wording import count, duration, percent, signed
 from cast_ray.statistics import Success
 from tests.support.figures import figures_in
 from tests.support.made_up_run import step_row
@@ -53,6 +53,11 @@ def test_number_that_rounds_to_zero_has_no_sign() -> None:
 )
 def test_duration_has_two_units_at_most(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_was_not_measured_is_a_dash(value: float) -> None:
+    assert {duration(value), percent(value), signed(value)} == {"–"}
 
 
 def test_one_is_not_a_plural() -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from cast_ray.runs.metrics import StepMetrics
-from cast_ray.runs.report.wording import duration, percent, signed
+from cast_ray.runs.report.wording import UNKNOWN, duration, percent, signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +124,11 @@ class Column(NamedTuple):
 
 OVERLAP_NOTE = "generation in brackets overlapped with the learner's work"
 """Explains rows of asynchronous rollouts; shown once."""
-_UNKNOWN = "–"
 _EPISODES, _TURNS, _SECONDS = "episodes", "turns, by the solver", "seconds"
 
 
 def _in_layout(value: float, layout: str = "{:.1f}") -> str:
-    return _UNKNOWN if math.isnan(value) else layout.format(value)
+    return UNKNOWN if math.isnan(value) else layout.format(value)
 
 
 def _number(name: str, layout: str = "{:.1f}") -> Callable[[StepMetrics], str]:
@@ -157,7 +156,7 @@ def _generation(row: StepMetrics) -> str:
 
 
 def _other(row: StepMetrics) -> str:
-    return _in_layout(time_split([row]).other) if was_watched(row) else _UNKNOWN
+    return _in_layout(time_split([row]).other) if was_watched(row) else UNKNOWN
 
 
 _COLUMNS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from cast_ray.envs.registry import BENCHMARKS
@@ -32,10 +33,13 @@ END_REASONS = {
 }
 """The words for the end reason of an episode, but ``lost``; others are shown as they are stored."""
 
+UNKNOWN = "–"
+"""What stands for a figure that nothing measured."""
+
 
 def percent(share: float, *, digits: int = 0) -> str:
-    """Return a share as a percentage; halves of the last digit are rounded by Python's rule."""
-    return f"{100 * share:.{digits}f}%"
+    """Return a share as a percentage, rounded as Python does; ``–`` if it is not finite."""
+    return f"{100 * share:.{digits}f}%" if math.isfinite(share) else UNKNOWN
 
 
 def points(difference: float) -> str:
@@ -46,18 +50,17 @@ def points(difference: float) -> str:
 def signed(value: float, *, digits: int = 0) -> str:
     """Return a number with its sign; no sign at zero."""
     text = f"{abs(value):.{digits}f}"
-    if float(text) == 0:
-        return text
-    return f"+{text}" if value > 0 else f"−{text}"
+    sign = "" if float(text) == 0 else "+" if value > 0 else "−"
+    return f"{sign}{text}" if math.isfinite(value) else UNKNOWN
 
 
 def duration(seconds: float) -> str:
-    """Return a time in its two largest units: ``4.2 s``, ``8 min 43 s``, ``2 h 05 min``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
+    """Return a time in its two largest units: ``4.2 s``, ``8 min 43 s``; ``–`` if not finite."""
+    if not math.isfinite(seconds):
+        return UNKNOWN
     whole = round(seconds)
     if whole < 60:
-        return f"{whole} s"
+        return f"{seconds:.{int(seconds < 10)}f} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
