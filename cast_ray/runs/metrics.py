@@ -248,7 +248,7 @@ def read_metrics(path: Path) -> list[StepMetrics]:
 
     Raises:
         RunDirectoryError: another version wrote it: its columns are not those of ``StepMetrics``;
-            or it lacks a value.
+            or it is damaged.
     """
     frame = read_metrics_frame(path)
     if frame.schema != _SCHEMA:
@@ -257,9 +257,6 @@ def read_metrics(path: Path) -> list[StepMetrics]:
             f"{path} was written by another version of cast_ray (it differs in "
             f"{', '.join(dict.fromkeys(differing))}): read it with that version"
         )
-    may_be_null = [name for name, kind in METRIC_TYPES.items() if kind == float | None]
-    if null := [c.name for c in frame.drop(may_be_null) if c.null_count()]:
-        raise RunDirectoryError(f"{path} has no value of {', '.join(null)} in a row: restore it")
     return [StepMetrics(**_with_tuples(row)) for row in frame.to_dicts()]
 
 
@@ -268,10 +265,16 @@ def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:  # Any: as Polars retur
 
 
 def read_metrics_frame(path: Path) -> pl.DataFrame:
-    """Return a ``metrics.parquet`` as it is; without rows if the file does not exist yet."""
-    if not path.is_file():
-        return pl.DataFrame(schema=_SCHEMA)
-    return read_frame(path)
+    """Return a ``metrics.parquet`` as it is; without rows if the file does not exist yet.
+
+    Raises:
+        RunDirectoryError: it is damaged; for example, it lacks a value.
+    """
+    frame = read_frame(path) if path.is_file() else pl.DataFrame(schema=_SCHEMA)
+    needed = [name for name, kind in METRIC_TYPES.items() if kind != float | None]
+    if null := [name for name in needed if name in frame and frame[name].null_count()]:
+        raise RunDirectoryError(f"{path} has no value of {', '.join(null)} in a row: restore it")
+    return frame
 
 
 VALIDATION_SCHEMA = pl.Schema(

@@ -11,8 +11,10 @@ from cast_ray.runs.metrics import (
     StepMetrics,
     metric_texts,
     read_metrics,
+    read_metrics_frame,
     write_metrics,
 )
+from tests.support.refusals import refused
 
 
 def row_of(step: int, **changes: float | None) -> StepMetrics:
@@ -54,3 +56,13 @@ def test_every_metric_has_a_type_of_the_file_and_a_text() -> None:
 
 def test_no_file_means_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "metrics.parquet") == []
+
+
+def test_a_missing_value_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.parquet"
+    write_metrics(path, [row_of(1), row_of(2)])
+    frame = pl.read_parquet(path)
+    frame.with_columns(step=pl.Series([1, None], dtype=frame["step"].dtype)).write_parquet(path)
+    for read in (read_metrics, read_metrics_frame):
+        with refused(RunDirectoryError, str(path), "step"):
+            read(path)

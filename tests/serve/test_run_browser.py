@@ -27,7 +27,7 @@ from cast_ray.errors import (
 )
 from cast_ray.games import get_game
 from cast_ray.games.turn_quality import max_regret, turn_regrets
-from cast_ray.parquet import write_table
+from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, costs_of
 from cast_ray.runs.run_directory import RunDirectory
 from serve.service.view import DEMO, view_runs
@@ -251,6 +251,18 @@ def test_a_broken_run_is_listed_with_what_is_wrong(
     assert found["two"].problem is None
     with pytest.raises(CastRayError, match=match):
         RunBrowser(run.path.parent).run("one")
+
+
+@pytest.mark.parametrize("step", [None, "one", 0.5])
+def test_a_run_whose_steps_have_no_numbers_is_listed_with_what_is_wrong(
+    run: RunDirectory, step: object
+) -> None:
+    table = read_table(run.metrics)
+    number = table.schema.get_field_index("step")
+    kind = pa.int32() if step is None else None
+    odd = pa.array([step] * table.num_rows, kind)
+    write_table(run.metrics, table.set_column(number, "step", odd))
+    assert "step" in str(RunBrowser(run.path.parent).runs()[0].problem)
 
 
 # One run.

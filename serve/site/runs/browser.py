@@ -86,8 +86,8 @@ def read_figures(path: Path) -> pl.DataFrame:
         DamagedFileError, RunDirectoryError: it is no table of metrics.
     """
     frame = read_metrics_frame(path)
-    if "step" not in frame.columns:
-        raise RunDirectoryError(f"{path.name} is no table of metrics: it has no column step")
+    if not frame.schema.get("step", pl.Null()).is_integer():
+        raise RunDirectoryError(f"{path.name} is no table of metrics: it has no numbers of steps")
     return frame.select(pl.selectors.numeric())
 
 
