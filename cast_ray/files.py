@@ -240,6 +240,11 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_taken(path: Path) -> bool:
+    """Return whether a new folder cannot be made there: it is a file, or a folder with content."""
+    return path.exists() and (not path.is_dir() or any(path.iterdir()))
+
+
 @contextmanager
 def refusals_named(path: Path) -> Iterator[Path]:
     """Yield ``path``; turn an ``OSError`` of the block into an error that names it.

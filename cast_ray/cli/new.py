@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from cast_ray.errors import ConfigError
+from cast_ray.files import is_taken
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -57,7 +58,7 @@ def environment(name: Name, folder: Folder = None) -> None:
 def _write(template: str, name: str, folder: Path, values: str) -> None:
     """Write the package and say what to do next."""
     _check_name(name)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if is_taken(folder):
         raise ConfigError(f"{folder} exists and is not an empty folder: give another --folder")
     words = name.split("_")
     fields = {

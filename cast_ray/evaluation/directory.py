@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import checked, locked, read_json, write_text
+from cast_ray.files import checked, is_taken, locked, read_json, write_text
 
 
 class EvaluationDirectory:
@@ -44,7 +44,7 @@ class EvaluationDirectory:
         wanted = json.loads(json.dumps(description))
         if directory.description.is_file():
             directory._check_is_of(wanted)
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif is_taken(path):
             raise RunDirectoryError(
                 f"{path} exists and holds no evaluation: give another --out; nothing was changed"
             )

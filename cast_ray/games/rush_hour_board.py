@@ -8,7 +8,7 @@ from string import ascii_uppercase
 from typing import NamedTuple
 
 from cast_ray.errors import PuzzleError
-from cast_ray.games.text import check_grid, grid_rows, place_of
+from cast_ray.games.text import check_grid, grid_distance, grid_rows, place_of
 
 SIDE = 6
 """Rows and columns of the usual board, whose text may be one line."""
@@ -148,8 +148,7 @@ def _connected(cells: list[int], cols: int) -> set[int]:
     reached = [cells[0]]
     for cell in reached:  # grows while it is walked
         for other in cells:
-            distance = abs(cell // cols - other // cols) + abs(cell % cols - other % cols)
-            if distance == 1 and other not in together:
+            if grid_distance(cell, other, cols) == 1 and other not in together:
                 together.add(other)
                 reached.append(other)
     return together

@@ -14,6 +14,7 @@ from cast_ray.games.game import Effect, Game, ParseFailure, Status, Tier, Transi
 from cast_ray.games.text import (
     BoardText,
     check_grid,
+    grid_distance,
     grid_rows,
     last_fenced_block,
     place_of,
@@ -182,8 +183,8 @@ class Sokoban(Game[SokobanState]):
         A language model finds an action in these words more easily than in the drawing.
         """
         cols, targets = state.layout.cols, state.layout.targets
-        box = min(state.boxes, key=lambda c: (c in targets, _distance(state.player, c, cols)))
-        target = min(targets, key=lambda c: (c in state.boxes, _distance(box, c, cols)))
+        box = min(state.boxes, key=lambda c: (c in targets, grid_distance(state.player, c, cols)))
+        target = min(targets, key=lambda c: (c in state.boxes, grid_distance(box, c, cols)))
         task = f"The box must go {_way(box, target, cols)}."
         moves = ", ".join(self.scored_actions(state)).lower() or "nowhere"
         return f"{task} From me it is {_way(state.player, box, cols)}. I can go {moves}."
@@ -240,16 +241,11 @@ def _listing(cells: tuple[int, ...] | list[int], cols: int) -> str:
     return " ".join(f"({cell // cols}, {cell % cols})" for cell in cells) or "none"
 
 
-def _distance(start: int, end: int, cols: int) -> int:
-    return abs(end // cols - start // cols) + abs(end % cols - start % cols)
-
-
 def _way(start: int, end: int, cols: int) -> str:
     """Return, for example, ``up 1, left 2``."""
     down, right = end // cols - start // cols, end % cols - start % cols
-    rows = f"{'down' if down > 0 else 'up'} {abs(down)}" if down else ""
-    columns = f"{'right' if right > 0 else 'left'} {abs(right)}" if right else ""
-    return ", ".join(filter(None, (rows, columns))) or "nowhere"
+    steps = {"up": -down, "down": down, "left": -right, "right": right}
+    return ", ".join(f"{way} {number}" for way, number in steps.items() if number > 0) or "nowhere"
 
 
 def _lines(state: SokobanState) -> list[str]:

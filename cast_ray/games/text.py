@@ -64,6 +64,11 @@ def grid_rows(text: str, cols: int) -> list[str]:
     return [text[start : start + cols] for start in range(0, len(text), cols)]
 
 
+def grid_distance(cell: int, other: int, cols: int) -> int:
+    """Return how many steps along rows and columns lie between two cells."""
+    return abs(cell // cols - other // cols) + abs(cell % cols - other % cols)
+
+
 def place_of(cell: int, cols: int) -> str:
     """Return row and column of a cell for a message."""
     return f"row {cell // cols}, column {cell % cols}"

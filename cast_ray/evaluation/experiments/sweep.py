@@ -27,7 +27,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.errors import CastRayError, EnvironmentSetupError, RunDirectoryError, RunInterrupted
 from cast_ray.evaluation.experiments.sweep_plan import SweepNote, SweepPlan
 from cast_ray.evaluation.experiments.sweep_results import results_table, write_results
-from cast_ray.files import read_record, refusals_named, written_aside
+from cast_ray.files import is_taken, read_record, refusals_named, written_aside
 from cast_ray.runs.metrics import read_metrics
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory
@@ -169,7 +169,7 @@ def _begin(plan: SweepPlan, out: Path) -> None:
             raise RunDirectoryError(
                 f"{out} holds another sweep: give another --out, or all its values and more"
             )
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+    elif is_taken(out):
         raise RunDirectoryError(f"{out} exists and is not an empty folder: give another --out")
     with refusals_named(out):
         (out / "trials").mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from cast_ray.config.load import load_config, save_config
 from cast_ray.config.reference import differing_values
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import refusals_named
+from cast_ray.files import is_taken, refusals_named
 from cast_ray.runs.directories import new_run_dir
 from cast_ray.runs.hub import with_commits
 from cast_ray.runs.run_directory import CHANGEABLE_KEYS, RunDirectory
@@ -34,7 +34,7 @@ def copy_run(source: RunDirectory, target: Path) -> None:
     Raises:
         RunDirectoryError: the target is not empty.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if is_taken(target):
         raise RunDirectoryError(f"{target} is not empty: give another directory for the copy")
     newest = source.resume_point().checkpoint
 

@@ -14,7 +14,7 @@ from cast_ray.config.load import load_value_net_config, save_config
 from cast_ray.config.reference import differing_values
 from cast_ray.config.value_net import ValueNetConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import append_line, locked, read_records, refusals_named, write_text
+from cast_ray.files import append_line, is_taken, locked, read_records, refusals_named, write_text
 from cast_ray.runs.directories import check_whole, make_partial, publish, save_refusals_named
 from solver_actors.value_net.network import SHAPE_FILE
 
@@ -56,7 +56,7 @@ class ValueNetDirectory:
         run = cls(path)
         if resume:
             run._check_same(config)
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif is_taken(path):
             raise RunDirectoryError(
                 f"{path} is not empty: choose another run_dir=PATH, or resume the run with --resume"
             )
