@@ -113,13 +113,12 @@ def start_engine(policy: PackedPolicy, settings: LearnerSettings) -> Any:
     if settings.optimizer == "sgd":
         optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=config.lr)
     else:
-        on_gpu = get_accelerator().device_name() == "cuda"  # pyright: ignore[reportOptionalMemberAccess]
         optimizer = torch.optim.AdamW(
             trained,
             lr=config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
-            fused=on_gpu or config.offload_optimizer,
+            fused=True,
         )
     zero: dict[str, Any] = {"stage": config.zero_stage}  # Any: DeepSpeed's own keys
     if config.offload_optimizer:
