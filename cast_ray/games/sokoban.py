@@ -178,16 +178,18 @@ class Sokoban(Game[SokobanState]):
         )
 
     def thought(self, state: SokobanState) -> str:
-        """Return how the nearest box must move, where it is seen from the player, and the moves.
+        """Return how the nearest box must move, how the player gets to it, and the moves.
 
-        A language model finds an action in these words more easily than in the drawing.
+        A language model finds an action in these words more easily than in the drawing, and the
+        differences more surely next to the places that it copied.
         """
         cols, targets = state.layout.cols, state.layout.targets
         box = min(state.boxes, key=lambda c: (c in targets, grid_distance(state.player, c, cols)))
         target = min(targets, key=lambda c: (c in state.boxes, grid_distance(box, c, cols)))
-        task = f"The box must go {_way(box, target, cols)}."
+        from_box, from_me = _way(box, target, cols), _way(state.player, box, cols)
+        task = f"Box {_listing([box], cols)} to target {_listing([target], cols)}: {from_box}."
         moves = ", ".join(self.scored_actions(state)).lower() or "nowhere"
-        return f"{task} From me it is {_way(state.player, box, cols)}. I can go {moves}."
+        return f"{task} Me {_listing([state.player], cols)} to box: {from_me}. I can go {moves}."
 
     def canonical(self, state: SokobanState) -> str:
         """Return the smallest board text over the 8 symmetries of the square."""

@@ -140,15 +140,24 @@ def test_a_thought_before_an_action_changes_the_text_and_not_the_play(
     [
         (
             "#####\n#PXO#\n#___#",
-            "The box must go right 1. From me it is right 1. I can go down, right.",
+            "Box (1, 2) to target (1, 3): right 1. Me (1, 1) to box: right 1. "
+            "I can go down, right.",
         ),
         (
             "#O_\n__X\nP__",
-            "The box must go up 1, left 1. From me it is up 1, right 2. I can go up, right.",
+            "Box (1, 2) to target (0, 1): up 1, left 1. Me (2, 0) to box: up 1, right 2. "
+            "I can go up, right.",
         ),
         # A box on its target is passed over, as is the target.
-        ("P*_X_O", "The box must go right 2. From me it is right 3. I can go right."),
-        ("#P#\nX#O", "The box must go right 2. From me it is down 1, left 1. I can go nowhere."),
+        (
+            "P*_X_O",
+            "Box (0, 3) to target (0, 5): right 2. Me (0, 0) to box: right 3. I can go right.",
+        ),
+        (
+            "#P#\nX#O",
+            "Box (1, 0) to target (1, 2): right 2. Me (0, 1) to box: down 1, left 1. "
+            "I can go nowhere.",
+        ),
     ],
 )
 def test_a_thought_says_what_the_board_shows(board: str, thought: str) -> None:
