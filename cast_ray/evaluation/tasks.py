@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,12 +65,12 @@ class GameTier:
 
 
 def parse_games(text: str) -> list[GameTier]:
-    """Parse ``GAME[:TIER],…``.
+    """Parse ``GAME[:TIER],…``; a described tier (``near@6x6x1,4-6,8``) has commas of its own.
 
     Raises:
         ConfigError: one of them does not exist, or is named twice.
     """
-    found = [GameTier.parse(word.strip()) for word in text.split(",") if word.strip()]
+    found = [GameTier.parse(word.strip()) for word in re.split(r",(?!\d)", text) if word.strip()]
     if not found:
         raise ConfigError("give --games GAME[:TIER],… e.g. sokoban:id,sokoban:unseen")
     for place, which in enumerate(found):

@@ -114,6 +114,11 @@ def test_unknown_model_is_refused_in_one_sentence(
 
 
 def test_games_and_benchmarks_are_named_with_their_tiers() -> None:
+    described = "sokoban:near@6x6x1,4-6,8"  # as config.yaml has it
+    assert [str(which) for which in parse_games(f"{described},rush_hour")] == [
+        described,
+        "rush_hour:id",
+    ]
     assert parse_games("sokoban:unseen, rush_hour") == [
         GameTier(game="sokoban", tier="unseen"),
         GameTier(game="rush_hour", tier="id"),
