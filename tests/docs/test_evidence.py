@@ -17,6 +17,7 @@ from cast_ray.evaluation.experiments.repeat import next_seed, plan_repetition
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms
 from cast_ray.evaluation.experiments.sweep_results import write_results
 from cast_ray.runs.directories import check_whole
+from cast_ray.statistics import mean_estimate
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -143,3 +144,19 @@ def test_a_start_model_that_is_kept_is_the_one_that_was_written() -> None:
     assert kept
     for model in kept:
         check_whole(model)
+
+
+def test_table_of_the_pretrained_model_holds_the_recorded_figures() -> None:
+    table = pl.read_parquet(EVIDENCE / "smollm2.parquet").sort("puzzle_id")
+    solved = {
+        str(arm): (of_arm["solved"] / of_arm["attempts"]).to_numpy()
+        for (arm,), of_arm in table.group_by("arm", maintain_order=True)
+    }
+    attempts = dict(table.group_by("arm").agg(pl.col("attempts").sum()).iter_rows())
+    for arm, rates in solved.items():
+        rate, gain = mean_estimate(rates, seed=0), mean_estimate(rates - solved["start"], seed=0)
+        cells = [arm, str(attempts[arm]), f"{rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})"]
+        if arm != "start":
+            low, high = 100 * gain.low, 100 * gain.high
+            cells.append(f"{100 * gain.value:+.1f} ({low:+.1f} to {high:+.1f})")
+        assert f"| {' | '.join(cells)} |" in RESULTS
