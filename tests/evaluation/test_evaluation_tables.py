@@ -5,7 +5,7 @@ import pytest
 
 from cast_ray.errors import ConfigError
 from cast_ray.evaluation.attempts import Attempt
-from cast_ray.evaluation.table_sections import markdown_table, percents
+from cast_ray.evaluation.table_sections import column_title, markdown_table, percents
 from cast_ray.evaluation.tables import markdown_tables, results_document, transfer_table
 from cast_ray.games.game import Effect
 from cast_ray.statistics import Success, success_rate
@@ -297,3 +297,8 @@ def test_game_of_another_package_gets_a_column() -> None:
 def test_method_cannot_be_both_trained_and_not() -> None:
     with pytest.raises(ConfigError, match=r"'CAST' .*METHOD=MODEL"):
         transfer_table(PAPER | {("CAST", None): on_both(1, 1)})
+
+
+def test_a_described_tier_is_named_as_it_was_given() -> None:
+    assert column_title("rush_hour:unseen") == "Rush Hour Unseen"
+    assert column_title("sokoban:short@6x6x1,2-4,6") == "Sokoban short@6x6x1,2-4,6"
