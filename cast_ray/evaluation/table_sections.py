@@ -74,8 +74,7 @@ _FEW = 8
 
 def title_of(name: str) -> str:
     """Return the title of a game, benchmark or tier in tables (a described tier is its own)."""
-    title = name if "@" in name else name.replace("_", " ").title()
-    return _TITLES.get(name, title)
+    return _TITLES.get(name, name if "@" in name else name.replace("_", " ").title())
 
 
 def column_title(game: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from cast_ray.errors import ConfigError
 from cast_ray.functions import pinned_name, short_name
 from cast_ray.games.generators import PuzzleSource, build_puzzles
 from cast_ray.games.puzzles import Puzzle
+from cast_ray.games.registry import comma_separated
 from cast_ray.rollout.episode import EpisodeSpec
 from cast_ray.runs.remote_run import is_run, readable_copy
 from cast_ray.runs.run_directory import RunDirectory
@@ -70,7 +70,7 @@ def parse_games(text: str) -> list[GameTier]:
     Raises:
         ConfigError: one of them does not exist, or is named twice.
     """
-    found = [GameTier.parse(word.strip()) for word in re.split(r",(?!\d)", text) if word.strip()]
+    found = [GameTier.parse(word) for word in comma_separated(text) if word]
     if not found:
         raise ConfigError("give --games GAME[:TIER],… e.g. sokoban:id,sokoban:unseen")
     for place, which in enumerate(found):

@@ -14,7 +14,7 @@ from cast_ray.games.sokoban import Sokoban
 
 GAMES: dict[str, Game[Any]] = {game.name: game for game in (Sokoban(), Minesweeper(), RushHour())}
 """The built-in games. Any: each game has a state type of its own."""
-DESCRIBED_TIER = re.compile(r"[\w-]+@(\d+)x(\d+)x(\d+),(\d+)-(\d+),(\d+)", re.ASCII)
+_DESCRIBED_TIER = re.compile(r"[\w-]+@(\d+)x(\d+)x(\d+),(\d+)-(\d+),(\d+)", re.ASCII)
 
 
 def game_names() -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def find_tier(game: str | Game[Any], tier: str) -> Tier:
     tiers = rules.tiers
     if tier in tiers:
         return tiers[tier]
-    match = DESCRIBED_TIER.fullmatch(tier)
+    match = _DESCRIBED_TIER.fullmatch(tier)
     if match is None:
         raise ConfigError(
             f"tier of {rules.name} must be one of {', '.join(tiers)}, or a YAML file that "
@@ -63,6 +63,18 @@ def find_tier(game: str | Game[Any], tier: str) -> Tier:
         max_cost=max_cost,
         cost_may_be_infinite=any(other.cost_may_be_infinite for other in tiers.values()),
     )
+
+
+def comma_separated(text: str) -> list[str]:
+    """Split at the commas outside brackets and described tiers."""
+    depth, parts = 0, [""]
+    for letter in _DESCRIBED_TIER.sub(lambda tier: tier[0].replace(",", "\0"), text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip().replace("\0", ",") for part in parts]
 
 
 def find_game(name: str) -> Game[Any] | None:

@@ -119,6 +119,8 @@ def test_games_and_benchmarks_are_named_with_their_tiers() -> None:
         described,
         "rush_hour:id",
     ]
+    with pytest.raises(ConfigError, match=r"'2048'"):  # a name of digits is no part of a tier
+        parse_games(f"{described},2048")
     assert parse_games("sokoban:unseen, rush_hour") == [
         GameTier(game="sokoban", tier="unseen"),
         GameTier(game="rush_hour", tier="id"),

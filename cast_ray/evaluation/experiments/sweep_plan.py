@@ -17,9 +17,8 @@ from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import ConfigError
 from cast_ray.files import read_yaml
-from cast_ray.games.registry import DESCRIBED_TIER
+from cast_ray.games.registry import comma_separated
 
-_OPEN, _CLOSE = "([{", ")]}"
 SHARED = ("game", "tier", "policy.", "warm_start.", "puzzles.")
 """Keys of the warm start, which all trials share."""
 _OWN = ("run_dir",)
@@ -134,7 +133,7 @@ def plan_sweep(
         grid[ARM] = list(overrides_of)
     for override in overrides:
         key, _, text = override.partition("=")
-        values = _values(text)
+        values = comma_separated(text)
         if len(values) < 2:
             fixed.append(override)
             continue
@@ -157,18 +156,6 @@ def plan_sweep(
 
 def _key(override: str) -> str:
     return override.partition("=")[0]
-
-
-def _values(text: str) -> list[str]:
-    """Split at the commas outside brackets and described tiers."""
-    depth, parts = 0, [""]
-    for letter in DESCRIBED_TIER.sub(lambda tier: tier[0].replace(",", "\0"), text):
-        depth += (letter in _OPEN) - (letter in _CLOSE)
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip().replace("\0", ",") for part in parts]
 
 
 def _check_keys(keys: Sequence[str], swept: Collection[str], base: TrainConfig) -> None:
