@@ -127,6 +127,8 @@ def train(
         run_dir = new_run_dir(resolved.title)
         resolved = replace(resolved, run_dir=run_dir)
         given.append(f"run_dir={run_dir}")
+    if outcome_alone and isinstance(path_or_uri(resolved.run_dir), Uri):
+        raise ConfigError("--outcome-alone needs a run_dir on disk, not a URI")
     if not no_restart and resolved.driver_restarts:
         from cast_ray.training.supervisor import supervise, train_command
 
@@ -144,7 +146,7 @@ def train(
     if outcome_alone:
         from cast_ray.runs.run_directory import RunDirectory
 
-        run = RunDirectory(working_copy(path_or_uri(resolved.run_dir)))
+        run = RunDirectory(Path(resolved.run_dir))
         other = ["algorithm=dapo", f"run_dir={run.outcome_alone}"]
         if run.start_model.is_dir():
             other += [f"policy.path={run.start_model}", "warm_start.steps=0"]
@@ -204,7 +206,7 @@ def solve(
 
     num_bad = solve_file(input_path, output_path, with_q=with_q, with_line=with_line, game=game)
     if num_bad:
-        typer.echo(f'{num_bad} bad line(s): see "error" in {output_path}', err=True)
+        typer.echo(f'{num_bad} bad line(s): see "error" in the output', err=True)
         raise typer.Exit(1)
 
 

@@ -46,6 +46,7 @@ def test_help_has_groups_and_exit_codes(
         (["data", "solve"], "No such command 'solve'; see cast-ray data --help"),
         (["solve"], "Missing option '--input'; see cast-ray solve --help"),
         (["train", "seed=x"], "seed=x: key seed: Value 'x'"),
+        (["train", "--outcome-alone", "run_dir=s3://b/r"], "--outcome-alone needs a run_dir"),
     ],
 )
 def test_a_mistake_is_one_line_of_one_style(
