@@ -88,8 +88,7 @@ class AdvantageConfig:
     ``package.module:name`` or ``path/file.py:name`` (docs/functions.md); the solver's term is still
     added. The run keeps the digest of its source."""
     alpha: float = 1.0
-    """Weight of the solver's signal (the paper: 0.1; a short run of a small policy needs more);
-    0 = the outcome alone."""
+    """Weight of the solver's signal (the paper: 0.1); 0 = the outcome alone."""
     transform: str = "asinh"
     """What compresses a turn's credit first (eq:asinh); the others are ablations."""
     normalisation: Literal["rms", "none"] = "rms"
