@@ -233,7 +233,7 @@ def comparison_tables(
         results.append(["taught by good play alone", *[""] * 3, _percent(ceiling), ""])
     parts = [
         markdown_table(
-            ["arm", "seeds", "held-out before", "after, each", "mean", "regret a turn"], results
+            ["arm", "seeds", "held-out before", "after, each", "mean", "regret per turn"], results
         ),
         *([_tier_table(played)] if played else []),
         markdown_table(
@@ -289,7 +289,7 @@ def _training_table(training: pl.DataFrame) -> str:
         for (arm,), own in quarters.group_by("arm", maintain_order=True)
     ]
     return markdown_table(
-        ["in training, a quarter each", "games won", "lost", "turns in vain"], rows
+        ["in training, a quarter each", "games won", "lost", "turns without effect"], rows
     )
 
 
