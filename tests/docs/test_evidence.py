@@ -17,7 +17,7 @@ from cast_ray.evaluation.experiments.repeat import next_seed, plan_repetition
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms
 from cast_ray.evaluation.experiments.sweep_results import write_results
 from cast_ray.runs.directories import check_whole
-from cast_ray.statistics import mean_estimate
+from cast_ray.statistics import mean_estimate, t_interval
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -70,7 +70,14 @@ def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path:
     assert f"(evidence/{name}/comparison.md)" in RESULTS
 
 
-SUMMARY = ("rush_hour", "sokoban", "sokoban_algorithms", "horizon", "minesweeper")
+SUMMARY = (
+    "rush_hour",
+    "sokoban",
+    "sokoban_algorithms",
+    "horizon",
+    "minesweeper",
+    "minesweeper_idle",
+)
 """Comparisons with a row in the summary of docs/results.md."""
 
 
@@ -160,3 +167,27 @@ def test_table_of_the_pretrained_model_holds_the_recorded_figures() -> None:
             low, high = 100 * gain.low, 100 * gain.high
             cells.append(f"{100 * gain.value:+.1f} ({low:+.1f} to {high:+.1f})")
         assert f"| {' | '.join(cells)} |" in RESULTS
+
+
+def test_table_of_mine_rates_holds_the_recorded_figures() -> None:
+    steps = pl.read_parquet(EVIDENCE / "minesweeper_mines.parquet").filter(
+        4 * (pl.col("step") - 1) // pl.col("step").max() == 3  # the last quarter
+    )
+    of_run = steps.group_by("arm", "seed", maintain_order=True).agg(
+        mines=pl.col("mines").sum() / pl.col("reveals").sum(),
+        excess=(pl.col("excess") * pl.col("reveals")).sum() / pl.col("reveals").sum(),
+        idle=1 - pl.col("reveals").sum() / pl.col("turns").sum(),
+    )
+    runs = {str(arm): own.sort("seed") for (arm,), own in of_run.group_by("arm")}
+    assert all(own["seed"].to_list() == [0, 1, 2, 3] for own in runs.values())
+    alone = runs["price alone"]
+    for arm, own in runs.items():
+        cells = [arm]
+        for measure in ("mines", "excess"):
+            found = t_interval((own[measure] - alone[measure]).to_list())
+            value, low, high = (f"{100 * at:+.1f}" for at in (found.value, found.low, found.high))
+            cells += [f"{own[measure].mean():.1%}", f"{value} ({low} to {high})"]
+        if arm == "price alone":
+            cells[2::2] = ["", ""]
+        row = " | ".join([*cells, f"{own['idle'].mean():.0%}"])
+        assert f"| {row} |".replace("  ", " ") in RESULTS

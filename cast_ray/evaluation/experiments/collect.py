@@ -62,7 +62,7 @@ def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     Raises:
         RunDirectoryError: the folder holds no sweep, or a run without validation.
     """
-    found = _finished(folder)
+    found = finished_runs(folder)
     start = RunDirectory(folder / "start")
     rows = [_run_row(arm, seed, run, run_values(run, start)) for arm, seed, run in found]
     curves = [pl.DataFrame(schema=CURVES), *(_curve(*one) for one in found)]
@@ -78,7 +78,7 @@ def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     )
 
 
-def _finished(folder: Path) -> list[tuple[str, int, RunDirectory]]:
+def finished_runs(folder: Path) -> list[tuple[str, int, RunDirectory]]:
     """Return arm, seed and directory of every finished run of a sweep."""
     note = folder / "sweep.json"
     if not note.is_file():
