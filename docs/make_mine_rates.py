@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
+from cast_ray.envs.text_env import LOST
 from cast_ray.evaluation.experiments.collect import finished_runs
 from cast_ray.games.game import Effect
 from cast_ray.parquet import read_frame
@@ -29,17 +29,17 @@ def mine_rates(sweep: Path) -> pl.DataFrame:
     ``excess``: mean exact probability of a mine in the revealed cell above the safest cell's, from
     what was open before.
     """
+    scorer = Scorer(Oracle(max_bytes=2**28))  # arms of one seed play the same boards
     return pl.DataFrame(
         [
-            {"arm": arm, "seed": seed, "step": step, **_counted(read_frame(file, _COLUMNS))}
+            {"arm": arm, "seed": seed, "step": step, **_counted(read_frame(file, _COLUMNS), scorer)}
             for arm, seed, run in finished_runs(sweep)
             for step, file in enumerate(run.trajectory_files(), start=1)
         ]
     )
 
 
-def _counted(played: pl.DataFrame) -> dict[str, Any]:
-    scorer = Scorer(Oracle(max_bytes=2**28))
+def _counted(played: pl.DataFrame, scorer: Scorer) -> dict[str, float]:
     excess: list[float] = []
     for row in played.iter_rows(named=True):
         risks = scorer.risks(row["game"], row["states"], row["actions"], row["effects"])
@@ -48,7 +48,7 @@ def _counted(played: pl.DataFrame) -> dict[str, Any]:
     return {
         "turns": len(effects),
         "reveals": (effects == Effect.CHANGED.value).sum(),
-        "mines": (played["end_reason"] == "lost").sum(),
+        "mines": (played["end_reason"] == LOST).sum(),
         "excess": sum(excess) / len(excess),
     }
 

