@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -39,7 +40,7 @@ def mine_rates(sweep: Path) -> pl.DataFrame:
     )
 
 
-def _counted(played: pl.DataFrame, scorer: Scorer) -> dict[str, float]:
+def _counted(played: pl.DataFrame, scorer: Scorer) -> dict[str, Any]:
     excess: list[float] = []
     for row in played.iter_rows(named=True):
         risks = scorer.risks(row["game"], row["states"], row["actions"], row["effects"])
