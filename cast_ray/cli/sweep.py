@@ -34,8 +34,9 @@ def sweep(
     """Train one run (a trial) for every combination of values, all from the same start model.
 
     results.parquet gets one row per trial, results.svg their curves and held-out results. The same
-    command with the same --out resumes an interrupted sweep; with more values it adds their trials.
-    A file of --arms names settings of several keys: mine: [advantage.alpha=1, learner.lr=1e-4].
+    command with the same --out resumes an interrupted sweep; with more values of a key that it
+    sweeps, it adds their trials. A file of --arms names settings of several keys:
+    mine: [advantage.alpha=1, learner.lr=1e-4].
 
     Example, six runs: cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10
     """

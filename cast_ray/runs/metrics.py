@@ -91,8 +91,8 @@ class StepMetrics:
     skipped_updates: Annotated[int, Metric("count", "sum", label="Skipped updates")]
     """Updates that were not applied because the loss or the gradient was not finite."""
     logprob_abs_diff: Annotated[float, Metric("nats", "mean", label="Logprob difference, mean")]
-    """|engine - learner| logprob of the step's tokens, before its first update. In bf16, 0.01
-    is healthy."""
+    """|engine - learner| logprob of the step's tokens, before its first update. In
+    bfloat16, up to 0.02 is healthy."""
     logprob_abs_diff_max: Annotated[
         float, Metric("nats", "max", label="Logprob difference, largest")
     ]

@@ -167,7 +167,7 @@ def _begin(plan: SweepPlan, out: Path) -> None:
     if note.is_file():
         if not plan.extends(read_record(note, SweepNote)):
             raise RunDirectoryError(
-                f"{out} holds another sweep: give another --out, or all its values and more"
+                f"{out} holds another sweep: give another --out, or add values to its swept keys"
             )
     elif is_taken(out):
         raise RunDirectoryError(f"{out} exists and is not an empty folder: give another --out")

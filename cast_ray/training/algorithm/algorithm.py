@@ -189,7 +189,7 @@ class Algorithm(tune.Trainable):
         return str(Path(path).absolute())
 
     def restore_from_path(self, path: str | Path) -> None:
-        """Go on where another run of this configuration was saved, in a new run directory."""
+        """Resume from where another run of this configuration was saved, in a new run directory."""
         self.load_checkpoint(str(path))
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
