@@ -45,7 +45,6 @@ class SleepingLearner:
             clip_fraction=0.0,
             entropy=0.0,
             kl=0.0,
-            ratio_max=1.0,
             seconds=self.seconds_per_update,
         )
 

@@ -62,8 +62,6 @@ class EngineStats:
     """Requests that no engine could answer."""
     seconds_queued: float = 0.0
     """Summed over finished requests, from arrival at vLLM's scheduler to the first computation."""
-    num_preemptions: int = 0
-    """Requests that lost their keys and values to others and were recomputed."""
     prefix_query_tokens: int = 0
     """Prompt tokens looked up in the prefix cache."""
     prefix_hit_tokens: int = 0
@@ -96,8 +94,6 @@ class WeightReceipt:
     version: int
     num_checks: int = 0
     """Tensors compared, each in the layer that uses it, summed over ranks."""
-    worst_layer: str = ""
-    """The tensor with the largest relative error; empty when none was compared."""
     worst_relative_error: float = 0.0
     num_moved: int = 0
     """Parameters that lie elsewhere since the update; an error where CUDA graphs were captured."""

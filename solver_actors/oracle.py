@@ -70,7 +70,7 @@ class Oracle:
                 all that the player could not see; empty = what the true state gives.
         """
         self._expected = expected
-        self._expectations: dict[tuple[str, tuple[str, ...], str], float] = {}
+        self._expectations: dict[Hashable, float] = {}
         self._estimator = estimator
         self._max_bytes = max_bytes
         self._teacher = teacher
@@ -189,7 +189,7 @@ class Oracle:
             credit = 0.0
             if effect == Effect.CHANGED:
                 state = rules.decode(board)
-                seen = (game, rules.visible_rows(state), action)
+                seen = (game, rules.visible_rows(state), rules.dimensions(state), action)
                 if seen not in self._expectations:
                     if len(self._expectations) >= _MOST_EXPECTATIONS:
                         self._expectations.clear()

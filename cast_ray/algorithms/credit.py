@@ -6,6 +6,7 @@ the same ``add_credit``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -346,9 +347,11 @@ def _refuse_non_finite(per_turn: Array, num_turns: np.ndarray, scored: pa.Table)
 
 def _summarise(shifted: Array, *, unknown_costs: int) -> CreditSummary:
     known = shifted[~np.isnan(shifted)]
+    if unknown_costs and not known.any():  # zeros beside unknown turns: they had no effect
+        known = known[:0]
     return CreditSummary(
         unknown_costs=unknown_costs,
-        shifted_advantage_mean=float(known.mean()) if known.size else 0.0,
-        progress_fraction=float((known > 0).mean()) if known.size else 0.0,
-        harmful_fraction=float((known < 0).mean()) if known.size else 0.0,
+        shifted_advantage_mean=float(known.mean()) if known.size else math.nan,
+        progress_fraction=float((known > 0).mean()) if known.size else math.nan,
+        harmful_fraction=float((known < 0).mean()) if known.size else math.nan,
     )

@@ -63,8 +63,6 @@ class LossShare:
     """Scalar, sum of the tokens' entropies, in nats."""
     kl: Tensor
     """Scalar, sum of the tokens' estimates of the divergence from the reference."""
-    ratio_max: Tensor
-    """Scalar; 0 without tokens."""
 
 
 def correct_rollout(
@@ -141,7 +139,6 @@ def policy_loss(objective: ObjectiveConfig, tokens: TokenInputs) -> LossShare:
         num_clipped=is_clipped[is_kept].sum(),
         entropy=tokens.entropy.detach()[is_kept].sum(),
         kl=kl.detach()[is_kept].sum(),
-        ratio_max=_largest(ratio.detach()[is_kept]),
     )
 
 
@@ -175,9 +172,4 @@ def text_loss(learner_logprobs: Tensor, entropy: Tensor, weights: Tensor) -> Los
         num_clipped=zero,
         entropy=entropy.detach().sum(),
         kl=zero,
-        ratio_max=zero,
     )
-
-
-def _largest(ratio: Tensor) -> Tensor:
-    return ratio.max() if len(ratio) else ratio.new_zeros(())

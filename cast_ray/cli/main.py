@@ -36,6 +36,7 @@ from cast_ray.numba_cache import use_kernel_cache
 from cast_ray.runs.directories import new_run_dir
 from cast_ray.runs.remote_run import readable_copy, working_copy
 from cast_ray.runs.remote_session import stored_config
+from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.runs.uris import Uri, path_or_uri
 
 _THIS_MACHINE = "127.0.0.1,localhost"
@@ -129,7 +130,10 @@ def train(
         given.append(f"run_dir={run_dir}")
     if outcome_alone and isinstance(path_or_uri(resolved.run_dir), Uri):
         raise ConfigError("--outcome-alone needs a run_dir on disk, not a URI")
-    if not no_restart and resolved.driver_restarts:
+    run = RunDirectory(Path(resolved.run_dir))
+    if outcome_alone and resume and run.has_finished(resolved.steps):
+        typer.echo(f"{run.path} is finished")
+    elif not no_restart and resolved.driver_restarts:
         from cast_ray.training.supervisor import supervise, train_command
 
         options = [] if config is None else ["--config", str(config)]
@@ -144,9 +148,6 @@ def train(
     else:
         _drive(resolved, resume=resume)
     if outcome_alone:
-        from cast_ray.runs.run_directory import RunDirectory
-
-        run = RunDirectory(Path(resolved.run_dir))
         other = ["algorithm=dapo", f"run_dir={run.outcome_alone}"]
         if run.start_model.is_dir():
             other += [f"policy.path={run.start_model}", "warm_start.steps=0"]

@@ -181,11 +181,14 @@ def _require_cluster_paths(config: TrainConfig) -> None:
     reference = config.objective.reference
     paths = {
         "puzzles.file": config.puzzles.file,
+        "puzzles.validation_file": config.puzzles.validation_file,
+        "puzzles.held_out_file": config.puzzles.held_out_file,
+        "value_net.path": config.value_net.path,
         "policy.path": config.policy.path,
         "objective.reference": "" if reference in ("start", "none") else reference,
     }
     for key, path in paths.items():
-        is_hubs = key != "puzzles.file" and hub_name(path)[1]
+        is_hubs = key in ("policy.path", "objective.reference") and hub_name(path)[1]
         if path and not is_hubs and not path_or_uri(path).is_absolute():
             raise ConfigError(
                 f"{key} must be an absolute path on the cluster, which has no files of this "

@@ -220,6 +220,7 @@ def _over_all(turns: pl.DataFrame, *, counts_moves: bool) -> pl.DataFrame:
 
 
 def _by_distance(turns: pl.DataFrame) -> pl.DataFrame:
+    turns = turns.filter(pl.col("before").is_not_nan())
     ends = np.array([*DISTANCES, math.inf])
     place = np.searchsorted(ends, turns["before"].to_numpy(), side="left")
     classed = turns.with_columns(distance=pl.Series(ends[place]))

@@ -270,13 +270,11 @@ class Learner:
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         totals = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
-        ratio_max = torch.zeros(1, device=self._engine.device)
         batches = self._micro_batches(table, rows)
         for i, batch in enumerate(batches):
             logprobs, entropy = self._forward(self._engine, batch)
             share = loss_share(batch, logprobs, entropy)
             totals += torch.stack([share.loss.detach(), share.num_clipped, share.entropy, share.kl])
-            ratio_max = torch.maximum(ratio_max, share.ratio_max)
             loss = share.loss
             is_last = i == len(batches) - 1
             if is_last:
@@ -286,7 +284,6 @@ class Learner:
             self._engine.set_gradient_accumulation_boundary(is_last)
             # DeepSpeed averages over ranks what already adds up to the mean.
             self._engine.backward(loss * self._world_size)
-        comm.all_reduce(ratio_max, op=comm.ReduceOp.MAX)
         loss, num_clipped, entropy, kl = totals.tolist()
         norm = self._apply_gradient()
         return UpdateStats(
@@ -297,7 +294,6 @@ class Learner:
             clip_fraction=num_clipped / num_tokens,
             entropy=entropy / num_tokens,
             kl=kl / num_tokens,
-            ratio_max=float(ratio_max),
             seconds=time.perf_counter() - started,
         )
 

@@ -47,6 +47,4 @@ class UpdateStats:
     """Mean over them of the policy's entropy, nats."""
     kl: float
     """Mean over them of the divergence from the reference model, nats; 0 without a reference."""
-    ratio_max: float
-    """Largest ratio of a token's probability to that at the start of the step."""
     seconds: float

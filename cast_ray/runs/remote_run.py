@@ -153,7 +153,9 @@ def readable_copy(
         for file in files
         if _top_folder(file) not in WEIGHTS or (with_weights and _marked_folder(file) in whole)
     ]
-    path = cache_root() / "read" / local_name(run)
+    # Each selection has its place: another reader's copy may be in use.
+    part = "-".join([*sorted(folders), *(["weights"] if with_weights else [])]) or "all"
+    path = cache_root() / "read" / part / local_name(run)
     shutil.rmtree(path, ignore_errors=True)
     download_files(wanted, run, path)
     RunDirectory(path).make_folders()

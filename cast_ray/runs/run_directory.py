@@ -141,19 +141,24 @@ class RunDirectory:
             )
 
     def reopen(self, config: TrainConfig, *, moved: Collection[str] = ()) -> list[str]:
-        """Store the configuration with which an interrupted run is resumed.
-
-        ``run_dir``, a larger ``steps`` and ``CHANGEABLE_KEYS`` may differ from the stored one.
-
-        Args:
-            config: of the resumed run.
-            moved: keys of models that are the same at another place.
-
-        Returns:
-            The keys of ``CHANGEABLE_KEYS`` that differ, with both values.
+        """Store the configuration of a resumed run; return what of ``CHANGEABLE_KEYS`` differs.
 
         Raises:
-            RunDirectoryError: its configuration differs; the message lists the keys.
+            RunDirectoryError: as for ``compare_config``.
+        """
+        differing = self.compare_config(config, moved=moved)
+        save_config(config, self.config)
+        self.make_folders()
+        return [text for key, text in differing.items() if key in CHANGEABLE_KEYS]
+
+    def compare_config(self, config: TrainConfig, *, moved: Collection[str] = ()) -> dict[str, str]:
+        """Return by key the values, stored and new, in which a resumed run's configuration differs.
+
+        ``run_dir``, a larger ``steps``, ``CHANGEABLE_KEYS`` and the models in ``moved``, which are
+        the same at another place, may differ.
+
+        Raises:
+            RunDirectoryError: others do, too; the message lists the keys.
         """
         stored = load_config(self.config, [], is_stored=True)
         differing = differing_values(stored, config)
@@ -166,9 +171,7 @@ class RunDirectory:
                 f"{self.path} belongs to another configuration: {', '.join(refused)}; resume with "
                 "the same values (steps may grow) or give another run_dir=PATH"
             )
-        save_config(config, self.config)
-        self.make_folders()
-        return [text for key, text in differing.items() if key in CHANGEABLE_KEYS]
+        return differing
 
     @classmethod
     def existing(cls, path: Path) -> RunDirectory:
@@ -359,10 +362,9 @@ class RunDirectory:
             if (step := int(path.stem.removeprefix("step-"))) > last:
                 self.set_aside(step)
 
-    @property
-    def summarised_steps(self) -> int:
-        """The number of steps in ``summary.json``; 0 if there is none yet."""
-        return int(self.read_summary().get("steps", 0))
+    def has_finished(self, steps: int) -> bool:
+        """Return whether its ``summary.json`` is of this many steps or more."""
+        return int(self.read_summary().get("steps", -1)) >= steps
 
     def read_summary(self) -> dict[str, Any]:
         """Return ``summary.json`` (Any: a JSON object); empty if there is none yet.

@@ -58,8 +58,9 @@ def refusal(uri: str, error: Exception) -> StorageError:
     if says(_TIMED_OUT):
         return StorageError(f"{uri} did not answer in time: check the network and try again")
     if isinstance(error, ConnectionError) or says(_UNREACHABLE):
+        detail = text.rpartition("Details: ")[2].splitlines()[0]  # usually the clearest
         return StorageError(
-            f"{uri}: the store cannot be reached ({_last_detail(text)}); check the network and "
+            f"{uri}: the store cannot be reached ({detail}); check the network and "
             "endpoint_override, if it is set"
         )
     if isinstance(error, ImportError):
@@ -72,8 +73,3 @@ def refusal(uri: str, error: Exception) -> StorageError:
         return StorageError(f"{uri} does not exist: check the path")
     first_line = text.splitlines()[0] if text else type(error).__name__
     return StorageError(f"{uri}: the store failed ({first_line}); check the URI and try again")
-
-
-def _last_detail(text: str) -> str:
-    """Return the last detail that a library appended, usually the clearest."""
-    return text.rpartition("Details: ")[2].splitlines()[0]

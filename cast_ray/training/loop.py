@@ -103,6 +103,10 @@ class TrainingLoop:
             WeightSyncError: an engine does not hold the weights that were sent.
         """
         for step in range(self.steps_done + 1, self._last_logged + 1):
+            if self._lacks_validation():  # lost with a driver; these weights exist only now
+                self._sync(self.steps_done + 1)
+                self.validate(self.steps_done)
+                self.settle()
             self._run.progress.phase(f"learning again from the trajectories of step {step}")
             started = time.perf_counter()
             table = self._run.directory.read_trajectories(step)
@@ -121,8 +125,7 @@ class TrainingLoop:
                     )
                 )
         self._sync(self.steps_done + 1)
-        last = self.metrics.row_of(self.steps_done)
-        if last is not None and last.validation_success is None:
+        if self._lacks_validation():
             self.validate(self.steps_done)
 
     def take_step(self, step: int) -> StepMetrics:
@@ -171,6 +174,8 @@ class TrainingLoop:
         """Save all that training needs to resume after the last step taken, if that is not done."""
         if self.steps_done == self._last_saved:
             return
+        # That of an earlier step could not be made again from this checkpoint.
+        self._validation.settle(self._validated, wait=not self._validation.is_due(self.steps_done))
         started = time.perf_counter()
         self._run.send_all()  # a checkpoint is of no use without the trajectories that led to it
         directory, step = self._run.directory, self.steps_done
@@ -189,6 +194,11 @@ class TrainingLoop:
     def settle(self) -> None:
         """Wait for a validation that is under way."""
         self._validation.settle(self._validated, wait=True)
+
+    def _lacks_validation(self) -> bool:
+        row = self.metrics.row_of(self.steps_done)
+        is_due = self._validation.is_due(self.steps_done)
+        return is_due and row is not None and row.validation_success is None
 
     def _credited(self, scored: pa.Table, step: int, dropped_groups: int) -> PlayedStep:
         batch, summary = add_credit(scored, self._run.config, step=step)
@@ -214,9 +224,9 @@ class TrainingLoop:
         release_memory = partial(self._learner.call, LearnerGroup.release_memory)
         with kept_out, self._workers.engines_at_rest(release_memory):
             learned = self._learner.call(take_updates)
-        with self._set_aside_on(step, LearnerError):
-            self._skipped.judge(learned.updates, directory.inspection(step))
-        self.steps_done = step
+            with self._set_aside_on(step, LearnerError):
+                self._skipped.judge(learned.updates, directory.inspection(step))
+            self.steps_done = step  # a rank that is lost from here on must learn this step again
         return learned
 
     @contextmanager

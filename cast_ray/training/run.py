@@ -278,7 +278,7 @@ def _reopen(
     if not (directory.puzzles / HELD_OUT).is_file():  # killed while they were written
         write_boards(make_boards(config.game, config.tier, config.puzzles), directory.puzzles)
     goes_on = directory.resume_point()
-    if goes_on.step >= config.steps and directory.summarised_steps >= config.steps:
+    if goes_on.step >= config.steps and directory.has_finished(config.steps):
         raise RunDirectoryError(
             f"{directory.address} has already done its {config.steps} steps; give a larger steps= "
             "to continue training"

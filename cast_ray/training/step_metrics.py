@@ -102,7 +102,7 @@ def step_metrics(
         staleness_max=played.staleness_max,
         staleness_mean=float(staleness.mean()) if tokens else 0.0,
         staleness_tokens=tuple(np.bincount(staleness).tolist()),
-        weight_version=played.step - int(staleness.min(initial=0)),
+        weight_version=played.step - (int(staleness.min()) if tokens else 0),
         seconds_total=seconds_total,
         seconds_long_tail=float(durations.max() - np.quantile(durations, 0.9)),
         waiting_fraction=float(1 - durations.mean() / max(durations.max(), 1e-9)),
@@ -131,7 +131,7 @@ def played_figures(looks: Sequence[Look], recoveries: Counter[Kind]) -> dict[str
     look_ups = pool["num_hits"] + pool["num_misses"]
     return {
         **asdict(engine_figures(looks)),
-        "oracle_hit_fraction": pool["num_hits"] / look_ups if look_ups else 0.0,
+        "oracle_hit_fraction": pool["num_hits"] / look_ups if look_ups else math.nan,
         "oracle_misses": pool["num_misses"],
         "oracle_bytes": after.pool.get("memory_bytes", math.nan),
         "kernel_compilations": pool["num_compilations"],

@@ -6,11 +6,13 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import ray
 from ray import serve as ray_serve
-from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError
+from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError, RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatusOverview, ServeStatus
 
 from cast_ray.errors import RemoteTimeout
@@ -123,10 +125,10 @@ def remove_engines(names: Sequence[str]) -> None:
     """Delete applications; one that does not end in time is left to Serve."""
     for name in names:
         try:
-            ray_serve.delete(name)
-        except TimeoutError as error:
+            answer_within(START_TIMEOUT_S, partial(ray_serve.delete, name), name="serve_delete")
+        except (TimeoutError, RayError, RayServeException) as error:
             # Not raised: it would hide why the engines are removed, and nothing waits for them.
-            logger.warning("Engine %s is slow to end: %s.", name, error)
+            logger.warning("Serve has not ended %s: %s.", name, error)
 
 
 def remove_left_over(run_ids: Sequence[str]) -> None:

@@ -53,7 +53,6 @@ class EngineFigures:
             self.counted.prefix_query_tokens += prefix.queries
             self.counted.prefix_hit_tokens += prefix.hits
         if iteration_stats is not None:
-            self.counted.num_preemptions += iteration_stats.num_preempted_reqs
             for finished in iteration_stats.finished_requests:
                 self.counted.seconds_queued += finished.queued_time
             if iteration_stats.num_generation_tokens:

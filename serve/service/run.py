@@ -12,7 +12,7 @@ from ray.serve.exceptions import RayServeException
 
 from cast_ray.cluster.session import ray_session
 from cast_ray.errors import EngineError
-from serve.client.applications import start_serve
+from serve.client.applications import remove_engines, start_serve
 from serve.engine.first_error import first_error
 from serve.service.access import base_url, check_port
 from serve.service.app_handles import MODEL_APP, OPENAI_APP, QUICK_PROXY, SITE_APP
@@ -57,8 +57,7 @@ def serve_model(
             until.wait()
             say("ending")
         finally:
-            for app in (SITE_APP, OPENAI_APP, MODEL_APP):
-                ray_serve.delete(app)
+            remove_engines((SITE_APP, OPENAI_APP, MODEL_APP))
 
 
 def _ready_text(base: str, name: str) -> str:

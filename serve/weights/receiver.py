@@ -132,7 +132,6 @@ class WeightReceiver(WeightTransferEngine[FileInit, FileUpdate]):
             version=manifest.version,
             num_checks=len(checks),
             num_moved=len(moved),
-            worst_layer=worst.name if worst else "",
             worst_relative_error=worst.relative_error if worst else 0.0,
             seconds_read=read - started,
             seconds_load=loaded - read,

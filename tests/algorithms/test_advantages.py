@@ -285,6 +285,13 @@ def test_unknown_costs_are_counted_and_null_in_the_table() -> None:
     assert (summary.unknown_costs, summary.shifted_advantage_mean) == (2, 1.0)
 
 
+def test_without_a_solver_progress_and_harm_are_unknown_and_not_zero() -> None:
+    row = trajectory(group=0, episode=0, effects=("changed", "invalid"), reward=1.0)
+    _, summary = add_advantages(scored((row, [nan, nan, nan])), AdvantageConfig(alpha=1.0))
+    shares = (summary.progress_fraction, summary.harmful_fraction, summary.shifted_advantage_mean)
+    assert np.isnan(shares).all()
+
+
 def test_group_that_all_solve_keeps_its_solver_term() -> None:
     # Outcome 0 for both; one goes straight (1, 1), one takes a detour (-1, 1): all |g| are equal,
     # so h = +-1 and the advantage is +-alpha.

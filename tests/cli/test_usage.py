@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 import cast_ray
 from cast_ray.cli.main import main
 from cast_ray.cli.serve import newest_trained
+from cast_ray.config.load import load_config
 from cast_ray.runs.directories import OUTCOME_ALONE
+from cast_ray.runs.run_directory import RunDirectory
 
 
 def said(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -36,6 +39,26 @@ def test_help_has_groups_and_exit_codes(
     for group in ("Train", "Look at runs and agents", "Evaluate and compare", "Machines"):
         assert f"─ {group} ─" in text
     assert "130 = stopped by Ctrl-C" in text
+
+
+def test_outcome_alone_resumes_the_second_run_where_the_first_is_finished(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = load_config(None, ["steps=2", f"run_dir={tmp_path / 'run'}"])
+    run = RunDirectory.create(tmp_path / "run", config)
+    run.write_summary({"steps": 2})
+    second = RunDirectory(run.outcome_alone)
+    RunDirectory.create(second.path, replace(config, run_dir=str(second.path)))
+    driven: list[tuple[Path, bool]] = []
+
+    def supervise(command: list[str], *, run_dir: Path, resume: bool, max_restarts: int) -> int:
+        driven.append((run_dir, resume))
+        return 0
+
+    monkeypatch.setattr("cast_ray.training.supervisor.supervise", supervise)
+    monkeypatch.setattr("cast_ray.cli.main.report", lambda path: None)
+    assert said(monkeypatch, "train", "--resume", "--outcome-alone", f"run_dir={run.path}") == 0
+    assert driven == [(second.path, True)]
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,19 @@ def test_hidden_mines_are_judged_by_risk_and_not_by_luck(tmp_path: Path) -> None
     assert overall(found)["CAST, α = 1"]["correlation"] > 0.3
 
 
+def test_turn_of_unknown_cost_has_no_distance(tmp_path: Path) -> None:
+    """As where a large minefield's layouts were too many, but the risk of a cell is known."""
+    run = one_game(tmp_path / "run", "minesweeper")
+    table = read_table(first_file(run))
+    costs = np.concatenate([costs_of(row) for row in table.to_pylist()])
+    costs[0] = np.nan
+    rollout = table.select(ROLLOUT_SCHEMA.names).combine_chunks().to_batches()[0]
+    partly = pa.Table.from_batches([with_costs(rollout, costs)])
+    write_table(first_file(run), add_advantages(partly, AdvantageConfig())[0])
+    classes = study_credit(run)["distance"]
+    assert classes.drop_nulls().is_not_nan().all()
+
+
 def test_credit_apart_from_luck_is_a_source_of_its_own_and_less_noisy(tmp_path: Path) -> None:
     run = one_game(tmp_path / "run", "minesweeper")
     plain = study_credit(run)

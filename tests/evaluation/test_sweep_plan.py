@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +14,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cast_ray.cli.main import app
+from cast_ray.config.load import load_config
 from cast_ray.errors import ConfigError, EnvironmentSetupError, RunDirectoryError
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms
+from cast_ray.runs.run_directory import RunDirectory
 from tests.support.refusals import refused
 
 ARMS = Path(__file__).parents[2] / "configs" / "arms"
@@ -192,8 +196,27 @@ def test_as_many_trials_together_as_the_scarcest_resource_allows() -> None:
     ranks = base.resources.learner_ranks
     assert trials_that_fit(base, {"CPU": 3.5 * cpus, "GPU": 9 * ranks}) == 3
     assert trials_that_fit(base, {"CPU": 9 * cpus, "GPU": 2 * ranks}) == 2
+    oracles = ["oracle=value_net", "value_net.path=net", "resources.gpus_per_oracle_actor=1"]
+    base = plan_sweep(None, ["seed=0,1", "resources.oracle_actors=2", *oracles]).base
+    assert trials_that_fit(base, {"CPU": 99, "GPU": 4}) == 2
+    base = plan_sweep(None, ["seed=0,1", "resources.gpus_per_learner_rank=1"]).base
     with pytest.raises(EnvironmentSetupError, match=r"GPU.*resources\.learner_ranks"):
         trials_that_fit(base, {"CPU": 9 * cpus})
+
+
+def test_a_finished_trial_of_other_values_is_refused_and_not_mixed_in(tmp_path: Path) -> None:
+    from cast_ray.evaluation.experiments.sweep import SweepTrial
+
+    config = load_config(None, ["steps=2", f"run_dir={tmp_path / 'trial'}"])
+    RunDirectory.create(tmp_path / "trial", config).write_summary({"steps": 2})
+
+    def ended(*overrides: str) -> dict[str, Any]:
+        values = asdict(load_config(None, [f"run_dir={config.run_dir}", *overrides]))
+        trial = SweepTrial({"trial": {"name": "trial", "values": values, "directory": "."}})
+        return trial.step()
+
+    assert "failure" not in ended("steps=2", "learner.num_threads=3")
+    assert "learner.lr" in ended("steps=2", "learner.lr=0.1")["failure"]
 
 
 def test_a_sweep_begins_in_no_place_that_holds_something_else(tmp_path: Path) -> None:

@@ -380,8 +380,11 @@ def test_a_copy_to_read_has_whole_weights_or_none(uri: Uri, tmp_path: Path) -> N
         a_checkpoint(uri, 1, tmp_path)
         write_bytes(uri / "checkpoints/step-00002/weight", b"cut off")
         write_bytes(uri / "model/weight", b"cut off")
-    light = _files(readable_copy(uri))
+    copy = readable_copy(uri)
+    light = _files(copy)
     assert "puzzles/train.parquet" in light
+    assert "puzzles/train.parquet" not in _files(readable_copy(uri, folders=["evaluations"]))
+    assert _files(copy) == light  # another reader's selection leaves it alone
     assert not any("weight" in name for name in light)
     full = _files(readable_copy(uri, with_weights=True))
     assert {name for name in full if "weight" in name} == {"checkpoints/step-00001/weight"}

@@ -260,9 +260,9 @@ def test_second_process_in_a_directory_is_refused_before_it_writes(tmp_path: Pat
 
 def test_summary_says_of_how_many_steps_it_is(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", TrainConfig())
-    assert run.summarised_steps == 0
+    assert not run.has_finished(0)  # not even a run of no steps, as long as it plays
     run.write_summary({"steps": 15})
-    assert run.summarised_steps == 15
+    assert run.has_finished(15) and not run.has_finished(16)
 
 
 def test_groups_of_an_evaluation_are_kept_until_it_is_whole_and_belong_to_their_weights(

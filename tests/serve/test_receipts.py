@@ -12,7 +12,6 @@ def a_receipt(error: str = "", *, is_broken: bool = False, seconds_read: float =
     return WeightReceipt(
         version=3,
         num_checks=0 if error else 7,
-        worst_layer="",
         worst_relative_error=0.0,
         seconds_read=seconds_read,
         seconds_load=0.0,

@@ -136,6 +136,15 @@ def test_too_many_layouts_to_count_are_refused() -> None:
         expected_credit(state, "reveal 3 3", rescue="cost")
 
 
+def test_boards_that_look_alike_with_other_numbers_of_mines_are_averaged_apart() -> None:
+    one, two = "+....\n1....\n.....\n.....", "+....\n1....\n.....\n....+"
+    ask = {"actions": ["reveal 1 4"], "effects": [Effect.CHANGED]}
+    together = Oracle(max_bytes=2**24, expected="cost")
+    earned = [together.expectations("minesweeper", [text] * 2, **ask)[1] for text in (one, two)]
+    alone = Oracle(max_bytes=2**24, expected="cost")
+    assert earned[1] == alone.expectations("minesweeper", [two] * 2, **ask)[1] != earned[0]
+
+
 def rescored(table: pa.Table, config: object, step: int) -> pa.Table:
     oracle = Oracle(max_bytes=2**24, expected="cost")
     rollout = table.select(ROLLOUT_SCHEMA.names).combine_chunks().to_batches()[0]

@@ -181,7 +181,6 @@ class SimulatedEngine:
             num_generated_tokens=self._num_tokens,
             num_refused=self._num_refused,
             seconds_queued=self._seconds_queued,
-            num_preemptions=0,
             prefix_query_tokens=0,
             prefix_hit_tokens=0,
             num_running=len(self._running),
@@ -333,7 +332,6 @@ class SimulatedDeployment:
         return WeightReceipt(
             version=manifest.version,
             num_checks=0,
-            worst_layer="",
             worst_relative_error=0.0,
             seconds_read=0.0,
             seconds_load=0.0,

@@ -22,7 +22,7 @@ from cast_ray.games.puzzles import Puzzle
 from cast_ray.learner.logprob_check import LogprobDifference
 from cast_ray.learner.settings import UpdateStats
 from cast_ray.rollout.chat import ChatTokenizer
-from cast_ray.runs.metrics import METRICS, read_metrics
+from cast_ray.runs.metrics import METRICS, read_metrics, write_metrics
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory
 from cast_ray.runs.tracking import TrackedRun, Tracking
@@ -54,7 +54,6 @@ def learned(*, is_applied: bool = True) -> Learned:
         clip_fraction=0.0,
         entropy=1.0,
         kl=0.0,
-        ratio_max=1.0,
         seconds=0.1,
     )
     difference = LogprobDifference(
@@ -82,8 +81,13 @@ class ScriptedWorkers:
         self.tokenizer = tokenizer
         self.collector = RolloutCollector(PlayedHere(tokenizer))
 
-    def engines_at_rest(self, release_memory: object) -> contextlib.nullcontext[None]:
-        return contextlib.nullcontext()
+    at_release: Callable[[], None] = staticmethod(lambda: None)
+    """Called where the learner's memory is released, and a rank may be lost."""
+
+    @contextlib.contextmanager
+    def engines_at_rest(self, release_memory: object) -> Iterator[None]:
+        yield
+        self.at_release()
 
 
 class StillMonitor:
@@ -204,6 +208,45 @@ def test_step_that_stops_the_run_is_taken_out_of_the_log(
     assert not run.directory.trajectory_file(1).exists()
     assert run.directory.inspection(1).is_file()
     assert loop.steps_done == 0
+
+
+def test_a_rank_lost_while_engines_return_learns_the_step_again(
+    run: Run, workers: ScriptedWorkers
+) -> None:
+    loop, seen = loop_of(run, workers, learned()), []
+    loop.catch_up()
+    workers.at_release = lambda: seen.append(loop.steps_done)
+
+    loop.take_step(1)
+    loop.settle()
+
+    assert seen == [1]  # up to here a new rank is brought
+
+
+def test_validations_that_a_lost_driver_had_under_way_are_made_again(
+    run: Run, workers: ScriptedWorkers
+) -> None:
+    config = load_config(None, [*OVERRIDES, "evaluation.every=1", "max_staleness=1"])
+    validation = run.boards.train[:2]
+    run = replace(run, config=config, boards=replace(run.boards, validation=validation))
+    first = loop_of(run, workers, learned())
+    first.catch_up()
+    for step in (1, 2):
+        first.take_step(step)
+    first.settle()
+    rows = read_metrics(run.directory.metrics)
+    validated = [row.validation_success for row in rows]
+    assert None not in validated
+    lost = [replace(row, validation_success=None, seconds_validation=0.0) for row in rows]
+    write_metrics(run.directory.metrics, lost)
+
+    again = loop_of(replace(run, goes_on=run.directory.resume_point()), workers, learned())
+    again.catch_up()
+    again.settle()
+
+    assert again.steps_done == 2
+    found = [row.validation_success for row in read_metrics(run.directory.metrics)]
+    assert found == validated
 
 
 def test_token_that_is_too_old_is_never_trained_on(run: Run, workers: ScriptedWorkers) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from cast_ray.config.learning import AdvantageConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import Boards
 from cast_ray.errors import RunDirectoryError
@@ -20,6 +21,7 @@ from cast_ray.learner.settings import UpdateStats
 from cast_ray.runs.directories import make_partial, partial_path, publish
 from cast_ray.runs.report.terminal import TrainProgress
 from cast_ray.runs.run_directory import RunDirectory
+from cast_ray.training.algorithm.branch import branch_run
 from cast_ray.training.resume import TrainingState, restore, training_state
 from cast_ray.training.run import Run
 from cast_ray.training.update import SkippedUpdates
@@ -116,6 +118,21 @@ def test_run_without_checkpoint_learns_again_from_all_its_trajectories(
     assert "no checkpoint yet" in told.getvalue()
 
 
+def test_a_branch_with_other_values_begins_at_the_checkpoint(run: Run, tmp_path: Path) -> None:
+    """Step 4 was played and scored after it, by the old values."""
+    same = branch_run(run.directory, TrainConfig(run_dir=str(tmp_path / "same")))
+    other = branch_run(
+        run.directory,
+        TrainConfig(run_dir=str(tmp_path / "other"), advantage=AdvantageConfig(alpha=0.9)),
+    )
+
+    assert RunDirectory(Path(same.run_dir)).last_logged_step == 4
+    branch = RunDirectory(Path(other.run_dir))
+    assert branch.last_logged_step == branch.resume_point().step == 3
+    assert branch.inspection(4).is_file()
+    assert run.directory.last_logged_step == 4
+
+
 def test_missing_trajectory_file_is_named_and_nothing_is_forgotten(run: Run) -> None:
     run.directory.trajectory_file(2).unlink()
 
@@ -163,7 +180,6 @@ def test_updates_that_were_skipped_before_a_resume_are_counted(tmp_path: Path) -
         clip_fraction=0,
         entropy=0,
         kl=0,
-        ratio_max=1,
         seconds=0,
     )
 

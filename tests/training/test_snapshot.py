@@ -20,7 +20,6 @@ FRESH = EngineStats(
     num_generated_tokens=0,
     num_refused=0,
     seconds_queued=0.0,
-    num_preemptions=0,
     prefix_query_tokens=0,
     prefix_hit_tokens=0,
     num_running=0,

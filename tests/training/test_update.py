@@ -21,7 +21,6 @@ def stats(*, is_applied: bool) -> UpdateStats:
         clip_fraction=0.0,
         entropy=1.0,
         kl=0.0,
-        ratio_max=1.0,
         seconds=0.1,
     )
 

@@ -20,7 +20,7 @@ import ray
 from ray import tune
 from rich.console import Console
 
-from cast_ray.cluster.placement import reserved_cpus, wait_for_places
+from cast_ray.cluster.placement import parts_of, reserved_cpus, wait_for_places
 from cast_ray.cluster.session import ray_session
 from cast_ray.config.load import load_config
 from cast_ray.config.train import TrainConfig
@@ -75,7 +75,8 @@ class SweepTrial(Algorithm):
             return {"done": True, "failure": str(error)}
 
     def _next(self) -> dict[str, Any]:
-        if self._run.summary.is_file():
+        if self._run.has_finished(self._config.steps):
+            self._run.compare_config(self._config, moved=self._config.models)  # refuses others
             rows = read_metrics(self._run.metrics) if self._run.metrics.is_file() else []
             return {"done": True, "cast_ray": asdict(rows[-1]) if rows else {"step": 0}}
         begin(self)
@@ -139,16 +140,12 @@ def _config(file: Path | None, overrides: list[str], out: Path, name: str) -> Tr
 
 
 def trials_that_fit(config: TrainConfig, cluster: Mapping[str, float]) -> int:
-    """Return how many runs of a configuration fit into a cluster at once.
+    """Return how many runs of a configuration can begin in a cluster at once.
 
     Raises:
         EnvironmentSetupError: none.
     """
-    resources = config.resources
-    gpus = (
-        resources.gpus_per_learner_rank * resources.learner_ranks
-        + resources.gpus_per_engine * resources.engines
-    )
+    gpus = sum(part.count * part.bundle.get("GPU", 0) for part in parts_of(config.resources))
     wanted = {"CPU": reserved_cpus(config), "GPU": gpus}
     fits = [int(cluster.get(name, 0) // number) for name, number in wanted.items() if number]
     if min(fits) < 1:

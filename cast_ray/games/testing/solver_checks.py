@@ -47,7 +47,7 @@ def check_action_costs(samples: Samples) -> None:
         after = [game.apply(state, action).state for action in scored]
         for action, cost in zip(scored, _costs(samples, episode, after), strict=True):
             demand(
-                _is_same(given[action], cost),
+                np.array_equal(given[action], cost, equal_nan=True),
                 f"action_costs of {text} gives {action!r} {given[action]}, and the state it leads "
                 f"to costs {cost}",
             )
@@ -173,10 +173,6 @@ def _costs(samples: Samples, episode: Episode, states: Sequence[State]) -> list[
 
 def _cost(samples: Samples, episode: Episode, state: State) -> float:
     return _costs(samples, episode, [state])[0]
-
-
-def _is_same(first: float, second: float) -> bool:
-    return first == second or (math.isnan(first) and math.isnan(second))
 
 
 SOLVER_CHECKS = {

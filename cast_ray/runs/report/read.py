@@ -130,6 +130,7 @@ def read_run(run: RunDirectory) -> RunContents:
     summary = run.read_summary()
     steps = tuple(read_metrics(run.metrics))
     is_asynchronous = config.max_staleness > 0
+    is_finished = summary.get("after") is not None and summary.get("steps", 0) >= config.steps
     other = RunDirectory(run.outcome_alone)
     so_far = sum(wall_seconds(row, is_asynchronous=is_asynchronous) for row in steps)
     return RunContents(
@@ -141,8 +142,8 @@ def read_run(run: RunDirectory) -> RunContents:
         recoveries=tuple(read_recoveries(run.recoveries)),
         before=_evaluation(run, "before", summary, config),
         after=_evaluation(run, "after", summary, config),
-        is_finished=summary.get("after") is not None and summary.get("steps", 0) >= config.steps,
-        seconds=summary.get("seconds", so_far),
+        is_finished=is_finished,
+        seconds=summary["seconds"] if is_finished else so_far,
         outcome_alone=read_run(other) if other.config.is_file() else None,
     )
 

@@ -83,7 +83,10 @@ def branch_run(source: RunDirectory, config: TrainConfig) -> TrainConfig:
     target = RunDirectory(Path(config.run_dir))
     copy_run(source, target.path)
     if differing_values(stored, replace(config, run_dir=stored.run_dir)):
-        target.config.rename(target.config_until(source.resume_point().step))
+        step = source.resume_point().step
+        target.config.rename(target.config_until(step))
+        if target.trajectory_file(step + 1).is_file():  # by the old values, as all later ones
+            target.set_aside(step + 1)
     save_config(config, target.config)
     return config
 

@@ -75,7 +75,7 @@ class RunRoot:
         """Yield the runs in a folder; runs hold no runs. ``left`` counts down the folders."""
         left[0] -= 1
         config = folder / "config.yaml"
-        if config.is_file() and self.holds(config):
+        if os.path.isfile(config) and self.holds(config):
             yield folder.relative_to(self.path).as_posix()
             return
         if depth == MAX_DEPTH or left[0] < 0:

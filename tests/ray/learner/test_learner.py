@@ -228,11 +228,11 @@ def test_junk_outside_the_loss_changes_no_bit(one_rank: Probes, start_logprobs: 
 
     same, same_stats = one_rank.gradient(junk, junk_start, tokens_per_micro_batch=62)
 
-    assert (same_stats.loss, same_stats.ratio_max) == (stats.loss, stats.ratio_max)
+    assert same_stats.loss == stats.loss
     assert all(np.array_equal(same[name], gradient[name]) for name in gradient)
 
 
-def test_stats_count_clipped_tokens_and_the_largest_ratio(
+def test_stats_count_clipped_tokens(
     one_rank: Probes, naive: NaivePolicy, start_logprobs: np.ndarray
 ) -> None:
     _, stats = one_rank.gradient(TABLE, start_logprobs, tokens_per_micro_batch=30)
@@ -246,7 +246,6 @@ def test_stats_count_clipped_tokens_and_the_largest_ratio(
     assert stats.num_tokens == len(tokens)
     assert stats.clip_fraction == pytest.approx(clipped.mean())
     assert 0.1 < stats.clip_fraction < 0.9
-    assert stats.ratio_max == pytest.approx(ratios.max(), rel=1e-4)
     assert 0 < stats.entropy < math.log(128)
 
 
