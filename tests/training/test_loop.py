@@ -213,7 +213,8 @@ def test_step_that_stops_the_run_is_taken_out_of_the_log(
 def test_a_rank_lost_while_engines_return_learns_the_step_again(
     run: Run, workers: ScriptedWorkers
 ) -> None:
-    loop, seen = loop_of(run, workers, learned()), []
+    loop = loop_of(run, workers, learned())
+    seen: list[int] = []
     loop.catch_up()
     workers.at_release = lambda: seen.append(loop.steps_done)
 
