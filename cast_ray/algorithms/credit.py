@@ -346,9 +346,9 @@ def _refuse_non_finite(per_turn: Array, num_turns: np.ndarray, scored: pa.Table)
 
 
 def _summarise(shifted: Array, *, unknown_costs: int) -> CreditSummary:
-    known = shifted[~np.isnan(shifted)]
-    if unknown_costs and not known.any():  # zeros beside unknown turns: they had no effect
-        known = known[:0]
+    # Without a solver, only the zeros of turns without effect are known: they measure nothing.
+    is_measured = not unknown_costs or np.nan_to_num(shifted).any()
+    known = shifted[~np.isnan(shifted) & is_measured]
     return CreditSummary(
         unknown_costs=unknown_costs,
         shifted_advantage_mean=float(known.mean()) if known.size else math.nan,

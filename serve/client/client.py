@@ -119,6 +119,7 @@ class PolicyClient:
             "num_calls": sum(link.num_calls for link in self._links),
             "num_retries": self._num_retries,
             "num_overflows": self._num_overflows,
+            "num_engine_failures": sum(link.num_failures for link in self._links),
         }
 
     def _send(self, ask: Ask) -> None:

@@ -83,6 +83,7 @@ class EngineLink:
         self.name = handle.app_name
         self.is_up = is_up
         self.num_calls = 0
+        self.num_failures = 0
         self.last_failure: CastRayError | None = None
         self._handle = handle
         # By value an answer is a gRPC message and not an object in Ray's store: with six turns per
@@ -190,6 +191,7 @@ class EngineLink:
         if not self.is_up:
             return  # another call has just reported it
         self.is_up = False
+        self.num_failures += 1
         self._failures_in_row += 1
         self.last_failure = failure
         if self._failures_in_row == 1:  # the next ones continue the same failure

@@ -113,7 +113,8 @@ def synthetic_goals(
         number = bisect_right(ends, place)
         source = sources[number]
         limit, words = limits[number]
-        options = _combination(source, place - (ends[number] - source.num_goals()))
+        rank = place - (ends[number] - source.num_goals())
+        options = tuple(reversed(list(_digits(sorted(source.offers), rank))))
         listed = ", and ".join(f"{name}: {value}" for name, value in options)
         goals.append(
             Goal(
@@ -141,11 +142,6 @@ def shuffled(num_goals: int, seed: int) -> array[int]:
     order = array("q", range(num_goals))
     Random(seed).shuffle(order)  # pyright: ignore[reportArgumentType]  an array takes items too
     return order
-
-
-def _combination(source: SyntheticSource, number: int) -> tuple[tuple[str, str], ...]:
-    """Return one combination of options, by name; the last option changes first."""
-    return tuple(reversed(list(_digits(sorted(source.offers), number))))
 
 
 def _digits(

@@ -254,21 +254,17 @@ class _View:
         rows, total = self._activity.rows, self._activity.total_steps
         if not rows:
             return
+        bars = "".join(_SPARKS[min(int(row.success * 8), 7)] for row in rows[-30:])
         lines.add_row(
             "",
             "all steps",
             ProgressBar(total, rows[-1].step, width=24),
             Text.assemble(
                 (f"{rows[-1].step}/{total}  ", "dim"),
-                (_sparkline([row.success for row in rows]), "green"),
+                (bars, "green"),
                 (f"  {duration(_seconds_left(rows, total))} left", "dim"),
             ),
         )
-
-
-def _sparkline(shares: list[float], *, most: int = 30) -> str:
-    """Return the newest of the shares (0 to 1) as bars of eight heights."""
-    return "".join(_SPARKS[min(int(share * 8), 7)] for share in shares[-most:])
 
 
 def _result(summary: Mapping[str, Any]) -> str:

@@ -182,6 +182,7 @@ async def check_that_nothing_is_lost(
     counters = client.counters()
     assert counters["num_requests"] == 24 * 30
     assert counters["num_retries"] > 0
+    assert counters["num_engine_failures"] >= 1
 
 
 def test_a_killed_replicas_requests_are_answered_by_the_other(engines: PolicyEngines) -> None:
@@ -221,7 +222,7 @@ def slow(local_ray: None) -> Iterator[PolicyEngines]:
     engines.remove()
 
 
-def test_one_failure_of_many_calls_is_one_line(
+def test_one_failure_of_many_calls_is_one_line_and_counts_once(
     slow: PolicyEngines, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(client: PolicyClient) -> None:
@@ -235,6 +236,7 @@ def test_one_failure_of_many_calls_is_one_line(
             await asyncio.sleep(0.01)
         await slow.handles[0].fail.remote("its core died")
         await asyncio.gather(*waiting)
+        assert client.counters()["num_engine_failures"] == 1
 
     run(slow, work)
     [line] = [r.getMessage() for r in caplog.records if r.name == "serve.client.link"]
