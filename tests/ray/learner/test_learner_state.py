@@ -204,7 +204,8 @@ def test_checkpoint_is_float32_whole_and_nothing_is_pickled(
 # float32: sums in another order, measured at most 2e-6 of the change. bfloat16 on one rank:
 # gradients of another packing, rounded to 8 bits (2^-8 = 4e-3), measured at most 7e-3; on as many
 # ranks the same gradients, but shards that begin elsewhere: fused AdamW rounds the numbers that
-# fill no whole vector otherwise. Adapters: float32 at stage 0, bfloat16 at stage 2, measured 6e-2.
+# fill no whole vector otherwise. Adapters: float32 at stage 0, bfloat16 at stage 2, measured 0.11
+# of the weights, 0.07 and 0.05 of the moments on a processor without bfloat16.
 FLOAT32, SHARDS, BFLOAT16, ADAPTERS = 2e-5, 1e-6, 3e-2, 0.2
 
 
@@ -241,10 +242,15 @@ def test_checkpoint_of_other_ranks_and_stage_is_restored_exactly_and_goes_on(
     assert_equal(of_the_optimizer(learners.save(tmp_path / "again")), before)
     learners.update()
     after = learners.save(tmp_path / "after")
-    for name, tensor in before.items():
-        moved, expected_move = after[name] - tensor, expected.after_three[name] - tensor
+    # Of adapters each kind as a whole: one matrix's share of rounding depends on the processor.
+    for part in before if tolerance < ADAPTERS else ("weight", "exp_avg", "exp_avg_sq"):
+        names = [name for name in before if part in (name, name.split()[0])]
+        moved, expected_move = (
+            torch.cat([(of[name] - before[name]).flatten() for name in names])
+            for of in (after, expected.after_three)
+        )
         assert float((moved - expected_move).norm()) <= tolerance * float(expected_move.norm()), (
-            name
+            part
         )
 
 
