@@ -195,7 +195,7 @@ class StepMetrics:
     next steps' rollouts if ``max_staleness`` is above 0."""
     validation_success: Annotated[float | None, Metric("share", "mean")]
     """Share of validation episodes that solved their puzzle after the step; null if it was not
-    validated."""
+    validated. If ``max_staleness`` is above 0, later weights may write the last tokens."""
 
 
 _HINTS = get_type_hints(StepMetrics, include_extras=True)
