@@ -8,6 +8,7 @@ Importing this takes seconds and a gigabyte (vLLM): only what deploys or hosts a
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,6 @@ from ray.serve.deployment import Application
 from ray.serve.llm import LLMConfig, ModelLoadingConfig
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import CompletionRequest
-from vllm.v1.engine.exceptions import EngineDeadError
 
 from cast_ray.cluster.placement import bundle_of
 from cast_ray.errors import EngineError
@@ -81,47 +81,50 @@ class ModelServer(LLMServer):
             stop_token_ids=list(request.stop_token_ids),
             logprobs=0,  # only of the sampled tokens
             return_token_ids=True,
-            stream=False,
+            stream=True,  # so that a long answer counts as progress
         )
+        pieces: list[Any] = []
         self._stats.num_running += 1
         try:
-            async for response in await self.completions(body):
-                outcome = _outcome(response)
-                self._note(outcome)
-                return outcome
-        except EngineDeadError as error:
-            cause = self._heard.cause_of_death
-            raise EngineError(f"a process of the vLLM engine died: {cause}") from error
+            async for written in await self.completions(body):
+                self._progress_at = time.monotonic()
+                pieces += written
+            outcome = self._outcome(pieces)
         finally:
             self._stats.num_running -= 1
-        raise EngineError("the model server ended a request without an answer")
-
-    def _note(self, outcome: Completion | Refusal) -> None:
-        self._progress_at = time.monotonic()
         self._stats.num_requests += 1
         if isinstance(outcome, Refusal):
             self._stats.num_refused += 1
         else:
             self._stats.num_generated_tokens += len(outcome.token_ids)
+        return outcome
 
+    def _outcome(self, pieces: list[Any]) -> Completion | Refusal:
+        """Return the stream of vLLM's OpenAI layer as one of our answers.
 
-def _outcome(response: Any) -> Completion | Refusal:
-    """Return an answer of vLLM's OpenAI layer (Any: its models) as one of ours.
+        Args:
+            pieces: ``data: JSON`` up to ``data: [DONE]``, or only an object of Ray's (hence Any)
+                with an error, if the request was refused before its first token.
 
-    Raises:
-        EngineError: it is an error, and another try may succeed.
-    """
-    if hasattr(response, "error"):
-        if response.error.code < 500:
-            return Refusal(reason=response.error.message)
-        raise EngineError(response.error.message)
-    choice = response.choices[0]
-    return Completion(
-        token_ids=tuple(choice.token_ids),
-        rollout_logprobs=tuple(choice.logprobs.token_logprobs),
-        finish_reason="stop" if choice.finish_reason == "stop" else "length",
-        weight_versions=(0,) * len(choice.token_ids),
-    )
+        Raises:
+            EngineError: it is an error, and another try may succeed.
+        """
+        if (error := getattr(pieces[0], "error", None)) and error.code < 500:
+            return Refusal(reason=error.message)
+        parts = [] if error else [json.loads(text.removeprefix("data: ")) for text in pieces[:-1]]
+        if failure := error.message if error else parts[-1].get("error", {}).get("message"):
+            cause = self._heard.first_error(within_s=30)  # older errors are not the cause
+            raise EngineError(f"the vLLM engine failed: {cause or failure}")
+        choices = [part["choices"][0] for part in parts]
+        token_ids = tuple(token for choice in choices for token in choice["token_ids"])
+        return Completion(
+            token_ids=token_ids,
+            rollout_logprobs=tuple(
+                logprob for choice in choices for logprob in choice["logprobs"]["token_logprobs"]
+            ),
+            finish_reason="stop" if choices[-1]["finish_reason"] == "stop" else "length",
+            weight_versions=(0,) * len(token_ids),
+        )
 
 
 def model_application(plan: ServicePlan) -> Application:
@@ -148,9 +151,9 @@ def llm_config(plan: ServicePlan) -> LLMConfig:
     """Return the configuration for Ray's LLM library."""
     engine, resources = plan.config.engine, plan.config.resources
     bundle = bundle_of(resources.cpus_per_engine, 1 if resources.gpus_per_engine else 0)
-    source = loadable(plan.model_dir)  # known on this host alone; other folders are as they are
     return LLMConfig(
-        model_loading_config={"model_id": plan.name, "model_source": str(source)},
+        # ``loadable``: known on this host alone; other folders are as they are.
+        model_loading_config={"model_id": plan.name, "model_source": str(loadable(plan.model_dir))},
         deployment_config={
             "autoscaling_config": {
                 "min_replicas": plan.min_replicas,
