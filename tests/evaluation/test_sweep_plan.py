@@ -150,6 +150,7 @@ def test_with_a_trained_policy_there_is_no_warm_start_to_share() -> None:
     plan = plan_sweep(None, ["policy.path=somewhere", "puzzles.seed=0,1"])
     assert not plan.needs_warm_start
     assert len(plan.trials) == 2
+    assert plan_sweep(None, [*plan.fixed, "warm_start.steps=3", "seed=0,1"]).needs_warm_start
 
 
 @settings(max_examples=15)

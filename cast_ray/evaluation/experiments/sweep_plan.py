@@ -84,7 +84,7 @@ class SweepPlan:
     @property
     def needs_warm_start(self) -> bool:
         """Whether a start model must be taught first, for all trials."""
-        return not self.base.policy.path and self.base.warm_start.steps > 0
+        return self.base.warm_start.steps > 0
 
 
 def read_arms(file: Path) -> dict[str, list[str]]:
