@@ -18,7 +18,7 @@ from serve.engine.first_error import first_error
 _KEPT_BYTES = 2**20
 _LAST_WORDS_S = 0.3
 """For the end of what a process wrote, which may arrive after the news of its death."""
-_BEFORE_DEATH_S = 30.0
+BEFORE_FAILURE_S = 30.0
 """Older errors are not the cause: vLLM also writes those that it survives."""
 
 
@@ -60,7 +60,7 @@ class Overheard:
     @functools.cached_property
     def cause_of_death(self) -> str:
         """The first error shortly before the first question for it; ask when a process has died."""
-        found = self.first_error(within_s=_BEFORE_DEATH_S)
+        found = self.first_error(within_s=BEFORE_FAILURE_S)
         return found or "it wrote no error, as if it was killed; see the engine's log"
 
     def _read(self, source: int, destination: int) -> None:

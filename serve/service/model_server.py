@@ -29,7 +29,7 @@ from cast_ray.rollout.generate import Completion, GenerateRequest, Refusal
 from cast_ray.rollout.specs import conversation_limit
 from serve.engine.answers import answers_as_done
 from serve.engine.deployment import ENGINE_ENVIRONMENT
-from serve.engine.overheard import Overheard
+from serve.engine.overheard import BEFORE_FAILURE_S, Overheard
 from serve.engine.vllm_args import loadable, vllm_arguments
 from serve.messages import EngineStats
 from serve.orphans import guard_children
@@ -113,7 +113,7 @@ class ModelServer(LLMServer):
             return Refusal(reason=error.message)
         parts = [] if error else [json.loads(text.removeprefix("data: ")) for text in pieces[:-1]]
         if failure := error.message if error else parts[-1].get("error", {}).get("message"):
-            cause = self._heard.first_error(within_s=30)  # older errors are not the cause
+            cause = self._heard.first_error(within_s=BEFORE_FAILURE_S)
             raise EngineError(f"the vLLM engine failed: {cause or failure}")
         choices = [part["choices"][0] for part in parts]
         token_ids = tuple(token for choice in choices for token in choice["token_ids"])

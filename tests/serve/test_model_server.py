@@ -34,7 +34,7 @@ class ScriptedServer(ModelServer):
         self.written: asyncio.Queue[list[Any]] = asyncio.Queue()
 
     def __del__(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Nothing: Ray's is a coroutine, which nobody awaits here."""
+        """Replace Ray's coroutine, which would never be awaited."""
 
     async def completions(self, request: Any, raw_request_info: Any = None) -> Any:
         assert request.stream
