@@ -38,6 +38,9 @@ def sweep(
     sweeps, it adds their trials. A file of --arms names settings of several keys:
     mine: [advantage.alpha=1, learner.lr=1e-4].
 
+    Give all seeds in one argument: a single one also determines the start model, so that runs of
+    seed=0 and of a second sweep with seed=1 would not begin alike.
+
     Example, six runs: cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10
     """
     from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms

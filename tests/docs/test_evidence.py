@@ -102,6 +102,7 @@ SUMMARY = (
     "sokoban_algorithms",
     "horizon",
     "horizon_8",
+    "horizon_strong",
     "minesweeper",
     "minesweeper_idle",
 )
