@@ -36,10 +36,8 @@ def sweep(
     results.parquet gets one row per trial, results.svg their curves and held-out results. The same
     command with the same --out resumes an interrupted sweep; with more values of a key that it
     sweeps, it adds their trials. A file of --arms names settings of several keys:
-    mine: [advantage.alpha=1, learner.lr=1e-4].
-
-    Give all seeds in one argument: a single one also determines the start model, so that runs of
-    seed=0 and of a second sweep with seed=1 would not begin alike.
+    mine: [advantage.alpha=1, learner.lr=1e-4]. Give all seeds in one argument: a single one also
+    determines the start model, so sweeps of one seed each do not begin alike.
 
     Example, six runs: cast-ray sweep advantage.alpha=0,0.1 seed=0,1,2 steps=10
     """
