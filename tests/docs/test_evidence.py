@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from scipy.stats import ttest_ind
 
-from cast_ray.evaluation.experiments.arms import WAYPOINTS, arms_of, climbs, gap, race
+from cast_ray.evaluation.experiments.arms import WAYPOINTS, Arm, arms_of, climbs, gap, race
 from cast_ray.evaluation.experiments.compare import compare
 from cast_ray.evaluation.experiments.repeat import next_seed, plan_repetition
 from cast_ray.evaluation.experiments.sweep_plan import plan_sweep, read_arms
@@ -78,13 +78,18 @@ def points(found: Estimate) -> str:
     )
 
 
+def areas(arm: Arm) -> np.ndarray:
+    """Return ``[S]`` areas under the validation curves."""
+    span = arm.steps[-1] - arm.steps[0]
+    return np.trapezoid(arm.solved.mean(axis=2), arm.steps, axis=1) / span
+
+
 def area_differences(name: str) -> list[float]:
     """Return by seed the area of CAST above DAPO under the validation curve."""
     arms = {a.name: a for a in arms_of(pl.read_parquet(EVIDENCE / name / "curves.parquet"))}
     cast, dapo = arms["CAST"], arms["DAPO"]
     assert cast.seeds == dapo.seeds
-    curves = (cast.solved - dapo.solved).mean(axis=2)
-    return list(np.trapezoid(curves, cast.steps, axis=1) / (cast.steps[-1] - cast.steps[0]))
+    return list(areas(cast) - areas(dapo))
 
 
 def test_third_prediction_is_judged_by_the_recorded_curves() -> None:
@@ -94,6 +99,19 @@ def test_third_prediction_is_judged_by_the_recorded_curves() -> None:
         value=float(np.mean(long) - np.mean(short)), low=low, high=high, n=len(long) + len(short)
     )
     assert points(found) in (ROOT / "docs" / "horizon.md").read_text()
+
+
+def test_fourth_prediction_is_judged_by_the_recorded_curves() -> None:
+    curves = pl.read_parquet(EVIDENCE / "horizon_strong" / "curves.parquet")
+    arms = {a.name: a for a in arms_of(curves.filter(pl.col("seed") < 2))}
+    whole, turns = (areas(arms[n]) - areas(arms["DAPO"]) for n in ("whole trajectories", "CAST"))
+    assert len(whole) == len(turns) == 2
+    assert whole.mean() < turns.mean() / 2
+    theirs, ours = (
+        " and ".join(f"{100 * one:+.1f}" for one in by_seed) for by_seed in (whole, turns)
+    )
+    said = f"held, two seeds | from the strong start {theirs} points, CAST {ours};"
+    assert said in (ROOT / "docs" / "horizon.md").read_text()
 
 
 SUMMARY = (
