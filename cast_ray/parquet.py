@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
 from cast_ray.errors import DamagedFileError
 from cast_ray.files import written_aside
+
+if TYPE_CHECKING:  # imported where it is used: it would slow every command's start
+    import polars as pl
 
 MAX_ROWS = 20_000_000
 MAX_BYTES = 4 * 2**30
@@ -53,6 +56,8 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 def write_frame(path: Path, frame: pl.DataFrame) -> None:
     """Write a data frame as ``write_table`` does."""
+    import polars as pl
+
     write_table(path, frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
@@ -116,6 +121,8 @@ def read_frame(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame
 
     Polars' own reader asks for 2 EiB of memory at some flipped bits and aborts the process.
     """
+    import polars as pl
+
     frame = pl.from_arrow(read_table(path, columns))
     assert isinstance(frame, pl.DataFrame)
     return frame

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from cast_ray.envs.registry import is_benchmark
 from cast_ray.errors import ConfigError
 from cast_ray.functions import short_name
-from cast_ray.games import get_plugin
-from solver_actors.minesweeper.entry import MINESWEEPER_SOLVER
-from solver_actors.rush_hour.entry import RUSH_HOUR_SOLVER
-from solver_actors.sokoban.entry import SOKOBAN_SOLVER
+from cast_ray.games import GAMES, get_plugin
 from solver_actors.solver import Solver, SolverEntry
-
-SOLVERS: dict[str, SolverEntry] = {
-    "sokoban": SOKOBAN_SOLVER,
-    "minesweeper": MINESWEEPER_SOLVER,
-    "rush_hour": RUSH_HOUR_SOLVER,
-}
-"""Of the built-in games."""
 
 
 def get_solver_entry(game: str) -> SolverEntry:
@@ -27,8 +18,8 @@ def get_solver_entry(game: str) -> SolverEntry:
     Raises:
         ConfigError: there is no such game, it has no solver, or an added one is broken.
     """
-    if game in SOLVERS:
-        return SOLVERS[game]
+    if game in GAMES:  # imported here: numba would slow every command's start
+        return import_module(f"solver_actors.{game}.entry").SOLVER
     entry = None if is_benchmark(game) else get_plugin(game).solver
     if entry is None:
         raise ConfigError(
@@ -52,7 +43,7 @@ def has_solver(game: str) -> bool:
     """
     if is_benchmark(game):
         return False
-    return game in SOLVERS or get_plugin(game).solver is not None
+    return game in GAMES or get_plugin(game).solver is not None
 
 
 def has_deadlocks(game: str) -> bool:

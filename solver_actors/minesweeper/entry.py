@@ -55,7 +55,7 @@ def _ask_everything(state: MinesweeperState) -> None:
     read_view(["1."], 1)
 
 
-MINESWEEPER_SOLVER = SolverEntry(
+SOLVER = SolverEntry(
     build=solve_minesweeper,
     layout_key=lambda state: state.layout,
     next_action=MinesweeperSolver.next_action,  # an infinite K is no proof: it plays on

@@ -32,7 +32,7 @@ def _search_once(state: RushHourState) -> None:
     shortest_length(state, max_length=8, node_budget=1000)
 
 
-RUSH_HOUR_SOLVER = SolverEntry(
+SOLVER = SolverEntry(
     build=solve_rush_hour,
     layout_key=lambda state: state.layout,  # letters included
     has_tables=True,

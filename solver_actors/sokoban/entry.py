@@ -56,7 +56,7 @@ def _dead_fraction(solver: SokobanSolver) -> float:
     return int((costs == DEAD).sum() - num_impossible) / (len(costs) - num_impossible)
 
 
-SOKOBAN_SOLVER = SolverEntry(
+SOLVER = SolverEntry(
     build=solve_sokoban,
     layout_key=lambda state: state.layout,
     has_tables=True,

@@ -5,7 +5,7 @@ from cast_ray.games.generators.sokoban import generate_sokoban
 from cast_ray.games.generators.sokoban_reach import is_sokoban_winnable
 from cast_ray.games.plugins import GamePlugin
 from cast_ray.games.sokoban import Sokoban
-from solver_actors.sokoban.entry import SOKOBAN_SOLVER
+from solver_actors.sokoban.entry import SOLVER
 
 
 class BoxPush(Sokoban):
@@ -33,7 +33,7 @@ BOX_PUSH = GamePlugin(
     game=BoxPush(),
     generate=generate_sokoban,
     is_winnable=is_sokoban_winnable,
-    solver=SOKOBAN_SOLVER,
+    solver=SOLVER,
     numeric=SOKOBAN_RULES,
     drawing=drawn,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,13 @@ def test_help_has_groups_and_exit_codes(
     for group in ("Train", "Look at runs and agents", "Evaluate and compare", "Machines"):
         assert f"─ {group} ─" in text
     assert "130 = stopped by Ctrl-C" in text
+
+
+def test_every_command_starts_without_what_is_slow_to_import() -> None:
+    slow = ("torch", "ray", "vllm", "transformers", "deepspeed", "polars", "numba", "scipy")
+    code = f"import sys, cast_ray.cli.main; print([m for m in {slow} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_outcome_alone_resumes_the_second_run_where_the_first_is_finished(

@@ -21,9 +21,11 @@ from cast_ray.games.plugins import forget_plugins
 from lights_out.solver import LIGHTS_OUT
 from solver_actors.oracle import Oracle
 from solver_actors.players import Player
-from solver_actors.registry import SOLVERS, get_solver_entry, has_solver
+from solver_actors.registry import get_solver_entry, has_solver
 from solver_actors.scoring import Scorer
+from solver_actors.sokoban.entry import SOLVER
 from solver_actors.solve_file import solve_file
+from solver_actors.solver import SolverEntry
 from tests.support import installed
 from tests.support.refusals import refused
 
@@ -77,11 +79,12 @@ def test_installed_game_is_known_by_name_with_its_generator_and_its_solver() -> 
 def test_built_in_games_stay_what_they_are() -> None:
     assert get_game("sokoban") is GAMES["sokoban"]
     assert get_generator("sokoban") is GENERATORS["sokoban"]
-    assert get_solver_entry("sokoban") is SOLVERS["sokoban"]
+    assert get_solver_entry("sokoban") is SOLVER
 
 
 def test_every_built_in_game_has_a_generator_and_a_solver() -> None:
-    assert GAMES.keys() == GENERATORS.keys() == SOLVERS.keys()
+    assert GAMES.keys() == GENERATORS.keys()
+    assert all(isinstance(get_solver_entry(game), SolverEntry) for game in GAMES)
 
 
 @pytest.mark.usefixtures("install")

@@ -18,7 +18,7 @@ from cast_ray.games.generators.minesweeper import generate_minesweeper
 from cast_ray.games.minesweeper import Minesweeper
 from cast_ray.games.minesweeper_board import MinesweeperLayout, MinesweeperState, start_state
 from solver_actors.minesweeper.solver import MinesweeperSolver, solve_minesweeper
-from solver_actors.registry import SOLVERS
+from solver_actors.registry import get_solver_entry
 from tests.solver_actors import brute_force_minesweeper as brute_force
 from tests.support.minefields import boards, random_board
 from tests.support.rooms import FIXED, symmetric_forms
@@ -410,5 +410,5 @@ def test_solver_pickles_without_what_it_remembers() -> None:
 
 
 def test_layout_key_is_shared_by_the_states_of_a_board_only() -> None:
-    key = SOLVERS["minesweeper"].layout_key
+    key = get_solver_entry("minesweeper").layout_key
     assert key(GAME.decode("+1\n1.")) == key(GAME.decode("F.\n.f")) != key(GAME.decode(".1\n1+"))

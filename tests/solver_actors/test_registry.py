@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cast_ray.games import GAMES, get_game
 from cast_ray.games.game import Status
-from solver_actors.registry import SOLVERS
+from solver_actors.registry import get_solver_entry, has_deadlocks
 from tests.support import minefields, rush_hour_boards
 from tests.support.rooms import FIXED
 
@@ -18,7 +18,7 @@ GUESSES = "....+\n+.+21\n++210\n22100\n00000"
 BOARDS = {"minesweeper": minefields.boards(), "rush_hour": rush_hour_boards.boards()}
 
 
-@pytest.mark.parametrize("game", [name for name in GAMES if not SOLVERS[name].has_deadlocks])
+@pytest.mark.parametrize("game", [name for name in GAMES if not has_deadlocks(name)])
 @FIXED
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_in_a_game_without_deadlocks_no_play_comes_to_a_dead_state_that_goes_on(
@@ -26,7 +26,7 @@ def test_in_a_game_without_deadlocks_no_play_comes_to_a_dead_state_that_goes_on(
 ) -> None:
     rules, rng = get_game(game), np.random.default_rng(seed)
     state = rules.decode(data.draw(BOARDS[game]))
-    solver = SOLVERS[game].build(state)
+    solver = get_solver_entry(game).build(state)
     assume(rules.status(state) is Status.PLAYING and not solver.is_dead(state))
     for _ in range(12):
         actions = rules.scored_actions(state)
@@ -37,11 +37,11 @@ def test_in_a_game_without_deadlocks_no_play_comes_to_a_dead_state_that_goes_on(
 
 
 def test_sokoban_alone_can_be_lost_without_its_rules_saying_so() -> None:
-    assert [game for game, entry in SOLVERS.items() if entry.has_deadlocks] == ["sokoban"]
+    assert [game for game in GAMES if has_deadlocks(game)] == ["sokoban"]
 
 
 def test_player_who_follows_the_minesweeper_solver_plays_on_where_it_loses() -> None:
-    entry, state = SOLVERS["minesweeper"], get_game("minesweeper").decode(GUESSES)
+    entry, state = get_solver_entry("minesweeper"), get_game("minesweeper").decode(GUESSES)
     solver = entry.build(state)
     assert solver.best_action(state) is None
     assert entry.next_action(solver, state) == "reveal 1 1"
@@ -52,6 +52,6 @@ def test_player_who_follows_the_minesweeper_solver_plays_on_where_it_loses() -> 
     [("sokoban", "#P_X_O"), ("sokoban", "#XP__O"), ("rush_hour", "." * 12 + "AA" + "." * 22)],
 )
 def test_player_who_follows_another_solver_plays_its_best_action(game: str, board: str) -> None:
-    entry, state = SOLVERS[game], get_game(game).decode(board)
+    entry, state = get_solver_entry(game), get_game(game).decode(board)
     solver = entry.build(state)
     assert entry.next_action(solver, state) == solver.best_action(state)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cast_ray.games.rush_hour import RushHour, RushHourState
 from cast_ray.games.rush_hour_keys import geometry_of, keys_of
-from solver_actors.registry import SOLVERS
+from solver_actors.registry import get_solver_entry
 from solver_actors.rush_hour.search import MAX_LENGTH, Outcome, lower_bound, shortest_length
 from solver_actors.rush_hour.table import RushHourSolver, build_table, solve_rush_hour
 from tests.solver_actors.brute_force_rush_hour import brute_force
@@ -312,7 +312,7 @@ def test_table_is_read_only() -> None:
 
 
 def test_layout_key_is_shared_by_the_states_of_a_puzzle_only() -> None:
-    key = SOLVERS["rush_hour"].layout_key
+    key = get_solver_entry("rush_hour").layout_key
     moved = GAME.apply(GAME.decode(BOARD), "E-2").state
     walled = GAME.decode(BOARD.replace("x", "."))
     assert key(GAME.decode(BOARD)) == key(moved) != key(walled)
