@@ -18,7 +18,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.envs.registry import tier_of
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import read_record, write_text
+from cast_ray.files import write_text
 from cast_ray.functions import find_function
 from cast_ray.rollout.chat_template import (
     ChatPieces,
@@ -90,8 +90,7 @@ def moved_models(
             digests = {key: model_digest(localized(name)) for key, name in here.items()}
             write_text(directory.models, json.dumps(digests, indent=1) + "\n")
         return set()
-    is_noted = directory.models.is_file()
-    noted = read_record(directory.models, dict[str, str]) if is_noted else {}
+    noted = directory.read_models()
     moved = {key for key in noted if config.models.get(key) not in (None, before.get(key))}
     for key in moved:
         if model_digest(localized(config.models[key])) != noted[key]:

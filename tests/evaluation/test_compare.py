@@ -215,6 +215,19 @@ def test_recorded_runs_and_new_ones_become_one_comparison(tmp_path: Path) -> Non
     assert "--out" in str(refused.exception)
 
 
+def test_arms_that_began_elsewhere_are_named_by_seed(tmp_path: Path) -> None:
+    """Each seed may have a start model of its own, which its arms share: at seed 1 they do not."""
+    sweep = made_sweep(tmp_path / "sweep")
+    for arm, digests in zip(VALIDATED, ("ab", "ac"), strict=True):
+        assert "start models" not in compare([sweep], baseline=arm, out=tmp_path / arm)
+        for seed, digest in enumerate(digests):
+            trial = sweep / "trials" / f"arm={arm}_seed={seed}".replace(" ", "_")
+            RunDirectory(trial).models.write_text(json.dumps({"policy.path": digest}))
+    text = compare([sweep], baseline="CAST", out=tmp_path / "out")
+    assert text.endswith("\n\n**Not only the values differ: other start models at seed 1.**\n")
+    assert compare([tmp_path / "out"], baseline="CAST", out=tmp_path / "again") == text
+
+
 def test_arms_that_are_not_wanted_are_left_out(sweep: Path, tmp_path: Path) -> None:
     evaluation = made_evaluation(tmp_path / "evaluation")
     compare([sweep], baseline="CAST", out=tmp_path / "all", evaluation=evaluation)

@@ -45,6 +45,7 @@ RUN_SCHEMA = pl.Schema(
         "seconds_step": pl.Float64,
         "seconds": pl.Float64,
         "code": pl.String,
+        "start": pl.String,
     }
 )
 """``values``: the configuration values that differ from the defaults, as ``key=value``, quoted as
@@ -53,7 +54,8 @@ in a shell.
 probability of a mine in the revealed cell over the safest one.
 ``solver_of_…``: the solver's share of the time of a turn without the model, of a trajectory with
 it, and of a step if nothing ran in parallel.
-``code``: version of cast_ray and a checksum of its sources; null if unknown."""
+``code``: version of cast_ray and a checksum of its sources; null if unknown.
+``start``: digest of the model at ``policy.path``; null if unknown, or the run taught its own."""
 
 
 def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
@@ -147,6 +149,7 @@ def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, A
         "seconds_step": total / len(timed),
         "seconds": summary["seconds"],
         "code": summary.get("code"),
+        "start": run.read_models().get("policy.path"),
     }
 
 

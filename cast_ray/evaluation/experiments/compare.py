@@ -11,14 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from cast_ray.errors import ConfigError, RunDirectoryError
-from cast_ray.evaluation.experiments.arms import (
-    TIERS,
-    arms_of,
-    climbs,
-    gap,
-    played_tiers,
-    race,
-)
+from cast_ray.evaluation.experiments.arms import TIERS, arms_of, climbs, gap, played_tiers, race
 from cast_ray.evaluation.experiments.collect import run_values, swept_runs
 from cast_ray.evaluation.experiments.plots import comparison_tables, draw_comparison
 from cast_ray.files import write_text
@@ -72,18 +65,20 @@ def read_tables(
     if not owners:
         raise RunDirectoryError(f"{folders[0]} holds no finished run of a sweep")
     whole = {
-        name: pl.concat([part[name] for part in parts if name in part])
+        name: pl.concat([part[name] for part in parts if name in part], how="diagonal")
         for name in (CURVES_FILE, RUNS, TRAINING_FILE)
         if any(name in part for part in parts)
     }
     if evaluation is not None:
         whole[TIERS_FILE] = _tiers(evaluation)
-    else:
-        whole |= _sole(parts, TIERS_FILE, "evaluation")
     if ceiling is not None:
         whole[CEILING_FILE] = _ceiling(ceiling)
-    else:
-        whole |= _sole(parts, CEILING_FILE, "ceiling")
+    for name, what in ((TIERS_FILE, "evaluation"), (CEILING_FILE, "ceiling")):
+        recorded = [part[name] for part in parts if name in part and name not in whole]
+        if len(recorded) > 1:
+            raise ConfigError(f"several folders hold a recorded {what}: give one with --{what}")
+        if recorded:
+            whole[name] = recorded[0]
     return _of_arms(whole, only) if only else whole
 
 
@@ -108,14 +103,6 @@ def require_arm(arm: str, known: Iterable[str]) -> None:
     known = list(known)
     if arm not in known:
         raise ConfigError(f"there is no arm {arm!r}; the arms are {', '.join(known)}")
-
-
-def _sole(parts: Sequence[Tables], name: str, what: str) -> Tables:
-    """Return the one recorded table of this name, if there is one."""
-    known = [part[name] for part in parts if name in part]
-    if len(known) > 1:
-        raise ConfigError(f"several folders hold a recorded {what}: give one for all with --{what}")
-    return {name: known[0]} if known else {}
 
 
 def _recorded(folder: Path) -> Tables:
@@ -217,6 +204,10 @@ def compare(
         training=training,
         ceiling=reached,
     )
+    starts = runs.group_by("seed").agg(pl.col("^start$").drop_nulls().n_unique())
+    if mixed := sorted(row[0] for row in starts.iter_rows() if max(row[1:], default=0) > 1):
+        seeds = ", ".join(map(str, mixed))
+        text += f"\n**Not only the values differ: other start models at seed {seeds}.**\n"
     for name, table in tables.items():
         if not table.is_empty():
             write_frame(out / name, table)
