@@ -18,7 +18,6 @@ ALLOWED = {
     "cast_ray/games/registry.py",
     "cast_ray/games/generators/build.py",
     "cast_ray/envs/gym/registry.py",
-    "solver_actors/registry.py",
     # Defaults.
     "cast_ray/config/train.py",
     "cast_ray/config/value_net.py",
