@@ -41,7 +41,6 @@ from solver_actors.value_net.scale import ValueNetOracle
 
 logger = logging.getLogger(__name__)
 
-_STALL_TIMEOUT_S = 60.0
 _PROBE_TIMEOUT_S = 30.0
 _CLEAR_TIMEOUT_S = 30.0
 
@@ -221,7 +220,8 @@ def _start_engines(
             model_dir=str(model_dir.absolute()),
             max_model_len=conversation_limit(config),
             seed=derive_seed(config.seed, "engine") % 2**31,
-            stall_timeout_s=_STALL_TIMEOUT_S,
+            # Half: a stalled engine is replaced before its requests give up.
+            stall_timeout_s=config.engine.request_timeout_s / 2,
             probe_timeout_s=_PROBE_TIMEOUT_S,
             can_rest=config.resources.share_gpu,
         ),
