@@ -170,9 +170,8 @@ class EngineConfig:
     start_timeout_s: float = 300.0
     """Longest wait for an engine to be ready."""
     request_timeout_s: float = 120.0
-    """An engine that is up and writes nothing for this long has stalled; one that has requests and
-    is silent for half of it is started again. Raise it where a single step of the engine takes
-    longer, as 8,192 prompt tokens of a large model on a CPU may. Long answers are no reason."""
+    """An engine that is up and writes nothing for this long has stalled; one that owes answers is
+    started again after half of it. Raise it where one step takes longer, not for long answers."""
     update_timeout_s: float = 60.0
     """Longest wait until an engine has new weights."""
     vllm: dict[str, Any] = field(default_factory=dict)  # Any: vLLM's arguments have many types

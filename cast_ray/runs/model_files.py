@@ -47,6 +47,18 @@ def model_fault(directory: Path, *, with_weights: bool = True, is_trained: bool 
     return ""
 
 
+def model_digest(directory: Path) -> str:
+    """Return what identifies weights, tokenizer and chat template of a model, wherever it lies."""
+    from blake3 import blake3  # here: nodes that get this module may lack it
+
+    digest = blake3(max_threads=blake3.AUTO)
+    texts = (*directory.glob("tokenizer*.json"), *directory.glob("chat_template*"))
+    for file in sorted((*weight_files(directory), *texts)):
+        digest.update(f"{file.name} {file.stat().st_size} ".encode())
+        digest.update_mmap(file)
+    return digest.hexdigest()
+
+
 def weight_files(directory: Path) -> list[Path]:
     """Return the files with a model's weights: those that its index names, or all.
 

@@ -18,7 +18,7 @@ from cast_ray.config.reference import differing_values
 from cast_ray.config.resources import ResourcesConfig
 from cast_ray.config.train import TrainConfig
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import append_line, locked, read_record, refusals_named, write_text
+from cast_ray.files import append_line, locked, refusals_named, write_text
 from cast_ray.parquet import read_table, write_table
 from cast_ray.rollout.trajectory import BATCH_SCHEMA, check_schema
 from cast_ray.runs.directories import OUTCOME_ALONE, check_whole
@@ -373,14 +373,6 @@ class RunDirectory:
             DamagedFileError: it is broken.
         """
         return read_summary(self.summary) if self.summary.is_file() else {}
-
-    def read_models(self) -> dict[str, str]:
-        """Return what identifies the models that the run was given, by key; empty if unknown.
-
-        Raises:
-            DamagedFileError: ``models.json`` is broken.
-        """
-        return read_record(self.models, dict[str, str]) if self.models.is_file() else {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write ``summary.json``."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from blake3 import blake3
-
 from cast_ray.algorithms.advantages import get_transform
 from cast_ray.config.load import load_config
 from cast_ray.config.precision import precision_note
@@ -18,7 +16,7 @@ from cast_ray.config.train import TrainConfig
 from cast_ray.datasets.splits import HELD_OUT, Boards, make_boards, read_boards, write_boards
 from cast_ray.envs.registry import tier_of
 from cast_ray.errors import RunDirectoryError
-from cast_ray.files import write_text
+from cast_ray.files import read_record, write_text
 from cast_ray.functions import find_function
 from cast_ray.rollout.chat_template import (
     ChatPieces,
@@ -29,7 +27,7 @@ from cast_ray.rollout.chat_template import (
 from cast_ray.rollout.specs import with_model_limit
 from cast_ray.runs.directories import new_run_dir
 from cast_ray.runs.hub import with_commits
-from cast_ray.runs.model_files import weight_files
+from cast_ray.runs.model_files import model_digest
 from cast_ray.runs.object_store import check_reachable
 from cast_ray.runs.remote_directories import localized, sound_model
 from cast_ray.runs.remote_run import StoredRunDirectory
@@ -90,7 +88,8 @@ def moved_models(
             digests = {key: model_digest(localized(name)) for key, name in here.items()}
             write_text(directory.models, json.dumps(digests, indent=1) + "\n")
         return set()
-    noted = directory.read_models()
+    is_noted = directory.models.is_file()
+    noted = read_record(directory.models, dict[str, str]) if is_noted else {}
     moved = {key for key in noted if config.models.get(key) not in (None, before.get(key))}
     for key in moved:
         if model_digest(localized(config.models[key])) != noted[key]:
@@ -100,16 +99,6 @@ def moved_models(
                 "or another run_dir=PATH"
             )
     return moved
-
-
-def model_digest(directory: Path) -> str:
-    """Return what identifies weights, tokenizer and chat template of a model, wherever it lies."""
-    digest = blake3(max_threads=blake3.AUTO)
-    texts = (*directory.glob("tokenizer*.json"), *directory.glob("chat_template*"))
-    for file in sorted((*weight_files(directory), *texts)):
-        digest.update(f"{file.name} {file.stat().st_size} ".encode())
-        digest.update_mmap(file)
-    return digest.hexdigest()
 
 
 @dataclass(slots=True)

@@ -8,8 +8,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from cast_ray.cli.main import app
@@ -19,6 +21,7 @@ from cast_ray.errors import ConfigError, RunDirectoryError
 from cast_ray.evaluation.experiments.collect import run_values
 from cast_ray.evaluation.experiments.compare import compare
 from cast_ray.runs.metrics import keep_validation, write_metrics
+from cast_ray.runs.model_files import model_digest
 from cast_ray.runs.run_directory import RunDirectory
 from solver_actors.oracle import Oracle
 from tests.support.figures import figures_in
@@ -216,16 +219,30 @@ def test_recorded_runs_and_new_ones_become_one_comparison(tmp_path: Path) -> Non
 
 
 def test_arms_that_began_elsewhere_are_named_by_seed(tmp_path: Path) -> None:
-    """Each seed may have a start model of its own, which its arms share: at seed 1 they do not."""
+    """One arm's runs taught their start models, the other's were given these; at seed 1 another."""
     sweep = made_sweep(tmp_path / "sweep")
-    for arm, digests in zip(VALIDATED, ("ab", "ac"), strict=True):
-        assert "start models" not in compare([sweep], baseline=arm, out=tmp_path / arm)
-        for seed, digest in enumerate(digests):
-            trial = sweep / "trials" / f"arm={arm}_seed={seed}".replace(" ", "_")
-            RunDirectory(trial).models.write_text(json.dumps({"policy.path": digest}))
+    assert "start models" not in compare([sweep], baseline="CAST", out=tmp_path / "unknown")
+    for seed in (0, 1):
+        taught = RunDirectory(sweep / "trials" / f"arm=CAST_seed={seed}")
+        write_model(taught.start_model, value=seed)
+        given = RunDirectory(sweep / "trials" / f"arm=outcome_only_seed={seed}")
+        config = load_config(given.config, ["warm_start.steps=0"], is_stored=True)
+        save_config(config, given.config)
+        digests = {"policy.path": model_digest(taught.start_model)}
+        given.models.write_text(json.dumps(digests))
+        if seed == 0:
+            assert "start models" not in compare([sweep], baseline="CAST", out=tmp_path / "one")
+    assert "start models" not in compare([sweep], baseline="CAST", out=tmp_path / "both")
+    write_model(taught.start_model, value=2)
     text = compare([sweep], baseline="CAST", out=tmp_path / "out")
     assert text.endswith("\n\n**Not only the values differ: other start models at seed 1.**\n")
     assert compare([tmp_path / "out"], baseline="CAST", out=tmp_path / "again") == text
+
+
+def write_model(folder: Path, *, value: int) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    save_file({"weight": np.array([value])}, folder / "model.safetensors")
 
 
 def test_arms_that_are_not_wanted_are_left_out(sweep: Path, tmp_path: Path) -> None:

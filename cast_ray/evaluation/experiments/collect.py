@@ -23,6 +23,7 @@ from cast_ray.games.turn_quality import turn_regrets
 from cast_ray.parquet import read_frame, read_table
 from cast_ray.rollout.trajectory import costs_of
 from cast_ray.runs.metrics import read_metrics, read_validation
+from cast_ray.runs.model_files import model_digest, model_fault
 from cast_ray.runs.run_directory import RunDirectory
 from solver_actors.oracle import Oracle
 from solver_actors.scoring import Scorer
@@ -55,7 +56,7 @@ probability of a mine in the revealed cell over the safest one.
 ``solver_of_…``: the solver's share of the time of a turn without the model, of a trajectory with
 it, and of a step if nothing ran in parallel.
 ``code``: version of cast_ray and a checksum of its sources; null if unknown.
-``start``: digest of the model at ``policy.path``; null if unknown, or the run taught its own."""
+``start``: digest of the model that training began with; null if unknown."""
 
 
 def swept_runs(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
@@ -119,6 +120,13 @@ def _curve(arm: str, seed: int, run: RunDirectory) -> pl.DataFrame:
     ).cast(CURVES)
 
 
+def _start(run: RunDirectory) -> str | None:
+    if load_config(run.config, [], is_stored=True).warm_start.steps:
+        return None if model_fault(run.start_model) else model_digest(run.start_model)
+    models = read_record(run.models, dict[str, str]) if run.models.is_file() else {}
+    return models.get("policy.path")
+
+
 def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, Any]:
     summary = run.read_summary()
     if not (summary.get("before") and summary.get("after")):
@@ -149,7 +157,7 @@ def _run_row(arm: str, seed: int, run: RunDirectory, values: str) -> dict[str, A
         "seconds_step": total / len(timed),
         "seconds": summary["seconds"],
         "code": summary.get("code"),
-        "start": run.read_models().get("policy.path"),
+        "start": _start(run),
     }
 
 
