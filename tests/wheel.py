@@ -35,7 +35,7 @@ from tests.support.waiting import wait_until
 PROJECT = Path(__file__).parents[1]
 NOT_IN_THE_CORE = ("torch", "ray", "vllm", "transformers", "deepspeed", "peft", "fastapi")
 NOT_AT_IMPORT = (*NOT_IN_THE_CORE, "numba", "polars", "scipy")
-"""The last three are in the core and take a while to import: whoever uses them waits."""
+"""The core needs the last three, but they are slow to import, so only what uses them does."""
 PACKAGES = ("cast_ray", "solver_actors", "serve")
 BOARD = ["######", "#P_X_O", "######"]
 GAMES = ("sokoban", "minesweeper", "rush_hour")
